@@ -23,7 +23,7 @@ TOKEN = "a-token-for-this-run-alone"
 TABLES = ["cities", "frame", "fresh", "trips"]
 
 
-def tables(state: tl.Lakehouse | tl.ViewAt, namespace: str) -> set[str]:
+def tables(state: tl.Lakehouse | tl.LakehouseVersion, namespace: str) -> set[str]:
     """The tables of a namespace, without those that dlt has for itself."""
     found = state.tables(namespace) if namespace in state.namespaces() else []
     return {name.rpartition(".")[2] for name in found} - {"_dlt_loads", "_dlt_version", "_dlt_pipeline_state"}

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         lake = tl.create(f"{folder}/lake", durability="none")
         # The kit appends files that it has not written, `/path/to/data-a.parquet`: as if the lakehouse had lain there.
-        lake.relocate(former="file:///path/")
+        lake.maintenance.relocate(former="file:///path/")
         with rest.serve(lake, options=rest.ServerOptions(overrides_locations=True)) as url:
             text = run(url, f"{folder}/lake", arguments)
     (TARGET / "report.txt").write_text(text)

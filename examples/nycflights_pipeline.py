@@ -246,7 +246,7 @@ except tl.CheckFailed as failed:
     told(f"refused: {failed}", began)
 else:
     raise AssertionError("the audit let a damaged load pass")
-assert lake.outcome("december-again") == ("rolled back", None)
+assert lake.transactions.outcome("december-again") == ("rolled back", None)
 assert not lake.diff(latest, lake.version)
 assert read("bronze.flights").count() == flights.num_rows
 

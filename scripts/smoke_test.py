@@ -28,7 +28,7 @@ def main() -> None:
         lake.table("ns.left").delete("id = 2")
         assert lake.tables("ns") == ["ns.left", "ns.right"]
         assert lake.table("ns.left").scan().to_arrow()["id"].to_pylist() == [1, 3]
-        assert lake.at(version=1).table("ns.left").scan().to_arrow().num_rows == 3
+        assert lake.at(1).table("ns.left").scan().to_arrow().num_rows == 3
         command = Path(sys.executable).with_name("trinitylake")
         # Spark finds the data source by the name of this package.
         assert find_spec("pyspark_trinitylake") is not None

@@ -22,7 +22,7 @@ def full_lakehouse(root: Path) -> tl.Lakehouse:
     lake.create_namespace("shop")
     for name in ("orders", "items", "gone"):
         lake.create_table(f"shop.{name}", ROWS, partition_spec=["day"]).append(ROWS)
-    lake.snapshot("early")
+    lake.tags.create("early")
     lake.table("shop.orders").append(ROWS)
     lake.table("shop.orders").delete("id < 3")
     lake.drop_table("shop.gone")
@@ -37,7 +37,7 @@ def full_lakehouse(root: Path) -> tl.Lakehouse:
     metadata = sorted((theirs / "metadata").glob("*.metadata.json"))[-1]
     metadata.write_text(metadata.read_text().replace(str(folder), str(theirs)))
     lake.create_external_table("shop.theirs", f"file://{metadata}")
-    lake.expire(keep=3)
+    lake.maintenance.expire(keep=3)
     (root / "notes").mkdir()
     (root / "notes/readme.txt").write_text("nobody's")
     age(root)

@@ -68,7 +68,7 @@ def test_every_stream_is_appended_and_overwrites(lake: tl.Lakehouse, kind: str, 
     lake.table(name).overwrite(STREAMS[kind]())
     assert rows(lake, name) == ROWS.to_pylist()
     assert tuple(lake.table(name).upsert(STREAMS[kind](), on="id")) == (0, 0)
-    assert not lake.fsck().findings
+    assert not lake.maintenance.fsck().findings
 
 
 @pytest.mark.parametrize("kind", STREAMS)

@@ -143,7 +143,7 @@ def test_a_scan_has_the_types_of_the_table_whoever_wrote_its_file(lake: tl.Lakeh
         "the interface of Arrow": pa.table(written),
         "PyIceberg's scan": written.iceberg.scan().to_arrow(),
         "PyIceberg's stream": written.iceberg.scan().to_arrow_batch_reader().read_all(),
-        "one version": lake.at(version=lake.version).table("a.written").scan().to_arrow(),
+        "one version": lake.at(lake.version).table("a.written").scan().to_arrow(),
     }
     for name, table in found.items():
         assert table.schema.equals(expected), name

@@ -34,7 +34,7 @@ def test_a_chain_of_calls_is_awaited_once(shop: tl.Lakehouse) -> None:
         assert await shop.aio.tables() == ["shop.orders"]
         assert await shop.aio.version == shop.version
         assert (await shop.aio.table("shop.orders").schema).names == ("id", "price")
-        assert await shop.aio.at(version=2).table("shop.orders").scan().count() == 0
+        assert await shop.aio.at(2).table("shop.orders").scan().count() == 0
         await shop.aio.create_namespace("more")
         assert await shop.aio.exists("more")
 
@@ -92,7 +92,7 @@ def test_a_transaction_commits_at_the_end_of_its_block(shop: tl.Lakehouse) -> No
             await txn.table("shop.orders").append({"id": [3], "price": [0.0]})
             assert await txn.sql("SELECT count(*) FROM shop.orders").fetchone() == (3,)
             assert not await shop.aio.exists("shop.items")
-        outcome = await shop.aio.outcome(txn.id)
+        outcome = await shop.aio.transactions.outcome(txn.id)
         assert outcome.status == "committed"
         return int(outcome.version)
 
@@ -213,9 +213,9 @@ def test_a_cancelled_commit_can_be_asked_for_by_its_id(shop: tl.Lakehouse, monke
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert (await shop.aio.outcome(ids[0])).status != "committed"
+        assert (await shop.aio.transactions.outcome(ids[0])).status != "committed"
         may_end.set()
-        while (await shop.aio.outcome(ids[0])).status != "committed":
+        while (await shop.aio.transactions.outcome(ids[0])).status != "committed":
             await asyncio.sleep(0.01)
 
     asyncio.run(main())

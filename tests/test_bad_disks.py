@@ -44,7 +44,7 @@ def reachable_lake() -> Iterator[tl.Lakehouse]:
     used = tl.create(f"memory://{uuid.uuid4()}")
     used.create_namespace("n")
     used.create_table("n.t", ROWS).append(ROWS)
-    used.expire(before=1)
+    used.maintenance.expire(before=1)
     path = Path(f"/tmp/trinitylake-{uuid.uuid4()}")
     lake = tl.create(str(path), durability="none")
     lake.create_namespace("nyc", {"owner": "ops"})
@@ -63,7 +63,7 @@ def test_a_read_only_folder_denies_every_write_and_no_read(reachable_lake: tl.La
             lambda: lake.drop_view("nyc.v"),
             lambda: lake.create_table("nyc.t", ROWS),
             lambda: lake.rollback(1),
-            lambda: lake.expire(before=1),
+            lambda: lake.maintenance.expire(before=1),
             lambda: tl.create(f"{path}/inner"),
         ):
             with pytest.raises(tl.PermissionDenied, match=str(path)):
@@ -80,7 +80,7 @@ def test_files_that_may_not_be_read_are_permission_denied_and_not_absent(reachab
     with without_rights():
         with pytest.raises(tl.PermissionDenied, match=root.name):
             tl.open(str(path))
-        assert lake.at(version=1).namespaces() == ["nyc"]
+        assert lake.at(1).namespaces() == ["nyc"]
     root.chmod(0o644)
     path.chmod(0)
     with without_rights():
@@ -153,7 +153,7 @@ for number in range(4):
     lake.table("nyc.t").append({"id": [number]})
 lake.export(mirror, durability="none")
 lake.table("nyc.t").append({"id": [4]})
-lake.expire(keep=1)
+lake.maintenance.expire(keep=1)
 hour_ago = time.time() - 3600
 for path in Path(root).rglob("*"):
     if path.is_file():
@@ -164,7 +164,7 @@ def fill(size):
 
 def ids(where):
     fresh = tl.open(where, durability="none")
-    assert fresh.fsck("all", data=True).is_sound
+    assert fresh.maintenance.fsck("all", data=True).is_sound
     return sorted(fresh.table("nyc.t").scan().to_arrow()["id"].to_pylist())
 
 def files():
@@ -185,7 +185,7 @@ for size in (0, 100, 1000):
     assert before - files() == set(), "without its fence a collection deletes nothing"
     assert ids(root) == [0, 1, 2, 3, 4]
     assert ids(mirror) == [0, 1, 2, 3]
-assert lake.vacuum().total_deleted.files > 0
+assert lake.maintenance.vacuum().total_deleted.files > 0
 lake.export(mirror, durability="none")
 assert ids(root) == ids(mirror) == [0, 1, 2, 3, 4]
 print("whole")

@@ -322,7 +322,7 @@ def test_manifests_outside_of_the_folder_are_not_merged(place: Place) -> None:
     lake = place.lake
     for _ in range(12):
         lake.table(NAME).append(ROWS)
-    lake.restore(NAME, to="shop.copy", version=lake.version)
+    lake.rollback(lake.version, objects={NAME: "shop.copy"})
     copy = lake.table("shop.copy").iceberg
     foreign = {one.manifest_path for one in copy.current_snapshot().manifests(copy.io)}
     for _ in range(30):

@@ -101,7 +101,7 @@ def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lake
     garbage = root / f"_queue/{0:020d}-{uuid.uuid4()}.binpb"
     garbage.write_bytes(b"x")
     os.utime(garbage, (hours, hours))
-    assert lake.vacuum(grace="1 minute").version is not None
+    assert lake.maintenance.vacuum(grace="1 minute").version is not None
     os.utime(root / other, (hours, hours))
 
     before = lake.version

@@ -74,10 +74,10 @@ def test_show_describes_each_kind_of_object(root: str) -> None:
     assert (table["kind"], table["rows"], table["partitions"]) == ("table", 3, ["identity(name)"])
     assert [column["name"] for column in table["columns"]] == ["id", "name"]
     assert run_json("show", "nyc", "--root", root)["properties"] == {"owner": "ops"}
-    assert run_json("at", "1", "nyc.v", "--root", root)["representations"] == {"spark": "SELECT 1"}
+    assert run_json("show", "nyc.v", "--at", "1", "--root", root)["representations"] == {"spark": "SELECT 1"}
     for name in ("nyc.t", "nyc"):
         assert name in run("show", name, "--root", root).stdout
-    assert "SELECT 1" in run("at", "1", "nyc.v", "--root", root).stdout
+    assert "SELECT 1" in run("show", "nyc.v", "--at", "1", "--root", root).stdout
 
 
 def test_show_is_written_for_people(root: str) -> None:
@@ -114,12 +114,12 @@ def test_log_and_diff_tell_what_happened(root: str) -> None:
     assert "load" in run("log", "--root", root).stdout
 
 
-def test_at_looks_at_a_version_or_a_time(root: str) -> None:
-    assert run_json("at", "1", "--root", root)["views"] == ["nyc.v"]
+def test_ls_lists_a_version_or_a_time(root: str) -> None:
+    assert run_json("ls", "-r", "--at", "1", "--root", root)["views"] == ["nyc.v"]
     created = run_json("log", "--root", root)[1]["created_at"]
-    assert run_json("at", created, "--root", root)["views"] == ["nyc.v"]
-    assert run_json("at", "2", "--root", root)["views"] == []
-    run("at", "yesterday", "--root", root, code=2)
+    assert run_json("ls", "-r", "--at", created, "--root", root)["views"] == ["nyc.v"]
+    assert run_json("ls", "-r", "--at", "2", "--root", root)["views"] == []
+    run("ls", "--at", "yesterday", "--root", root, code=2)
 
 
 def test_rollback_makes_a_version(root: str) -> None:
@@ -141,7 +141,7 @@ def test_stats_and_tree_show_the_tree(root: str) -> None:
     ("arguments", "code", "kind"),
     [
         (["show", "nyc.none"], 4, "object_not_found"),
-        (["at", "99"], 4, "version_not_found"),
+        (["ls", "--at", "99"], 4, "version_not_found"),
         (["ls", "missing"], 4, "object_not_found"),
         (["show", "with space "], 2, "invalid_name"),
         (["create"], 1, "object_already_exists"),

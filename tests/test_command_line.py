@@ -117,7 +117,7 @@ def test_listing_and_the_log_load_no_arrow(root: str, arguments: list[str]) -> N
         (["log", "-n", "1.5"], "valid integer"),
         (["log", "-n", "99999999999999999999"], "at most"),
         (["ls", "shop", "--option", "a=1", "--option", "b=2"], "`a` is not a known storage option"),
-        (["snapshot", "ls", "--no-such"], "no-such"),
+        (["tag", "ls", "--no-such"], "no-such"),
     ],
 )
 def test_values_mean_what_they_mean_to_typer(root: str, arguments: list[str], words: str) -> None:
@@ -133,7 +133,7 @@ def test_importing_the_package_loads_the_errors_alone() -> None:
     assert sorted(done.stdout.split()) == ["trinitylake", "trinitylake.errors", "trinitylake.printable"]
 
 
-@pytest.mark.parametrize("group", [[], ["txn"], ["snapshot"]])
+@pytest.mark.parametrize("group", [[], ["txn"], ["tag"]])
 def test_what_a_command_does_fits_into_its_line_of_the_help(group: list[str]) -> None:
     """Of twelve commands the list said the beginning of a sentence, and three dots."""
     shown = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"}).stdout
@@ -159,7 +159,7 @@ def test_the_list_of_commands_says_what_they_say(name: str) -> None:
         (["head"], 2, "usage"),
         (["head", "shop.none"], 4, "object_not_found"),
         (["load", "none.csv", "shop.orders"], 2, "invalid_argument"),
-        (["at", "99"], 4, "version_not_found"),
+        (["ls", "--at", "99"], 4, "version_not_found"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
@@ -198,7 +198,7 @@ def hostile(tmp_path: Path) -> str:
         txn.create_namespace(HOSTILE, {HOSTILE: MESSAGE})
         txn.create_table((HOSTILE, HOSTILE), rows, properties={HOSTILE: MESSAGE}).append(rows)
         txn.create_view((HOSTILE, "v"), f"SELECT '{MESSAGE}'")
-    lake.snapshot("q3", message=MESSAGE)
+    lake.tags.create("q3", message=MESSAGE)
     waiting = lake.begin(id="waiting", message=MESSAGE, author=HOSTILE)
     waiting.create_namespace("waiting")
     waiting.save()
@@ -231,11 +231,11 @@ def commands(name: str, folder: Path) -> list[list[str]]:
         ["diff", "1", "3"],
         ["changes", "0"],
         ["history", table],
-        ["at", "1"],
-        ["at", "1", table],
-        ["at", name],
-        ["snapshot", "ls"],
-        ["snapshot", "create", name],
+        ["ls", "--at", "1"],
+        ["show", table, "--at", "1"],
+        ["ls", "--at", name],
+        ["tag", "ls"],
+        ["tag", "create", name],
         ["txn", "ls"],
         ["txn", "show", "waiting"],
         ["txn", "show", name],
@@ -245,10 +245,10 @@ def commands(name: str, folder: Path) -> list[list[str]]:
         ["verify"],
         ["expire", "--dry-run"],
         ["vacuum", "--dry-run"],
-        ["upkeep", "--dry-run"],
+        ["maintain", "--dry-run"],
         ["compact", "--dry-run"],
         ["compact", table, "--dry-run"],
-        ["undrop", f"{name}.v", "--version", "1", "--to", f"{name}.w", "-m", MESSAGE],
+        ["undrop", f"{name}.v", "--at", "1", "--to", f"{name}.w", "-m", MESSAGE],
         ["rollback", "1", "-m", MESSAGE],
         ["export", str(folder / "copy")],
         [name],
@@ -341,7 +341,7 @@ def test_the_first_rows_and_their_number(root: str) -> None:
     assert "Zürich" in run("head", "shop.orders", "-c", "city", env=env).stdout
     assert run("count", "shop.orders", env=env).stdout == "3\n"
     assert json.loads(run("count", "shop.orders", "--where", "id > 1", "--json", env=env).stdout)["rows"] == 2
-    run("head", "shop.orders", "--version", "0", env=env, code=4)
+    run("head", "shop.orders", "--at", "0", env=env, code=4)
     run("head", "shop.orders", "--where", "nothing = = 1", env=env, code=2)
 
 

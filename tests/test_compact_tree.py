@@ -1,4 +1,4 @@
-"""`lake.compact()` and `trinitylake compact`: the tree built anew, whoever commits meanwhile, and what they report."""
+"""Compaction of the tree: its result, concurrent commits, and the command `trinitylake compact`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def thin(root: str) -> tl.Lakehouse:
 
 
 def test_the_tree_is_built_anew_and_the_gain_told(lake: tl.Lakehouse) -> None:
-    before, names = lake.stats(), lake.namespaces()
-    planned = lake.compact(dry_run=True)
+    before, names = lake.maintenance.stats(), lake.namespaces()
+    planned = lake.maintenance.compact(dry_run=True)
     assert planned.version is None
     assert planned.nodes_before == before.tree_nodes
     assert lake.version == before.version, "a dry run commits nothing"
 
-    done = lake.compact(message="tidy", author="me")
-    after = lake.stats()
+    done = lake.maintenance.compact(message="tidy", author="me")
+    after = lake.maintenance.stats()
     assert done.version == lake.version == before.version + 1
     assert (done.nodes_before, done.messages_before) == (before.tree_nodes, before.tree_messages)
     assert (done.nodes_after, done.messages_after) == (after.tree_nodes, after.tree_messages)
@@ -59,23 +59,23 @@ def test_the_tree_is_built_anew_and_the_gain_told(lake: tl.Lakehouse) -> None:
 
 
 def test_nothing_is_done_where_little_is_gained_unless_forced(lake: tl.Lakehouse) -> None:
-    lake.compact()
+    lake.maintenance.compact()
     version = lake.version
-    assert lake.compact().version is None
+    assert lake.maintenance.compact().version is None
     assert lake.version == version
-    assert lake.compact(force=True).version == version + 1
-    assert lake.compact(force=True, dry_run=True).version is None
+    assert lake.maintenance.compact(force=True).version == version + 1
+    assert lake.maintenance.compact(force=True, dry_run=True).version is None
 
 
 def test_versions_before_and_after_are_as_they_were(lake: tl.Lakehouse) -> None:
     before, names = lake.version, lake.namespaces()
-    lake.compact()
+    lake.maintenance.compact()
     lake.create_namespace("after")
     lake.drop_namespace("n00")
-    assert lake.at(version=before).namespaces() == names
-    assert lake.at(version=before + 1).namespaces() == names
+    assert lake.at(before).namespaces() == names
+    assert lake.at(before + 1).namespaces() == names
     assert lake.namespaces() == sorted({*names, "after"} - {"n00"})
-    assert lake.at(version=30).namespaces() == sorted(f"n{(number * 37) % 60:02}" for number in range(30))
+    assert lake.at(30).namespaces() == sorted(f"n{(number * 37) % 60:02}" for number in range(30))
     lake.rollback(before)
     assert lake.namespaces() == names
 
@@ -84,7 +84,7 @@ def test_a_transaction_that_is_open_meanwhile_commits(lake: tl.Lakehouse) -> Non
     names = lake.namespaces()
     txn = lake.begin()
     txn.create_namespace("open")
-    assert lake.compact().version is not None
+    assert lake.maintenance.compact().version is not None
     txn.commit()
     assert lake.namespaces() == sorted({*names, "open"})
 
@@ -106,7 +106,7 @@ def test_what_others_commit_meanwhile_is_kept(lake: tl.Lakehouse) -> None:
     writers = [threading.Thread(target=write, args=[writer]) for writer in range(3)]
     for thread in writers:
         thread.start()
-    compactions = [lake.compact(force=True).version for _ in range(5)]
+    compactions = [lake.maintenance.compact(force=True).version for _ in range(5)]
     for thread in writers:
         thread.join()
     assert not errors
@@ -120,15 +120,15 @@ def test_vacuum_deletes_the_nodes_of_the_tree_before(tmp_path: Path) -> None:
     lake = tl.create(str(root), durability="none", order=4, properties=SMALL_NODES, txn_ttl_millis=1)
     for number in range(40):
         lake.create_namespace(f"n{number:02}")
-    lake.expire(keep=1)
+    lake.maintenance.expire(keep=1)
     names, old_nodes = lake.namespaces(), Reachable(root).files
-    done = lake.compact(force=True)
-    lake.expire(keep=1)
+    done = lake.maintenance.compact(force=True)
+    lake.maintenance.expire(keep=1)
     hour_ago = time.time() - 3600
     for path in root.rglob("*"):
         if path.is_file():
             os.utime(path, (hour_ago, hour_ago))
-    gone = lake.vacuum(paths=True)
+    gone = lake.maintenance.vacuum(paths=True)
     assert gone.deleted["tree nodes"].files >= done.nodes_before - 1, "all but the root, which expired"
     assert old_nodes & set(gone.deleted_paths)
     assert files_below(root) == Reachable(root).files

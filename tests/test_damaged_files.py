@@ -83,7 +83,7 @@ def set_children(*paths: str) -> Callable[[Rows], None]:
 
 def walk(root: str, version: int | None = None) -> Any:
     """Every node, every key."""
-    at = tl.open(root).at(version=version)
+    at = tl.open(root).at(version)
     at.namespaces()
     return at.nodes().to_pylist()
 
@@ -317,7 +317,7 @@ def test_a_cycle_of_nodes_without_heights_ends_in_an_error() -> None:
     copy = lakehouse(**nodes)
     with pytest.raises(tl.CorruptFile):
         walk(copy, HIGHEST["version"])
-    at = tl.open(copy).at(version=HIGHEST["version"])
+    at = tl.open(copy).at(HIGHEST["version"])
     for call in (at.namespaces, at.nodes, lambda: at.exists("0")):
         with pytest.raises(tl.CorruptFile):
             call()
@@ -340,7 +340,7 @@ def test_two_parents_of_one_node_are_found() -> None:
     )
     changed = rewritten(INNER["path"], set_children(sibling, sibling))
     with pytest.raises(tl.CorruptFile):
-        tl.open(lakehouse(**{INNER["path"]: changed})).at(version=HIGHEST["version"]).nodes()
+        tl.open(lakehouse(**{INNER["path"]: changed})).at(HIGHEST["version"]).nodes()
 
 
 def test_a_key_in_the_wrong_node_is_found() -> None:
@@ -352,7 +352,7 @@ def test_a_key_in_the_wrong_node_is_found() -> None:
         set_system("n_keys", "1")(rows)
 
     with pytest.raises(tl.CorruptFile, match="outside"):
-        tl.open(lakehouse(**{LEAF["path"]: rewritten(LEAF["path"], change)})).at(version=HIGHEST["version"]).nodes()
+        tl.open(lakehouse(**{LEAF["path"]: rewritten(LEAF["path"], change)})).at(HIGHEST["version"]).nodes()
 
 
 def test_nodes_of_another_order_are_corrupt() -> None:
@@ -364,7 +364,7 @@ def test_nodes_of_another_order_are_corrupt() -> None:
         tl.open(lakehouse(**{ROOT: rewritten(ROOT, widen)})).namespaces()
     assert caught.value.path == ROOT
     with pytest.raises(tl.CorruptFile, match="5 rows"):
-        tl.open(lakehouse(**{LEAF["path"]: rewritten(LEAF["path"], widen)})).at(version=HIGHEST["version"]).nodes()
+        tl.open(lakehouse(**{LEAF["path"]: rewritten(LEAF["path"], widen)})).at(HIGHEST["version"]).nodes()
 
 
 def test_a_node_that_is_missing_is_named() -> None:
@@ -440,7 +440,7 @@ def test_a_damaged_newest_root_hides_no_older_version_and_takes_no_commit(damage
         with pytest.raises(tl.CorruptFile) as caught:
             call()
         assert caught.value.path == ROOT
-    assert lake.at(version=LATEST - 1).namespaces() == before
+    assert lake.at(LATEST - 1).namespaces() == before
     assert not storage.exists(core.root_path(LATEST + 1)), "no commit on top of what cannot be read"
 
 
@@ -491,7 +491,7 @@ def test_a_bad_object_definition_is_a_corrupt_file(kind: str) -> None:
         assert caught.value.path == path
     assert lake.exists("nyc")
     assert lake.version == LATEST, "nothing was committed"
-    lake.relocate(rewrite=False)
+    lake.maintenance.relocate(rewrite=False)
     lake.create_namespace("others_go_on")
 
 
@@ -533,5 +533,5 @@ def test_a_newer_major_version_is_refused_and_older_versions_stay_readable(inlin
     for call in calls:
         with pytest.raises(tl.UnsupportedVersion, match="7"):
             call()
-    assert lake.at(version=LATEST - 1).namespaces()
+    assert lake.at(LATEST - 1).namespaces()
     assert not _core.Storage(root).exists(core.root_path(LATEST + 1))

@@ -26,7 +26,7 @@ def test_a_damaged_newest_version_hides_only_itself(tmp_path: Path, how: str) ->
 
     assert tl.open(lake.uri, version=2).namespaces() == ["a", "b"]
     opened = tl.open(lake.uri)
-    assert opened.at(version=1).namespaces() == ["a"]
+    assert opened.at(1).namespaces() == ["a"]
     entries = opened.log()
     assert [entry.version for entry in entries] == [3, 2, 1, 0]
     assert entries[0].problem
@@ -36,7 +36,7 @@ def test_a_damaged_newest_version_hides_only_itself(tmp_path: Path, how: str) ->
         lambda: opened.create_namespace("d"),
         lambda: opened.rollback(1),
         opened.expire,
-        lambda: opened.at(version=3),
+        lambda: opened.at(3),
     ):
         with pytest.raises(tl.CorruptFile) as caught:
             refused()
@@ -82,7 +82,7 @@ def test_after_the_newest_root_was_deleted_the_lakehouse_is_read_and_not_written
         lambda: opened.create_namespace("d"),
         lambda: opened.rollback(1),
         opened.expire,
-        lambda: opened.at(version=3),
+        lambda: opened.at(3),
         lambda: opened.alter({"owner": "ops"}),
     ):
         with pytest.raises(tl.CorruptFile) as caught:

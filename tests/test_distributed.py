@@ -35,7 +35,7 @@ def saved_job(lake: tl.Lakehouse) -> None:
 def test_a_saved_transaction_is_invisible_until_another_process_commits_it(lake: tl.Lakehouse) -> None:
     saved_job(lake)
     assert lake.tables("ns") == ["ns.old"]
-    assert [(one.id, one.message, one.times_saved) for one in lake.transactions()] == [("job", "load", 1)]
+    assert [(one.id, one.message, one.times_saved) for one in lake.transactions.list()] == [("job", "load", 1)]
     program = f"""
 import pyarrow as pa, trinitylake as tl
 txn = tl.open({lake.uri!r}).resume("job")
@@ -48,8 +48,8 @@ print(txn.commit())
     assert int(done.stdout) == lake.version == 2
     assert sorted(lake.table("ns.new").scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 9]
     assert lake.table("ns.old").scan().to_arrow().num_rows == 6
-    assert lake.transactions() == []
-    assert lake.outcome("job") == ("committed", 2)
+    assert lake.transactions.list() == []
+    assert lake.transactions.outcome("job") == ("committed", 2)
     assert lake.log(1)[0].message == "load"
 
 
@@ -108,11 +108,11 @@ def test_rolled_back_for_everybody_with_its_files(lake: tl.Lakehouse) -> None:
     before = {file for file in Path(lake.uri.removeprefix("file://")).rglob("*.parquet")}
     saved_job(lake)
     lake.resume("job").rollback()
-    assert lake.transactions() == []
+    assert lake.transactions.list() == []
     with pytest.raises(tl.ObjectNotFound):
         lake.resume("job")
     assert {file for file in Path(lake.uri.removeprefix("file://")).rglob("*.parquet")} == before
-    assert lake.outcome("job") == ("rolled back", None)
+    assert lake.transactions.outcome("job") == ("rolled back", None)
 
 
 def test_saved_again_with_more_and_a_schema_change(lake: tl.Lakehouse) -> None:
@@ -135,8 +135,8 @@ def test_what_was_committed_and_undone_is_told_and_not_done_again(lake: tl.Lakeh
     saved_job(lake)
     assert lake.resume("job").commit() == 2
     assert lake.rollback(1, message="bad load") == 3
-    assert lake.outcome("job") == ("undone", 2)
-    assert lake.transactions() == []
+    assert lake.transactions.outcome("job") == ("undone", 2)
+    assert lake.transactions.list() == []
     again = lake.begin(id="job")
     again.table("ns.old").append(ROWS)
     for attempt in (lambda: lake.resume("job"), again.commit):
@@ -147,7 +147,7 @@ def test_what_was_committed_and_undone_is_told_and_not_done_again(lake: tl.Lakeh
     assert lake.tables("ns") == ["ns.old"]
     # Forward again: it is done after all.
     lake.rollback(2, message="the load was good")
-    assert lake.outcome("job") == ("committed", 2)
+    assert lake.transactions.outcome("job") == ("committed", 2)
     assert lake.resume("job").commit() == 2
     assert lake.table("ns.old").scan().to_arrow().num_rows == 6
 
@@ -156,10 +156,10 @@ def test_expiry_spares_what_a_saved_transaction_rests_on(lake: tl.Lakehouse) -> 
     saved_job(lake)
     for number in range(3):
         lake.create_namespace(f"n{number}")
-    assert lake.expire(before=4) == [0]
-    assert [one.base_version for one in lake.transactions()] == [1]
+    assert lake.maintenance.expire(before=4) == [0]
+    assert [one.base_version for one in lake.transactions.list()] == [1]
     assert lake.resume("job").commit() == 5
-    assert lake.expire(before=5) == [1, 2, 3, 4]
+    assert lake.maintenance.expire(before=5) == [1, 2, 3, 4]
 
 
 def test_expiry_forgets_ids_with_the_versions_that_they_committed(lake: tl.Lakehouse) -> None:
@@ -169,12 +169,12 @@ def test_expiry_forgets_ids_with_the_versions_that_they_committed(lake: tl.Lakeh
         return txn.commit()
 
     assert (commit("monday", "a"), commit("tuesday", "b")) == (2, 3)
-    assert lake.expire(before=3) == [0, 1, 2]
-    assert lake.outcome("monday") == ("unknown", None)
+    assert lake.maintenance.expire(before=3) == [0, 1, 2]
+    assert lake.transactions.outcome("monday") == ("unknown", None)
     assert commit("tuesday", "c") == 3  # again, and so without effect
     assert commit("monday", "c") == 5  # version 4 forgot it
     assert lake.namespaces() == ["a", "b", "c", "ns"]
-    assert lake.at(version=4).entry.transactions[0].message == "forget expired transaction ids"
+    assert lake.at(4).entry.transactions[0].message == "forget expired transaction ids"
 
 
 def no_duplicates(txn: tl.Transaction) -> bool:

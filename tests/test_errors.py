@@ -64,7 +64,7 @@ def test_nothing_that_a_terminal_obeys_is_printed_of_an_error(lake: tl.Lakehouse
         assert len(text) < 2500
     assert str(tl.InvalidArgument("one\n\ttwo")) == "one\n\ttwo"
     with pytest.raises(tl.InvalidName) as caught:
-        lake.snapshot("x" * 10_000)
+        lake.tags.create("x" * 10_000)
     assert len(str(caught.value)) < 250
 
 
@@ -130,9 +130,9 @@ def test_a_truncated_root_is_corrupt_and_older_versions_stay_readable(tmp_path: 
     os.chmod(newest, 0o644)
     newest.write_bytes(newest.read_bytes()[:-40])
     with pytest.raises(tl.CorruptFile) as caught:
-        tl.open(str(tmp_path / "lake")).at(version=2).namespaces()
+        tl.open(str(tmp_path / "lake")).at(2).namespaces()
     assert caught.value.path == newest.name
-    assert lake.at(version=1).namespaces() == ["a"]
+    assert lake.at(1).namespaces() == ["a"]
 
 
 def test_a_definition_that_is_not_one_is_corrupt(tmp_path: Path) -> None:

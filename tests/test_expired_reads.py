@@ -23,7 +23,7 @@ def rows_of(table: Table) -> Reading:
     return lambda: table.scan().to_arrow()
 
 
-def by_sql(reader: tl.Lakehouse | tl.ViewAt) -> Reading:
+def by_sql(reader: tl.Lakehouse | tl.LakehouseVersion) -> Reading:
     query = reader.sql("SELECT count(*) FROM shop.orders")
     return lambda: query.fetchall()
 
@@ -77,9 +77,9 @@ def collect(lake: tl.Lakehouse) -> None:
     """Let all but the latest version expire, whose table has none of the files that it had before."""
     lake.drop_table("shop.orders")
     lake.create_table("shop.orders", ROWS).append(ROWS)
-    lake.expire(keep=1)
+    lake.maintenance.expire(keep=1)
     age(lake)
-    assert lake.vacuum().total_deleted.files
+    assert lake.maintenance.vacuum().total_deleted.files
     assert lake.table("shop.orders").scan().count() == 10
 
 
@@ -96,7 +96,7 @@ def test_what_expired_while_it_was_read_is_told_as_expired(lake: tl.Lakehouse, w
 def test_what_is_lost_is_never_told_as_expired(lake: tl.Lakehouse, way: str) -> None:
     """Files of a version that is kept were deleted: who says that it has expired hides a disaster."""
     read = WAYS[way](lake)
-    lake.expire(keep=1)
+    lake.maintenance.expire(keep=1)
     for path in Path(lake.uri.removeprefix("file://")).rglob("*.parquet"):
         path.unlink()
     with pytest.raises((tl.CorruptFile, FileNotFoundError), match="does not exist"):
@@ -105,8 +105,8 @@ def test_what_is_lost_is_never_told_as_expired(lake: tl.Lakehouse, way: str) -> 
 
 def test_what_a_name_keeps_is_not_expired(lake: tl.Lakehouse) -> None:
     """A named version lies below the boundary; a loss there was told as if it had expired."""
-    lake.snapshot("q1")
-    table = lake.at(snapshot="q1").table("shop.orders")
+    lake.tags.create("q1")
+    table = lake.at("tag:q1").table("shop.orders")
     lake.table("shop.orders").append(ROWS)
     collect(lake)
     assert table.scan().count() == 10
@@ -114,7 +114,7 @@ def test_what_a_name_keeps_is_not_expired(lake: tl.Lakehouse) -> None:
         path.unlink()
     with pytest.raises(tl.CorruptFile, match="does not exist"):
         table.scan().to_arrow()
-    lake.drop_snapshot("q1")
+    lake.tags.drop("q1")
     with pytest.raises(tl.VersionExpired):
         table.scan().to_arrow()
 
@@ -126,6 +126,6 @@ def test_a_transaction_whose_own_files_were_collected_is_told_so(lake: tl.Lakeho
     table.append(ROWS)
     assert table.scan().count() == 20
     time.sleep(4.1)
-    tl.open(lake.uri).vacuum(grace="0 s")
+    tl.open(lake.uri).maintenance.vacuum(grace="0 s")
     with pytest.raises(tl.TransactionExpired, match="collected"):
         table.scan().to_arrow()

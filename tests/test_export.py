@@ -44,7 +44,7 @@ def shop(tmp_path: Path) -> tl.Lakehouse:
     return lake
 
 
-def _contents(lake: tl.Lakehouse | tl.ViewAt) -> dict[str, object]:
+def _contents(lake: tl.Lakehouse | tl.LakehouseVersion) -> dict[str, object]:
     contents: dict[str, object] = {name: lake.namespace(name).properties for name in lake.namespaces()}
     contents |= {name: lake.view(name).sql for name in lake.views()}
     contents |= {name: lake.table(name).scan().to_arrow().sort_by("id").to_pydict() for name in lake.tables()}
@@ -53,7 +53,7 @@ def _contents(lake: tl.Lakehouse | tl.ViewAt) -> dict[str, object]:
 
 def _is_sound(root: Path) -> bool:
     cache.clear()
-    report = tl.open(root, durability="none").fsck("all", data=True)
+    report = tl.open(root, durability="none").maintenance.fsck("all", data=True)
     assert report.is_sound, report.findings
     return True
 
@@ -72,7 +72,7 @@ def test_a_minimal_export_opens_on_its_own_and_in_any_engine(shop: tl.Lakehouse,
     assert StaticTable.from_metadata(location).scan().to_arrow().num_rows == 4
     assert "file:///" + str(tmp_path / "lake").lstrip("/") not in Path(location.removeprefix("file://")).read_text()
     assert len(copy.table("shop.orders").iceberg.metadata.snapshots) == 1
-    assert copy.is_used("first"), "an id that was used here stays used there"
+    assert copy.transactions.is_committed("first"), "an id that was used here stays used there"
     copy.table("shop.orders").append(ROWS)
     assert copy.table("shop.orders").scan().count() == 7
 
@@ -91,25 +91,25 @@ def test_a_second_export_copies_what_changed(shop: tl.Lakehouse, tmp_path: Path)
     assert done.present < 5, "of 14 objects two changed, and only theirs are looked at"
     assert _contents(copy) == _contents(shop)
     assert len(list((tmp_path / "copy").rglob("*.parquet"))) == data_before + 1
-    assert _contents(copy.at(version=0)).keys() >= {"shop.v"}, "the export before is still there"
+    assert _contents(copy.at(0)).keys() >= {"shop.v"}, "the export before is still there"
     assert _is_sound(tmp_path / "copy")
 
 
 def test_a_full_export_has_every_version_under_its_number(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    shop.expire(before=3)
+    shop.maintenance.expire(before=3)
     for _ in range(2):
         shop.export(tmp_path / "full", mode="full", durability="none")
         full = tl.open(tmp_path / "full", durability="none")
         assert full.version == shop.version
         for entry in shop.log(None):
-            assert _contents(full.at(version=entry.version)) == _contents(shop.at(version=entry.version))
-            assert full.at(version=entry.version).entry == entry
+            assert _contents(full.at(entry.version)) == _contents(shop.at(entry.version))
+            assert full.at(entry.version).entry == entry
         with pytest.raises(tl.VersionExpired):
-            full.at(version=2)
+            full.at(2)
         assert _is_sound(tmp_path / "full")
         shop.table("shop.orders").append(ROWS)
         shop.rollback(shop.version - 1)
-    shop.expire(before=shop.version)
+    shop.maintenance.expire(before=shop.version)
     shop.create_namespace("later")
     shop.export(tmp_path / "full", mode="full", durability="none")
     assert _contents(tl.open(tmp_path / "full", durability="none")) == _contents(shop)
@@ -148,7 +148,7 @@ def test_a_backup_becomes_a_lakehouse_again(shop: tl.Lakehouse, tmp_path: Path) 
     lake = tl.restore(tmp_path / "backup", tmp_path / "lake", durability="none")
     assert lake.version == versions + 1
     assert _contents(lake) == expected
-    assert lake.at(version=3).exists("shop.orders")
+    assert lake.at(3).exists("shop.orders")
     lake.table("shop.orders").append(ROWS)
     assert _is_sound(tmp_path / "lake")
     with pytest.raises(tl.ObjectAlreadyExists):
@@ -247,9 +247,7 @@ def test_whatever_is_killed_leaves_the_old_or_the_new_state(
         if target.exists():
             shutil.copytree(target, before)
         states.append(_contents(shop))
-        allowed = (
-            [*states] if mode == "minimal" else [_contents(shop.at(version=entry.version)) for entry in shop.log(None)]
-        )
+        allowed = [*states] if mode == "minimal" else [_contents(shop.at(entry.version)) for entry in shop.log(None)]
         step = 0
         while True:
             shutil.rmtree(target, ignore_errors=True)
@@ -299,7 +297,7 @@ def test_exports_beside_writers_are_versions_of_the_source(shop: tl.Lakehouse, t
         writer.join()
     copy = tl.open(tmp_path / "copy", durability="none")
     for one in {export.version: export for export in done}.values():
-        assert _contents(copy.at(version=one.version)) == _contents(shop.at(version=one.source_version))
+        assert _contents(copy.at(one.version)) == _contents(shop.at(one.source_version))
     assert _is_sound(tmp_path / "copy")
 
 

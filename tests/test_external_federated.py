@@ -53,7 +53,7 @@ def test_an_external_table_stands_still_until_it_is_moved(nyc: tl.Lakehouse, cat
     assert nyc.table("nyc.orders").scan().count() == 3
     nyc.alter_table("nyc.orders", metadata_location=orders.metadata_location)
     assert nyc.table("nyc.orders").scan().count() == 6
-    assert nyc.at(version=before).table("nyc.orders").scan().count() == 3
+    assert nyc.at(before).table("nyc.orders").scan().count() == 3
 
 
 def test_an_external_table_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
@@ -189,12 +189,12 @@ def test_fsck_reports_an_external_table_whose_files_vacuum_could_take(disk: tl.L
     """Such a table had been registered by a release that did not look."""
     orders = catalog.load_table("sales.orders")
     disk.create_external_table("ns.orders", orders.metadata_location)
-    assert disk.fsck(data=True).findings == ()
+    assert disk.maintenance.fsck(data=True).findings == ()
     orders.add_files([plain_file(disk)])
     with pytest.MonkeyPatch.context() as former_release:
         former_release.setattr("trinitylake.iceberg_storage.files_inside.first_inside", lambda *args, **kwargs: None)
         disk.alter_table("ns.orders", metadata_location=orders.metadata_location)
-    (finding,) = disk.fsck(data=True).findings
+    (finding,) = disk.maintenance.fsck(data=True).findings
     assert (finding.kind, finding.affected) == ("misplaced", ("table ns.orders",))
     assert finding.path.endswith("/data/plain.parquet")
 

@@ -1,4 +1,4 @@
-"""`lake.stats(files=True)` and `trinitylake stats --files`: what the files of a lakehouse are there for."""
+"""`lake.maintenance.stats(files=True)` and `trinitylake stats --files`: what the files of a lakehouse are there for."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def files_and_bytes(root: Path) -> Files:
 
 def test_every_file_is_counted_once_where_it_belongs(lake: tl.Lakehouse, root: Path) -> None:
     """How much room old versions took, and what a vacuum would free, one had to find out by deleting it."""
-    lake.snapshot("early", version=7)
+    lake.tags.create("early", version=7)
     folder = Path(lake.table("shop.orders").iceberg.location().removeprefix("file://"))
     (folder / "data" / f"00000-0-{uuid.uuid4()}.parquet").write_bytes(b"nobody knows me")
     (root / "readme.md").write_text("not ours")
     age(root, hours=48)
     (folder / "data" / f"00001-0-{uuid.uuid4()}.parquet").write_bytes(b"not yet")
-    files = lake.stats(files=True).files
+    files = lake.maintenance.stats(files=True).files
     assert files is not None
     assert files.total == files_and_bytes(root)
     assert (files.garbage, files.young.files, files.unknown.files) == (Files(1, 15), 1, 1)
@@ -78,12 +78,12 @@ def test_every_file_is_counted_once_where_it_belongs(lake: tl.Lakehouse, root: P
     assert gone.total.files == gone.history.files + gone.expiring.files
     assert {"data files", "table metadata"} == set(tables["shop.things"].by_kind)
 
-    lake.expire()
-    freed = lake.vacuum()
+    lake.maintenance.expire()
+    freed = lake.maintenance.vacuum()
     expired_roots = files.expiring.files - (freed.total_deleted.files - files.garbage.files)
     assert freed.total_deleted.size_bytes > 0
     assert 0 <= expired_roots <= 12, "roots went with their versions, all else was for the vacuum"
-    after = lake.stats(files=True).files
+    after = lake.maintenance.stats(files=True).files
     assert after is not None
     assert (after.garbage.files, after.expiring.files) == (0, 1), "the version before that of the vacuum"
     assert after.total == files_and_bytes(root)
@@ -96,7 +96,7 @@ def test_files_of_deleted_rows_are_told_from_data(lake: tl.Lakehouse) -> None:
     lake.create_namespace("a")
     lake.create_table("a.t", ROWS.schema).append(ROWS)
     with_position_deletes(lake)
-    files = lake.stats(files=True).files
+    files = lake.maintenance.stats(files=True).files
     assert files is not None
     (table,) = [one for one in files.tables if one.name == "a.t"]
     assert [table.by_kind[kind].files for kind in ("data files", "delete files")] == [1, 1]
@@ -121,5 +121,5 @@ def test_a_missing_manifest_is_told(lake: tl.Lakehouse, root: Path) -> None:
     for path in root.rglob("snap-*.avro"):
         path.unlink()
     with pytest.raises(tl.CorruptFile):
-        lake.stats(files=True)
-    assert lake.stats().tables == 2
+        lake.maintenance.stats(files=True)
+    assert lake.maintenance.stats().tables == 2

@@ -76,8 +76,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
     (root / "_probe").mkdir(exist_ok=True)
     (root / "_probe/left").write_text("garbage")
     age(root)
-    assert lake.vacuum(grace="1 minute").version is not None, "an older version has the table"
-    lake.expire(keep=1)
+    assert lake.maintenance.vacuum(grace="1 minute").version is not None, "an older version has the table"
+    lake.maintenance.expire(keep=1)
     local_path(statistics).write_bytes(b"statistics")
     age(root)
     with running(lake, token=TOKEN) as server:
@@ -193,10 +193,10 @@ def test_old_files_are_taken_up_where_no_collection_is_under_way(place: Place, w
     way(place)
     assert taken_up(place)
     age(place.root)
-    place.lake.expire(keep=1)
-    place.lake.vacuum(grace="1 minute")
+    place.lake.maintenance.expire(keep=1)
+    place.lake.maintenance.vacuum(grace="1 minute")
     assert taken_up(place)
-    assert place.lake.fsck(data=True).is_sound
+    assert place.lake.maintenance.fsck(data=True).is_sound
 
 
 def test_a_collection_that_is_under_way_stops_whoever_takes_up_old_files(
@@ -276,7 +276,7 @@ def replaced(place: Place, name: str) -> tuple[Any, str]:
     table = place.lake.table(name)
     table.overwrite(ROWS)
     table.maintenance.expire_snapshots(keep=1)
-    place.lake.expire(keep=1)
+    place.lake.maintenance.expire(keep=1)
     age(place.root)
     return known, task.file.file_path
 

@@ -97,7 +97,7 @@ def _versions(root: Path) -> dict[int, dict[str, str]]:
         return {}
     for version in range(64):
         try:
-            found[version] = _contents(lake.at(version=version))
+            found[version] = _contents(lake.at(version))
         except (tl.CorruptFile, tl.VersionNotFound, tl.VersionExpired):
             continue
     return found
@@ -109,18 +109,18 @@ def test_a_whole_lakehouse_is_sound(copied: Callable[[], Path]) -> None:
     assert (report.is_sound, report.findings) == (True, ())
     lake = tl.open(root, durability="none")
     assert report.versions == lake.version + 1
-    trees = [lake.at(version=version).nodes().column("path").to_pylist() for version in range(report.versions)]
+    trees = [lake.at(version).nodes().column("path").to_pylist() for version in range(report.versions)]
     assert report.nodes == len({path for tree in trees for path in tree}), "each is read once"
     assert report.files > 5
-    assert lake.fsck().versions == 1
-    assert lake.fsck((2, 4)).versions == 3
-    assert lake.fsck(3).versions == 1
+    assert lake.maintenance.fsck().versions == 1
+    assert lake.maintenance.fsck((2, 4)).versions == 3
+    assert lake.maintenance.fsck(3).versions == 1
     for missing in (99, (3, 99)):
         with pytest.raises(tl.VersionNotFound):
-            lake.fsck(missing)
+            lake.maintenance.fsck(missing)
     for nonsense in ("some", (4, 2), -1, True, 1.5):
         with pytest.raises(tl.InvalidArgument):
-            lake.fsck(nonsense)  # type: ignore[arg-type]
+            lake.maintenance.fsck(nonsense)  # type: ignore[arg-type]
 
 
 def _deleted(path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_lost_leaf_is_rebuilt_from_the_version_before_it(copied: Callable[[], 
         root = copied()
         (root / node["path"]).unlink()
         lake = tl.open(root, durability="none")
-        report = lake.fsck(repair=True, author="keeper")
+        report = lake.maintenance.fsck(repair=True, author="keeper")
         assert report.repair is not None
         if report.repair.lost:
             continue
@@ -218,7 +218,7 @@ def test_a_lost_leaf_is_rebuilt_from_the_version_before_it(copied: Callable[[], 
         assert _contents(tl.open(root, durability="none").at()) == whole[latest]
         assert lake.log(1)[0].author == "keeper"
         lake.create_namespace("goes_on")
-        assert lake.fsck().is_sound
+        assert lake.maintenance.fsck().is_sound
     assert saved > 2
 
 
@@ -253,7 +253,7 @@ def test_a_definition_that_is_lost_goes_back_to_the_one_before(copied: Callable[
     path = lake.state().locate("namespace", "n03")
     assert path is not None
     (root / path).unlink()
-    report = tl.open(root, durability="none").fsck(repair=True)
+    report = tl.open(root, durability="none").maintenance.fsck(repair=True)
     assert report.repair is not None
     assert report.repair.lost[0].startswith("namespace n03: is as version")
     assert tl.open(root).namespace("n03").properties == {"number": "3"}
@@ -269,7 +269,7 @@ def test_a_file_that_the_handle_remembers_is_looked_at_all_the_same(lake: tl.Lak
     lake.storage.unkept().delete(path)
     lake.storage.unkept().put(path, b"damaged")
     assert lake.read_definition("namespace", "n") == before
-    assert [finding.path for finding in lake.fsck().findings] == [path]
+    assert [finding.path for finding in lake.maintenance.fsck().findings] == [path]
 
 
 def test_what_nothing_refers_to_harms_nobody(copied: Callable[[], Path]) -> None:
@@ -277,7 +277,7 @@ def test_what_nothing_refers_to_harms_nobody(copied: Callable[[], Path]) -> None
     storage = _core.Storage(str(root), None, "none")
     storage.put(_core.optimize_path("node-6fcb514b-b878-4c9d-95b7-8dc3a7ce6fd8.arrow"), b"litter")
     storage.put("_lakehouse_def_6fcb514b-b878-4c9d-95b7-8dc3a7ce6fd8.binpb", b"")
-    tl.open(root, durability="none").expire(before=3)
+    tl.open(root, durability="none").maintenance.expire(before=3)
     report = _checked(root)
     assert report.is_sound
     assert {finding.kind for finding in report.findings} == {"unreferenced"}
@@ -309,7 +309,7 @@ def test_nodes_that_were_exchanged_are_not_believed(tmp_path: Path) -> None:
     names = [f"n{number:02}" for number in range(20)]
     for name in names:
         lake.create_namespace(name)
-    nodes = lake.at(version=lake.version).nodes().to_pylist()
+    nodes = lake.at(lake.version).nodes().to_pylist()
     first, second = [tmp_path / "lake" / node["path"] for node in nodes if node["height"] == 0][:2]
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
@@ -318,8 +318,12 @@ def test_nodes_that_were_exchanged_are_not_believed(tmp_path: Path) -> None:
     for refused in (opened.namespaces, lambda: [opened.namespace(name) for name in names]):
         with pytest.raises(tl.CorruptFile, match="the node of another name"):
             refused()
-    found = {(finding.path, finding.kind) for finding in opened.fsck().findings if "another name" in finding.message}
+    found = {
+        (finding.path, finding.kind)
+        for finding in opened.maintenance.fsck().findings
+        if "another name" in finding.message
+    }
     # Nobody reads them where they lie, so they are as good as damaged; the page on fsck called them misplaced.
     assert found == {(str(path.relative_to(tmp_path / "lake")), "damaged") for path in (first, second)}
-    assert opened.fsck(repair=True).repair is not None
+    assert opened.maintenance.fsck(repair=True).repair is not None
     assert tl.open(lake.uri).namespaces() == names

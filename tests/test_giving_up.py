@@ -58,7 +58,7 @@ def test_what_one_worker_committed_the_other_cannot_roll_back(lake: tl.Lakehouse
         goes_on.commit()
     with pytest.raises(tl.CommitConflict, match=f"was committed as version {version}"):
         other.resume("load").rollback()
-    assert lake.outcome("load") == ("committed", version)
+    assert lake.transactions.outcome("load") == ("committed", version)
     assert ids(other) == [1, 2, 3]
 
 
@@ -66,7 +66,7 @@ def test_what_one_worker_rolled_back_the_other_cannot_commit(lake: tl.Lakehouse)
     first = saved(lake, "load")
     assert len(data_files(lake)) == 1
     tl.open(lake.uri).resume("load").rollback()
-    assert (lake.outcome("load"), data_files(lake)) == (("rolled back", None), [])
+    assert (lake.transactions.outcome("load"), data_files(lake)) == (("rolled back", None), [])
     with pytest.raises(tl.CommitConflict, match="rolled back by someone else"):
         first.commit()
     assert (first.is_unknown, first.files_are_unreachable, ids(lake)) == (False, True, [])

@@ -79,7 +79,7 @@ def test_what_others_changed_is_said_in_words_of_pyiceberg(lake: tl.Lakehouse) -
 
 def test_an_older_version_stays_for_reading(lake: tl.Lakehouse) -> None:
     with pytest.raises(tl.InvalidArgument, match="read-only"):
-        lake.at(version=1).table("a.t").iceberg.append(ROWS)
+        lake.at(1).table("a.t").iceberg.append(ROWS)
 
 
 # polars
@@ -106,7 +106,7 @@ def test_polars_sinks_into_an_open_transaction(lake: tl.Lakehouse) -> None:
         assert ids(lake) == [1, 2, 3]
     assert ids(lake) == [1, 2, 3, 4, 4, 4, 5, 5, 5, 6]
     assert lake.table("a.new").scan().count() == 2
-    assert not lake.fsck().findings
+    assert not lake.maintenance.fsck().findings
 
 
 def test_a_sink_that_is_rolled_back_was_never_there(lake: tl.Lakehouse) -> None:

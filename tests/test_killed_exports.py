@@ -81,7 +81,7 @@ def test_a_mirror_shows_the_old_or_the_new_state_whenever_its_export_is_killed(
         shown = found
     export()
     assert rows_there() == {"shop.a": ROUNDS, "shop.b": ROUNDS}
-    report = tl.open(target, storage_options=options).fsck("all", data=True)
+    report = tl.open(target, storage_options=options).maintenance.fsck("all", data=True)
     assert report.is_sound, report.findings
 
 
@@ -96,16 +96,16 @@ def test_a_vacuum_that_is_killed_again_and_again_leaves_what_is_reached_and_noth
     lake.create_table("shop.a", ROWS)
     for number in range(10):
         lake.table("shop.a").append(pa.table({"id": [number]}, ROWS))
-    lake.snapshot("named", version=6)
+    lake.tags.create("named", version=6)
     lake.table("shop.a").overwrite(pa.table({"id": [100]}, ROWS))
-    lake.expire(keep=1)
+    lake.maintenance.expire(keep=1)
     time.sleep(2.5)  # stores date files by whole seconds
 
     def vacuum() -> None:
-        tl.open(uri, storage_options=options, durability="none").vacuum(grace="0 s")
+        tl.open(uri, storage_options=options, durability="none").maintenance.vacuum(grace="0 s")
 
     began = time.monotonic()
-    lake.vacuum(grace="0 s", dry_run=True)
+    lake.maintenance.vacuum(grace="0 s", dry_run=True)
     longest = 3 * (time.monotonic() - began) + 0.2
     chance = random.Random(2)
     for _ in range(ROUNDS):
@@ -114,12 +114,12 @@ def test_a_vacuum_that_is_killed_again_and_again_leaves_what_is_reached_and_noth
     vacuum()
     fresh = tl.open(uri, storage_options=options, durability="none")
     assert fresh.table("shop.a").scan().to_arrow()["id"].to_pylist() == [100]
-    assert fresh.at(snapshot="named").table("shop.a").scan().to_arrow().num_rows > 0
+    assert fresh.at("tag:named").table("shop.a").scan().to_arrow().num_rows > 0
     root = copied(uri, options, tmp_path / "copy") if options else Path(uri)
     # The newest fence may have replaced what was the latest when the last vacuum looked.
     assert Reachable(root, uri if options else None).files <= files_below(root)
-    fresh.expire(keep=1)
+    fresh.maintenance.expire(keep=1)
     time.sleep(2.5)
-    fresh.vacuum(grace="0 s")
+    fresh.maintenance.vacuum(grace="0 s")
     root = copied(uri, options, tmp_path / "again") if options else Path(uri)
     assert files_below(root) == Reachable(root, uri if options else None).files

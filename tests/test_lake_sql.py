@@ -105,7 +105,7 @@ def test_a_query_stays_at_the_version_it_began_on(shop: tl.Lakehouse) -> None:
     shop.table("shop.items").append([{"item": "i3", "name": "three"}])
     assert query.fetchone() == (2,)
     assert shop.sql("SELECT count(*) FROM shop.items").fetchone() == (3,)
-    assert shop.at(version=1).sql("SELECT count(*) FROM shop.items").fetchone() == (2,)
+    assert shop.at(1).sql("SELECT count(*) FROM shop.items").fetchone() == (2,)
 
 
 def test_a_query_reads_one_version(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +369,7 @@ def test_views_are_made_of_views_and_never_of_themselves(shop: tl.Lakehouse) -> 
     shop.replace_view("shop.a", 'SELECT * FROM "shop.old".b')
     with pytest.raises(tl.InvalidArgument, match=r"view shop\.a is made of itself"):
         shop.sql("SELECT * FROM shop.a")
-    assert shop.at(version=version).sql("SELECT count(*) FROM shop.a").fetchone() == (4,)
+    assert shop.at(version).sql("SELECT count(*) FROM shop.a").fetchone() == (4,)
     shop.replace_view("shop.a", "SELECT * FROM nowhere")
     with pytest.raises(tl.ObjectNotFound, match=r"view shop\.a: .*shop\.nowhere"):
         shop.sql("SELECT * FROM shop.a")

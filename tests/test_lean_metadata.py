@@ -96,7 +96,7 @@ def test_every_snapshot_stands_in_the_version_that_brought_it(lake: tl.Lakehouse
     brought = lake.version
     last = append(table, 1)
     assert kept(table) == [*inside[-2:], *last]
-    assert [one.snapshot_id for one in lake.at(version=brought).table("ns.t").snapshots()] == inside
+    assert [one.snapshot_id for one in lake.at(brought).table("ns.t").snapshots()] == inside
 
 
 def test_what_is_kept_is_whole(lake: tl.Lakehouse) -> None:

@@ -364,7 +364,7 @@ def test_what_a_merge_refuses(lake: tl.Lakehouse) -> None:
         table.merge({"n": [1]}, on="id").when_matched_delete().execute()
     with pytest.raises(InvalidArgument, match="cannot cast"):
         table.merge({"id": ["x"]}, on="id").when_matched_delete().execute()
-    frozen = lake.at(version=lake.version).table("ns.t")
+    frozen = lake.at(lake.version).table("ns.t")
     with pytest.raises(InvalidArgument):
         frozen.merge(numbers([1]), on="id").when_matched_delete().execute()
     nested = lake.create_table("ns.u", pa.schema([("s", pa.struct([("x", pa.int64())]))]))

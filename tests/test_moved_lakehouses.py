@@ -38,7 +38,7 @@ def test_a_lakehouse_is_read_at_its_new_place(first: Path, tmp_path: Path, verb:
     verb(first, tmp_path / "second")  # type: ignore[operator]
     lake = tl.open(str(tmp_path / "second"))
     assert lake.table("a.t").scan().to_arrow().num_rows == 3
-    assert lake.at(version=3).table("a.t").scan().to_arrow().num_rows == 3
+    assert lake.at(3).table("a.t").scan().to_arrow().num_rows == 3
 
 
 def test_the_old_place_is_never_read(first: Path, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_copy_refuses_writes_and_leaves_no_file(first: Path, tmp_path: Path) -
         lambda: lake.drop_table("a.t"),
         lambda: lake.alter({"owner": "somebody"}),
         lambda: lake.rollback(1),
-        lambda: lake.expire(before=2),
+        lambda: lake.maintenance.expire(before=2),
         lambda: lake.begin(id="job").save(),
     ]
     for statement in refused:
@@ -150,7 +150,7 @@ def test_a_transaction_that_was_saved_before_a_move_is_committed_after_it(first:
     lake = tl.open(str(tmp_path / "second"), durability="none")
     with pytest.raises(tl.errors.LakehouseMoved):
         lake.resume("job").commit()
-    lake.relocate()
+    lake.maintenance.relocate()
     resumed = tl.open(lake.uri, durability="none").resume("job")
     resumed.table("a.t").append(ROWS)
     resumed.save()
@@ -165,7 +165,7 @@ def test_moved_back_without_relocating_a_saved_transaction_is_refused(first: Pat
     txn.create_namespace("b")
     txn.save()
     shutil.move(first, tmp_path / "second")
-    tl.open(str(tmp_path / "second"), durability="none").relocate()
+    tl.open(str(tmp_path / "second"), durability="none").maintenance.relocate()
     shutil.move(tmp_path / "second", first)
     with pytest.raises(tl.errors.LakehouseMoved):
         tl.open(str(first), durability="none").resume("job").commit()
@@ -183,6 +183,6 @@ def test_what_is_no_file_in_the_place_of_the_next_root_is_named(first: Path, mak
     txn.create_namespace("b")
     with pytest.raises(tl.errors.StorageError, match=name):
         txn.commit()
-    assert lake.outcome(txn.id).status != "unknown"
+    assert lake.transactions.outcome(txn.id).status != "unknown"
     txn.rollback()
     assert not tl.open(str(first)).exists("b")

@@ -44,6 +44,6 @@ def test_a_manifest_that_another_table_names_as_statistics_is_read_by_a_vacuum(t
     for old in (tmp_path / "lake").rglob("*"):
         os.utime(old, (time.time() - 3 * 86_400,) * 2)
     before = lake.table("shop.theirs").scan().to_arrow().num_rows
-    lake.vacuum(grace="1 hour")
+    lake.maintenance.vacuum(grace="1 hour")
     assert tl.open(tmp_path / "lake").table("shop.theirs").scan().to_arrow().num_rows == before
-    assert lake.fsck(data=True).is_sound
+    assert lake.maintenance.fsck(data=True).is_sound

@@ -47,7 +47,7 @@ def test_a_vacuum_keeps_what_is_named_in_another_spelling(server: S3Server, monk
         change.append_files(files)  # type: ignore[attr-defined]
     for _ in range(30):  # stores date files by whole seconds, and a slow answer tells its clock less exactly
         time.sleep(1.5)
-        lake.vacuum(grace="0 s")
+        lake.maintenance.vacuum(grace="0 s")
         kept = {path.rpartition("/")[2] for path, _, _ in lake.storage.list(f"{folder}/data/")}
         if "garbage.parquet" not in kept:
             break

@@ -195,7 +195,7 @@ def test_the_lakehouse_definition_is_changed_by_a_commit_of_its_own(lake: tl.Lak
     assert lake.definition.order == 5
     assert lake.begin().isolation == "serializable"
     assert lake.begin(isolation="snapshot").isolation == "snapshot"
-    assert lake.at(version=0).properties == {}
+    assert lake.at(0).properties == {}
     with pytest.raises(tl.InvalidArgument, match="order"):
         lake.alter(order=7)  # type: ignore[call-arg]
 
@@ -215,7 +215,7 @@ def test_stats_count_live_objects(lake: tl.Lakehouse) -> None:
         txn.create_view("n00.v", "SELECT 1")
         txn.create_table("n00.t", {"id": "bigint"})
     lake.drop_namespace("n29")
-    stats = lake.stats()
+    stats = lake.maintenance.stats()
     assert (stats.version, stats.namespaces, stats.tables, stats.views) == (2, 29, 1, 1)
     assert stats.tree_height >= 1, "32 keys do not fit into one node of order 5"
     assert stats.tree_nodes > 1
@@ -230,8 +230,8 @@ def test_a_namespace_is_created_though_all_that_a_handle_knows_has_expired(tmp_p
     other = tl.open(str(tmp_path / "lake"))
     for name in ("one", "two"):
         other.create_namespace(name)
-    other.expire(keep=1)
-    other.vacuum(grace="0 seconds")
+    other.maintenance.expire(keep=1)
+    other.maintenance.vacuum(grace="0 seconds")
     lake.create_namespace("three")
     assert [*tl.open(str(tmp_path / "lake")).namespaces()] == ["known", "one", "three", "two"]
 
@@ -271,6 +271,6 @@ def test_a_namespace_is_altered_though_all_that_a_handle_knows_has_expired(tmp_p
     other = tl.open(str(tmp_path / "lake"))
     for value in ("2", "3"):
         other.alter_namespace("shop", {"first": value})
-    other.expire(keep=1)
-    other.vacuum(grace="0 seconds")
+    other.maintenance.expire(keep=1)
+    other.maintenance.vacuum(grace="0 seconds")
     assert lake.alter_namespace("shop", {"second": "x"}).properties == {"first": "3", "second": "x"}

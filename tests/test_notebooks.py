@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
         txn.create_namespace("nyc", {"owner": "ops"})
         txn.create_table("nyc.t", ROWS, partition_spec=["id"], primary_key=["id"]).append(ROWS)
         txn.create_view("nyc.v", "SELECT 1 < 2", dialect="duckdb")
-    lake.snapshot("q3", version=1)
+    lake.tags.create("q3", version=1)
     lake.create_namespace("wrong")
     lake.rollback(1, message="bad load")
     return lake
@@ -90,7 +90,7 @@ def test_every_handle_shows_what_it_is(lake: tl.Lakehouse) -> None:
     assert "lakehouse flights" in texts["Lakehouse"]
     assert "ops" in texts["Namespace"]
     assert "SELECT 1 < 2" in texts["View"]
-    assert "nyc.t" in texts["ViewAt"]
+    assert "nyc.t" in texts["LakehouseVersion"]
     assert "the newest 5 of 5 versions" in texts["VersionLog"]
     assert "3 added, 0 removed, 0 changed" in texts["Diff"]
     assert "identity(id)" in texts["AutocommitTable"]

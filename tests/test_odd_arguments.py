@@ -91,17 +91,12 @@ FOREIGN = re.compile(
 #: For those who build on the package, or with a callback or another catalog in it.
 LEFT_OUT = {
     "change_rows",
-    "change_definition",
     "commit_async",
-    "alter_at_once",
-    "created_at_once",
     "definition_to_commit",
     "drop",
     "execute",
-    "execute_at_once",
     "forget",
     "import_catalog",
-    "is_used",
     "located",
     "open_staged",
     "read_definition",
@@ -128,6 +123,9 @@ def new_lake() -> tl.Lakehouse:
 
 HOLDERS: dict[str, Callable[[tl.Lakehouse], Any]] = {
     "lakehouse": lambda lake: lake,
+    "maintenance": lambda lake: lake.maintenance,
+    "tags": lambda lake: lake.tags,
+    "transactions": lambda lake: lake.transactions,
     "transaction": lambda lake: lake.begin(),
     "version": lambda lake: lake.at(),
     "table": lambda lake: lake.table("a.t"),
@@ -205,10 +203,10 @@ def test_odd_roots_and_options_are_refused_in_words(
         assert not FOREIGN.search(said), kwargs
 
 
-@pytest.mark.parametrize("version", [-1, 10**30, 2**63, 2**64])
+@pytest.mark.parametrize("version", [-(10**30), 10**30, 2**63, 2**64])
 def test_a_number_that_no_version_has_is_not_found(version: int) -> None:
     lake = new_lake()
-    for call in (lambda: lake.at(version=version), lambda: lake.rollback(version), lambda: lake.diff(0, version)):
+    for call in (lambda: lake.at(version), lambda: lake.rollback(version), lambda: lake.diff(0, version)):
         with pytest.raises(tl.VersionNotFound, match="no version"):
             call()
 
@@ -238,16 +236,16 @@ def test_a_time_that_no_clock_reaches_is_refused_in_words() -> None:
 
 def test_what_is_no_number_is_no_version() -> None:
     lake = new_lake()
-    for version in ("1", 1.0, True, [1]):
-        with pytest.raises(tl.InvalidArgument, match="version must be a whole number"):
-            lake.at(version=version)  # type: ignore[arg-type]
+    for version in ("one", 1.0, True, [1]):
+        with pytest.raises(tl.InvalidArgument, match="version"):
+            lake.at(version)  # type: ignore[arg-type]
 
 
 def test_nothing_is_older_than_the_lakehouse() -> None:
     """To expire what was before the creation of the lakehouse raised that there was no such version."""
     lake = new_lake()
     for before in (datetime(2000, 1, 1, tzinfo=UTC), datetime(1, 1, 1), datetime(1900, 1, 1)):
-        assert lake.expire(before=before) == []
+        assert lake.maintenance.expire(before=before) == []
     assert [entry.version for entry in lake.log()] == [1, 0]
 
 
@@ -305,7 +303,7 @@ def test_a_missing_file_is_told_with_its_table_and_version(tmp_path: Path, suffi
     os.remove(path)
     manifest_lists.clear()  # as a process has it that did not write them
     lake.create_namespace("b")
-    frozen, txn = lake.at(version=3), lake.begin()
+    frozen, txn = lake.at(3), lake.begin()
     for version, table in ((3, frozen.table("a.t")), (4, lake.table("a.t")), (4, txn.table("a.t"))):
         reads: list[Callable[[], Any]] = [
             lambda table=table: table.scan().to_arrow(),

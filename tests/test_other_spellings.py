@@ -61,6 +61,6 @@ def test_a_vacuum_keeps_what_is_named_in_another_spelling(
         change.append_files([file])  # type: ignore[attr-defined]
     for old in (tmp_path / "lake").rglob("*"):
         os.utime(old, (time.time() - 3 * 86_400,) * 2)
-    lake.vacuum(grace="1 hour")
+    lake.maintenance.vacuum(grace="1 hour")
     assert os.path.exists(path)
     assert not os.path.exists(garbage)

@@ -22,7 +22,7 @@ N_FILES = 6
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
     """Somebody's table, another's that names its data files, and one that has nothing to do with either."""
-    lake = tl.create(tmp_path / "lake", durability="none", properties={"upkeep.vacuum": "false"})
+    lake = tl.create(tmp_path / "lake", durability="none", properties={"maintenance.vacuum": "false"})
     for namespace in ("secret", "shop"):
         lake.create_namespace(namespace)
     for name in ("secret.pay", "shop.direct", "shop.orders"):
@@ -51,7 +51,7 @@ def is_below(lake: tl.Lakehouse, name: str) -> bool:
 def test_upkeep_copies_no_rows_of_another_table_and_goes_on_with_the_others(lake: tl.Lakehouse) -> None:
     """A writer of one table committed a manifest that named another table's data files. No preview showed their rows;
     but the next upkeep read them with the rights of the server, and wrote them into the writer's own folder."""
-    done = lake.upkeep()
+    done = lake.maintenance.run()
     assert "outside of the table" in done.skipped["shop.direct"]
     assert set(done.compacted) == {"secret.pay", "shop.orders"}
     assert not is_below(lake, "shop.direct")

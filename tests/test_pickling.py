@@ -101,7 +101,7 @@ def test_handles_in_use_that_arrive_are_one(lake: tl.Lakehouse) -> None:
 
 
 def test_a_version_arrives_as_that_version(lake: tl.Lakehouse) -> None:
-    frozen = lake.at(version=1)
+    frozen = lake.at(1)
     lake.table("nyc.t").append(ROWS)
     arrived = again(frozen)
     assert (arrived.version, arrived.created_at) == (1, frozen.created_at)
@@ -109,12 +109,12 @@ def test_a_version_arrives_as_that_version(lake: tl.Lakehouse) -> None:
 
 
 def test_a_version_that_is_gone_says_so_and_one_with_a_name_is_there(lake: tl.Lakehouse) -> None:
-    lake.snapshot("kept", version=1)
-    gone, kept = lake.at(version=0), lake.at(snapshot="kept")
+    lake.tags.create("kept", version=1)
+    gone, kept = lake.at(0), lake.at("tag:kept")
     data = pickle.dumps(gone)
     for _ in range(3):
         lake.table("nyc.t").append(ROWS)
-    lake.expire(keep=1)
+    lake.maintenance.expire(keep=1)
     with pytest.raises(tl.VersionExpired):
         pickle.loads(data)
     assert ids(again(kept).table("nyc.t")) == [1, 2, 3]
@@ -129,7 +129,7 @@ def test_a_table_arrives_in_the_state_it_showed(lake: tl.Lakehouse) -> None:
     assert ids(arrived) == [1, 1, 2, 2, 3, 3]
     arrived.append(ROWS)
     assert len(ids(lake.table("nyc.t"))) == 9
-    frozen = again(lake.at(version=1).table("nyc.t"))
+    frozen = again(lake.at(1).table("nyc.t"))
     with pytest.raises(tl.InvalidArgument, match="belongs to version 1"):
         frozen.append(ROWS)
 
@@ -140,7 +140,7 @@ def test_a_scan_arrives_with_its_filter_and_the_rows_it_had(lake: tl.Lakehouse) 
     table.append(ROWS)
     arrived = again(scan)
     assert (sorted(arrived.to_arrow()["id"].to_pylist()), repr(arrived)) == ([2, 3], repr(scan))
-    assert again(lake.at(version=1).table("nyc.t").scan()).count() == 3
+    assert again(lake.at(1).table("nyc.t").scan()).count() == 3
 
 
 def test_namespaces_views_and_logs_arrive(lake: tl.Lakehouse) -> None:
@@ -209,7 +209,7 @@ def test_a_lakehouse_in_memory_says_that_it_is_only_here(tmp_path: Path) -> None
     assert ids(again(lake).table("nyc.t")) == [1, 2, 3]
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         there = pool.submit(reopened_here, pickle.dumps(lake))
-        with pytest.raises(tl.NotALakehouse, match="what is in memory is in one process"):
+        with pytest.raises(tl.NotALakehouse, match="a lakehouse in memory exists in one process"):
             there.result(PATIENCE_SECONDS)
 
 

@@ -74,4 +74,4 @@ def test_no_commit_is_answered_while_the_folder_is_another_one(
     assert not again.exists("more")
     assert again.table("shop.orders").properties["newer"] == "yes"
     assert again.table("shop.orders").scan().count() == 3
-    assert not again.fsck().findings
+    assert not again.maintenance.fsck().findings

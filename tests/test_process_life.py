@@ -333,7 +333,7 @@ log = fresh.log(None)
 assert [entry.version for entry in log] == list(range(len(log) - 1, -1, -1))
 assert {entry.message for entry in log if entry.message} == {n for n in fresh.namespaces() if not n.endswith(".twin")}
 for version in range(0, len(log), 10):
-    fresh.at(version=version).nodes()
+    fresh.at(version).nodes()
 print("whole", len(sure), len(unsure))
 """
 
@@ -471,7 +471,7 @@ def test_what_a_lakehouse_tells_can_be_pickled(tmp_path: Path) -> None:
     told = [
         lake.log(),
         lake.diff(0),
-        lake.stats(),
+        lake.maintenance.stats(),
         lake.namespace("nyc"),
         lake.properties,
         tl.Schema([tl.Column("id", "bigint", nullable=False), tl.Column("tags", "list<varchar>")], "id"),

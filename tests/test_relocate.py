@@ -80,7 +80,7 @@ def test_after_a_move_engines_find_everything_at_the_new_place(
     with pytest.raises(tl.errors.LakehouseMoved):
         lake.table("a.t").append(ROWS)
 
-    done = lake.relocate()
+    done = lake.maintenance.relocate()
 
     assert done.version == lake.version == version + 1
     assert done.tables == ("a.empty", "a.t")
@@ -95,7 +95,7 @@ def test_after_a_move_engines_find_everything_at_the_new_place(
         assert static.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows in (6, 12, 10)
     assert static.properties["comment"] == "file:///nowhere"
     assert [entry.kind for entry in lake.diff(version).changed] == ["table", "table"]
-    assert numbers(lake.at(version=version).table("a.t")) == expected
+    assert numbers(lake.at(version).table("a.t")) == expected
     table.append(ROWS)
     assert len(numbers(lake.table("a.t"))) == len(expected) + 6
 
@@ -127,7 +127,7 @@ def _rows(uri: str) -> tuple[list[Record], Any, dict[str, str]]:
 def test_nothing_names_the_old_place_and_all_that_is_named_is_there(old: Path, tmp_path: Path) -> None:
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
-    lake.relocate()
+    lake.maintenance.relocate()
     named = named_in(Path(_local(lake.table("a.t").metadata_location)))
     assert len(named) > 10
     assert all(uri.startswith(lake.uri) for uri in named)
@@ -138,7 +138,7 @@ def test_duckdb_reads_a_table_of_a_moved_lakehouse_by_its_metadata(old: Path, tm
     expected = numbers(opened(old).table("a.t"))
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
-    lake.relocate()
+    lake.maintenance.relocate()
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
     for name in EXTENSIONS:
         connection.execute(f"LOAD '{extension(name)}'")
@@ -153,9 +153,9 @@ def test_once_is_enough_and_moving_on_and_back_works(old: Path, tmp_path: Path) 
         moved(Path(_local(current.uri)), tmp_path / place)
         old = tmp_path / place
         lake = opened(old)
-        done = lake.relocate()
+        done = lake.maintenance.relocate()
         assert done.tables == ("a.empty", "a.t")
-        again = lake.relocate()
+        again = lake.maintenance.relocate()
         assert (again.version, again.tables, again.files) == (None, (), 0)
         assert numbers(StaticTable.from_metadata(lake.table("a.t").metadata_location)) == expected
 
@@ -164,11 +164,11 @@ def test_without_rewriting_only_the_lakehouse_itself_knows(old: Path, tmp_path: 
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
     before = lake.table("a.t").metadata_location
-    done = lake.relocate(rewrite=False)
+    done = lake.maintenance.relocate(rewrite=False)
     assert (done.version, done.tables, done.files) == (lake.version, (), 0)
     assert lake.table("a.t").metadata_location == before
     lake.table("a.t").append(ROWS)
-    assert lake.relocate().tables == ("a.empty", "a.t")  # later is not too late
+    assert lake.maintenance.relocate().tables == ("a.empty", "a.t")  # later is not too late
 
 
 def everything(path: Path) -> set[str]:
@@ -179,12 +179,12 @@ def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(old: Path, tmp_pa
     copied(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
     before = everything(tmp_path / "new")
-    would = lake.relocate(dry_run=True)
+    would = lake.maintenance.relocate(dry_run=True)
     assert would.version is None
     assert everything(tmp_path / "new") == before
     with pytest.raises(tl.errors.LakehouseMoved):
         lake.create_namespace("b")
-    did = lake.relocate()
+    did = lake.maintenance.relocate()
     assert (did.tables, did.files) == (would.tables, would.files)
     assert did.files == len([path for path in everything(tmp_path / "new") - before if "/metadata/" in path])
 
@@ -195,7 +195,7 @@ def test_a_lakehouse_behind_a_link_is_the_one_it_leads_to(old: Path, tmp_path: P
     behind = opened(tmp_path / "link")
     assert behind.uri == opened(old).uri
     behind.create_table("a.new", ROWS).append(ROWS)
-    assert behind.relocate().version is None
+    assert behind.maintenance.relocate().version is None
     (tmp_path / "link").unlink()
     assert numbers(opened(old).table("a.new")) == list(range(6))
     assert numbers(StaticTable.from_metadata(opened(old).table("a.new").metadata_location)) == list(range(6))
@@ -220,13 +220,13 @@ def test_if_it_breaks_off_everything_is_as_before(
 
     monkeypatch.setattr(LakehouseFileIO, "put", failing)
     with pytest.raises(KeyboardInterrupt):
-        lake.relocate()
+        lake.maintenance.relocate()
     monkeypatch.undo()
     assert everything(tmp_path / "new") == before
     lake = opened(tmp_path / "new")
     assert lake.version == version
     assert numbers(lake.table("a.t")) == expected
-    assert lake.relocate().tables == ("a.empty", "a.t")
+    assert lake.maintenance.relocate().tables == ("a.empty", "a.t")
 
 
 def test_a_table_that_cannot_be_read_is_told_and_the_others_come_along(old: Path, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_table_that_cannot_be_read_is_told_and_the_others_come_along(old: Path
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
     os.remove(_local(lake.uri) + manifests.partition("/old/lake/")[2])
-    done = lake.relocate()
+    done = lake.maintenance.relocate()
     assert done.tables == ("a.empty",)
     assert [one.name for one in done.skipped] == ["a.t"]
     assert "does not exist" in done.skipped[0].reason
@@ -303,7 +303,7 @@ def test_rows_that_were_deleted_by_position_stay_deleted(old: Path, tmp_path: Pa
     assert before.count(4) == 2
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
-    lake.relocate()
+    lake.maintenance.relocate()
     static = StaticTable.from_metadata(lake.table("a.t").metadata_location)
     assert numbers(static) == numbers(lake.table("a.t")) == before
     (deletes,) = {file for task in static.scan().plan_files() for file in task.delete_files}
@@ -336,7 +336,7 @@ def test_a_lakehouse_that_never_recorded_its_root_is_told_where_it_was(old: Path
     lake = opened(tmp_path / "new")
     with pytest.raises((tl.InvalidLocation, tl.CorruptFile)):
         lake.table("a.t").scan().to_arrow()
-    done = lake.relocate(former=str(old))
+    done = lake.maintenance.relocate(former=str(old))
     assert done.former_roots == (f"file://{old}/",)
     assert done.tables == ("a.empty", "a.t")
     assert done.skipped == ()
@@ -362,7 +362,7 @@ def test_deletion_vectors_come_along(tmp_path: Path) -> None:
     assert numbers(lake.table("a.t")) == expected
     shutil.move(tmp_path / "old", tmp_path / "new")
     lake = opened(tmp_path / "new")
-    assert lake.relocate().skipped == ()
+    assert lake.maintenance.relocate().skipped == ()
     table = lake.table("a.t")
     assert numbers(table) == expected
     static = StaticTable.from_metadata(table.metadata_location)
@@ -373,7 +373,7 @@ def test_deletion_vectors_come_along(tmp_path: Path) -> None:
         assert file.file_path.startswith(lake.uri)
         assert file.file_size_in_bytes == os.path.getsize(_local(file.file_path))
         assert b"/old/" not in Path(_local(file.file_path)).read_bytes()
-    assert not lake.relocate().tables
+    assert not lake.maintenance.relocate().tables
 
 
 @pytest.mark.parametrize("damage", [b"", b"PFA1", b"PFA1" * 5, bytes(40)])

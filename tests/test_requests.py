@@ -247,7 +247,7 @@ def test_nothing_that_is_read_is_older_than_what_was_committed(shop: Shop) -> No
     here.drop_table("n.t")
     there.create_table("n.t", ROWS.schema).append(ROWS.slice(9))
     assert seen() == [[9]] * 2
-    assert [lake.at(version=version).table("n.t").scan().count() for lake in (here, there)] == [10, 10]
+    assert [lake.at(version).table("n.t").scan().count() for lake in (here, there)] == [10, 10]
 
 
 def test_two_stores_with_a_lakehouse_of_one_name_are_told_apart(shop: Shop) -> None:
@@ -496,6 +496,6 @@ def test_a_version_is_whole_without_the_definition_beside_its_root(shop: Shop) -
     assert lost.removeprefix(folder) in inline_definitions(version)
     held = next(name for name in version.objects if name.namespace == "held")
     assert definition_of(version, held)["properties"] == {"owner": "me"}
-    assert not other.fsck().findings
+    assert not other.maintenance.fsck().findings
     other.create_namespace("next")
     assert ("bucket", lost) in shop.store.objects

@@ -55,7 +55,7 @@ def lake(root: str, server: S3Server) -> tl.Lakehouse:
     return lake
 
 
-def ids(reader: tl.Lakehouse | tl.ViewAt | tl.Transaction, name: str = "nyc.t") -> list[int]:
+def ids(reader: tl.Lakehouse | tl.LakehouseVersion | tl.Transaction, name: str = "nyc.t") -> list[int]:
     return sorted(reader.table(name).scan().to_arrow()["id"].to_pylist())
 
 
@@ -83,18 +83,18 @@ def test_a_lakehouse_lives_its_whole_life_on_s3(lake: tl.Lakehouse, root: str, s
         txn.create_table("nyc.u", ROWS, partition_spec=["name"]).append(ROWS)
         assert (ids(txn), ids(lake)) == ([2, 3], [1, 2, 3])
     assert lake.version == 2
-    assert (ids(lake), ids(lake, "nyc.u"), ids(lake.at(version=1))) == ([2, 3], [1, 2, 3], [1, 2, 3])
+    assert (ids(lake), ids(lake, "nyc.u"), ids(lake.at(1))) == ([2, 3], [1, 2, 3], [1, 2, 3])
     assert lake.table("nyc.u").scan(filter="name = 'b'", columns=["id"]).to_arrow().to_pylist() == [{"id": 2}]
     lake.table("nyc.t").upsert({"id": [3, 4], "name": ["changed", "new"]}, on=["id"])
     lake.rename_table("nyc.u", "nyc.renamed")
     assert [str(change) for _, change in lake.diff(2)] == ["table nyc.renamed", "table nyc.u", "table nyc.t"]
     assert lake.rollback(1) == 5
     assert (ids(lake), lake.tables()) == ([1, 2, 3], ["nyc.t"])
-    assert lake.expire(before=4) == [0, 1, 2, 3]
+    assert lake.maintenance.expire(before=4) == [0, 1, 2, 3]
     fresh = tl.open(root, storage_options=server.storage_options)
     assert [entry.version for entry in fresh.log(None)] == [5, 4]
     with pytest.raises(tl.VersionExpired):
-        fresh.at(version=3)
+        fresh.at(3)
     assert ids(fresh) == [1, 2, 3]
 
 
@@ -260,7 +260,7 @@ def errors_of_all_kinds(lake: tl.Lakehouse, server: S3Server) -> Iterator[BaseEx
         lambda: tl.open(f"s3://{ACCESS_KEY}:{SESSION_TOKEN}@bucket/lake"),
         lambda: tl.open(f"s3://bucket/lake?X-Amz-Security-Token={SESSION_TOKEN}"),
         lambda: lake.table("nyc.none"),
-        lambda: lake.at(version=1000),
+        lambda: lake.at(1000),
         lambda: lake.storage.get("not/there"),
         lambda: lake.storage.put("_latest_hint.txt", b""),
     ]

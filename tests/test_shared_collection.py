@@ -90,7 +90,7 @@ class Engine:
 
 def test_a_collection_in_pieces_deletes_the_same_files(full: tl.Lakehouse, root: Path) -> None:
     reachable = Reachable(root).files
-    whole = full.vacuum(dry_run=True, paths=True)
+    whole = full.maintenance.vacuum(dry_run=True, paths=True)
     engine = Engine(full)
     judged = engine.judged()
 
@@ -108,9 +108,9 @@ def test_a_collection_in_pieces_deletes_the_same_files(full: tl.Lakehouse, root:
     assert deleted == len(whole.deleted_paths)
     assert not files_below(root) & set(whole.deleted_paths)
     assert reachable <= files_below(root)
-    assert full.at(snapshot="early").table("shop.gone").scan().to_arrow().num_rows == 10
-    assert full.fsck(data=True).is_sound
-    assert full.vacuum().version is None, "nothing is left to do"
+    assert full.at("tag:early").table("shop.gone").scan().to_arrow().num_rows == 10
+    assert full.maintenance.fsck(data=True).is_sound
+    assert full.maintenance.vacuum().version is None, "nothing is left to do"
 
 
 def test_what_is_committed_after_the_mark_is_not_deleted(full: tl.Lakehouse, root: Path) -> None:
@@ -118,7 +118,7 @@ def test_what_is_committed_after_the_mark_is_not_deleted(full: tl.Lakehouse, roo
     engine = Engine(full)
     full.create_table("shop.late", ROWS).append(ROWS)
     full.table("shop.items").append(ROWS)
-    full.snapshot("later", version=full.version - 1)
+    full.tags.create("later", version=full.version - 1)
     known = {path for sort, path in engine.named if sort not in ("folder", "foreign")}
     doomed = {path for path in files_below(root) - known if not path.startswith(("_expired/", "_latest_hint"))}
     version, deleted = engine.sweep(dict.fromkeys(doomed, "garbage"))
@@ -126,7 +126,7 @@ def test_what_is_committed_after_the_mark_is_not_deleted(full: tl.Lakehouse, roo
     assert 0 < deleted < len(doomed)
     assert Reachable(root).files <= files_below(root)
     assert full.table("shop.late").scan().to_arrow().num_rows == 10
-    assert full.fsck(data=True).is_sound
+    assert full.maintenance.fsck(data=True).is_sound
 
     before = files_below(root)
     full.table("shop.late").append(ROWS)
@@ -145,4 +145,4 @@ def test_what_cannot_be_read_is_told(full: tl.Lakehouse) -> None:
     with pytest.raises(tl.CorruptFile, match=r"\.avro"):
         Engine(full)
     with pytest.raises(tl.CorruptFile, match=r"\.avro"):
-        full.vacuum()
+        full.maintenance.vacuum()

@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 60 * DEEP
 ROWS = pa.schema([("number", pa.int64())])
 
 
-def count(view: tl.Lakehouse | tl.Transaction | tl.ViewAt, name: str) -> int:
+def count(view: tl.Lakehouse | tl.Transaction | tl.LakehouseVersion, name: str) -> int:
     """A counter: a namespace with a number."""
     return int(view.namespace(name).properties.get("count", "0"))
 
@@ -151,7 +151,7 @@ class Killed:
         for transaction in self.asked[-3:]:
             version = committed.get(transaction)
             status = "not committed" if version is None else "committed"
-            assert lake.outcome(transaction) == (status, version)
+            assert lake.transactions.outcome(transaction) == (status, version)
         lake.at().nodes()
 
 
@@ -174,7 +174,7 @@ def test_a_killed_writer_loses_nothing_and_leaves_no_half_of_a_commit(tmp_path: 
             kills += 1
         committed = killed.committed()
         for done, version in enumerate(sorted(committed.values()), 1):
-            at = killed.lake.at(version=version)
+            at = killed.lake.at(version)
             assert (count(at, "left"), count(at, "right")) == (done, done)
         assert count(killed.lake, "left") == len(committed)
         doubtful += len(committed.keys() - killed.acknowledged.keys())
@@ -311,5 +311,5 @@ def add(lake: tl.Lakehouse, names: list[str]) -> None:
         except tl.CommitConflict:
             continue
         except tl.CommitStateUnknown:
-            if lake.outcome(txn.id).status == "committed":
+            if lake.transactions.outcome(txn.id).status == "committed":
                 return

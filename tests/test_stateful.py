@@ -57,7 +57,7 @@ class Object(NamedTuple):
 State = dict[Key, Object]
 
 
-def observe(reader: tl.Lakehouse | tl.ViewAt | tl.Transaction) -> State:
+def observe(reader: tl.Lakehouse | tl.LakehouseVersion | tl.Transaction) -> State:
     """Everything that a reader shows."""
     state: State = {}
     for name in reader.namespaces():
@@ -414,21 +414,21 @@ class LakehouseMachine(RuleBasedStateMachine):
         before = self.latest - keep
         handle = self.handle(second)
         expected = list(range(self.oldest, before))
-        assert handle.expire(before=before, dry_run=True) == expected
+        assert handle.maintenance.expire(before=before, dry_run=True) == expected
         if dry:
             return
-        assert handle.expire(before=before) == expected
+        assert handle.maintenance.expire(before=before) == expected
         self.oldest = before
         with pytest.raises(tl.VersionExpired):
-            tl.open(self.lake.uri).at(version=before - 1)
+            tl.open(self.lake.uri).at(before - 1)
 
     @rule(back=st.integers(0, 10), second=seconds)
     def look_back(self, back: int, second: bool) -> None:
         version = max(self.oldest, self.latest - back)
-        at = self.handle(second).at(version=version)
+        at = self.handle(second).at(version)
         assert observe(at) == self.versions[version]
         assert at.entry.rollback_from == self.rollbacks.get(version)
-        assert self.handle(second).at(timestamp=at.created_at).version == version
+        assert self.handle(second).at(at.created_at).version == version
 
     @rule(back=st.integers(0, 6), span=st.integers(0, 6), second=seconds)
     def compare(self, back: int, span: int, second: bool) -> None:
@@ -471,14 +471,14 @@ class LakehouseMachine(RuleBasedStateMachine):
             return
         fresh = tl.open(self.lake.uri)
         for version in range(self.oldest, self.latest + 1):
-            at = fresh.at(version=version)
+            at = fresh.at(version)
             assert observe(at) == self.versions[version], version
             at.nodes()  # which checks the whole tree
         for version in range(self.oldest):
             with pytest.raises(tl.VersionExpired):
-                fresh.at(version=version)
+                fresh.at(version)
         with pytest.raises(tl.VersionNotFound):
-            fresh.at(version=self.latest + 1)
+            fresh.at(self.latest + 1)
 
 
 LakehouseMachine.TestCase.settings = settings(
@@ -541,7 +541,7 @@ def sees_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
 def looks_up_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
     at = tl.Lakehouse.at
 
-    def off_by_one(self: tl.Lakehouse, *, version: int | None = None, timestamp: Any = None) -> tl.ViewAt:
+    def off_by_one(self: tl.Lakehouse, *, version: int | None = None, timestamp: Any = None) -> tl.LakehouseVersion:
         found = at(self, version=version, timestamp=timestamp)
         return at(self, version=found.version - 1) if timestamp and found.version > 1 else found
 
@@ -578,8 +578,8 @@ def test_the_handle_that_expired_a_version_does_not_answer_from_memory() -> None
     lake = tl.create(f"memory://{uuid.uuid4()}")
     for name in "abc":
         lake.create_namespace(name)
-    assert lake.at(version=1).namespaces() == ["a"]
-    assert lake.expire(before=2) == [0, 1]
+    assert lake.at(1).namespaces() == ["a"]
+    assert lake.maintenance.expire(before=2) == [0, 1]
     with pytest.raises(tl.VersionExpired):
-        lake.at(version=1)
-    assert lake.at(version=2).namespaces() == ["a", "b"]
+        lake.at(1)
+    assert lake.at(2).namespaces() == ["a", "b"]

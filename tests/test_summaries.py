@@ -85,9 +85,9 @@ STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {
     "drop": (lambda lake: lake.drop_table("shop.items"), "drop table shop.items"),
     "alter namespace": (lambda lake: lake.alter_namespace("shop", {"a": "b"}), "alter namespace shop"),
     "alter": (lambda lake: lake.alter({"stage": "test"}), "alter the lakehouse"),
-    "snapshot": (lambda lake: lake.snapshot("q3", version=1), "snapshot q3 of version 1"),
+    "snapshot": (lambda lake: lake.tags.create("q3", version=1), "snapshot q3 of version 1"),
     "rollback": (lambda lake: lake.rollback(1), "roll back to version 1"),
-    "restore": (lambda lake: lake.restore("shop.items", version=1), "restore table shop.items"),
+    "restore": (lambda lake: lake.rollback(1, objects=["shop.items"]), "restore table shop.items"),
     "cascade": (
         lambda lake: lake.drop_namespace("shop", cascade=True),
         "drop namespace shop; drop table shop.items; drop table shop.orders",
@@ -112,7 +112,7 @@ def test_the_log_is_printed_a_line_for_a_version(shop: tl.Lakehouse) -> None:
     at = f"{shop.log(1)[0].created_at:%Y-%m-%d %H:%M:%S}Z"
     assert newest == rf"2  {at}  ann  more; \u{{1b}}[31mitems: append +1 row shop.items"
     assert first.endswith("Z  create namespace shop; create table shop.items; create table shop.orders")
-    assert begun == f"0  {shop.at(version=0).created_at:%Y-%m-%d %H:%M:%S}Z"
+    assert begun == f"0  {shop.at(0).created_at:%Y-%m-%d %H:%M:%S}Z"
     assert str(shop.log(1)[0]) == newest
 
 
@@ -275,7 +275,7 @@ def test_expiry_forgets_ids_and_says_so(shop: tl.Lakehouse) -> None:
     for number in range(6):
         with shop.transaction(id=f"job-{number}") as txn:
             txn.create_namespace(f"n{number}")
-    shop.expire(before=shop.version)
+    shop.maintenance.expire(before=shop.version)
     assert told(shop) == "forget 5 transactions"
 
 
@@ -284,12 +284,12 @@ def test_upkeep_says_so(tmp_path: Path) -> None:
     for number in range(4):
         lake.create_namespace(f"n{number}")
     lake.drop_namespace("n0")
-    lake.expire(before=lake.version)
+    lake.maintenance.expire(before=lake.version)
     for path in (tmp_path / "lake").rglob("*"):
         os.utime(path, (1, 1))
-    lake.vacuum()
+    lake.maintenance.vacuum()
     assert told(lake) == "vacuum files that no version reaches"
-    lake.compact(force=True)
+    lake.maintenance.compact(force=True)
     assert told(lake) == "compact the tree"
 
 

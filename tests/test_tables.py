@@ -280,7 +280,7 @@ def test_the_schema_evolves_and_old_rows_read_as_null(nyc: tl.Lakehouse, flights
     flights.append({"id": [5], "airline": ["B6"], "delay": [7]})
     rows = flights.scan(columns=["id", "airline", "delay"], filter="id > 3").to_arrow().sort_by("id").to_pylist()
     assert rows == [{"id": 4, "airline": "DL", "delay": None}, {"id": 5, "airline": "B6", "delay": 7}]
-    assert nyc.at(version=3).table("nyc.flights").schema.names == ("id", "carrier", "ts")
+    assert nyc.at(3).table("nyc.flights").schema.names == ("id", "carrier", "ts")
 
 
 def test_a_schema_update_that_fails_changes_nothing(nyc: tl.Lakehouse, flights: tl.Table) -> None:
@@ -347,7 +347,7 @@ def test_a_dropped_table_is_gone_now_and_readable_before(nyc: tl.Lakehouse, flig
         with pytest.raises(tl.ObjectNotFound):
             handle.append(ROWS)
     assert nyc.tables("nyc") == []
-    assert nyc.at(version=before).table("nyc.flights").scan().count() == 4
+    assert nyc.at(before).table("nyc.flights").scan().count() == 4
 
 
 def test_a_table_created_and_dropped_in_one_transaction_never_was(nyc: tl.Lakehouse) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -33,9 +34,9 @@ def history(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def test_every_version_reads_as_it_was_committed(history: tl.Lakehouse) -> None:
-    counts = [history.at(version=version).table("nyc.t").scan().count() for version in (1, 2, 3, 4)]
+    counts = [history.at(version).table("nyc.t").scan().count() for version in (1, 2, 3, 4)]
     assert counts == [0, 3, 2, 2]
-    assert [history.at(version=version).views() for version in (0, 2, 3, 4)] == [[], [], ["nyc.v"], []]
+    assert [history.at(version).views() for version in (0, 2, 3, 4)] == [[], [], ["nyc.v"], []]
 
 
 def test_a_frozen_version_ignores_later_commits(history: tl.Lakehouse) -> None:
@@ -49,23 +50,23 @@ def test_a_frozen_version_ignores_later_commits(history: tl.Lakehouse) -> None:
 
 def test_a_timestamp_finds_the_newest_version_at_that_moment(history: tl.Lakehouse) -> None:
     for entry in history.log(None):
-        assert history.at(timestamp=entry.created_at).version == entry.version
-        assert history.at(timestamp=entry.created_at.isoformat()).version == entry.version
-    created = history.at(version=2).created_at
-    assert history.at(timestamp=created - timedelta(milliseconds=1)).version == 1
-    assert history.at(timestamp=created.astimezone(UTC).astimezone().replace(tzinfo=None)).version == 2
-    assert history.at(timestamp=datetime(9999, 1, 1, tzinfo=UTC)).version == 4
+        assert history.at(entry.created_at).version == entry.version
+        assert history.at(entry.created_at.isoformat()).version == entry.version
+    created = history.at(2).created_at
+    assert history.at(created - timedelta(milliseconds=1)).version == 1
+    assert history.at(created.astimezone(UTC).astimezone().replace(tzinfo=None)).version == 2
+    assert history.at(datetime(9999, 1, 1, tzinfo=UTC)).version == 4
 
 
 def test_what_is_not_in_history_is_not_found(history: tl.Lakehouse) -> None:
     with pytest.raises(tl.VersionNotFound, match="99"):
-        history.at(version=99)
+        history.at(99)
     with pytest.raises(tl.VersionNotFound):
-        history.at(timestamp=datetime(2000, 1, 1, tzinfo=UTC))
-    with pytest.raises(tl.InvalidArgument):
-        history.at(version=1, timestamp=datetime.now(UTC))
+        history.at(datetime(2000, 1, 1, tzinfo=UTC))
+    with pytest.raises(tl.VersionNotFound, match="-99"):
+        history.at(-99)
     with pytest.raises(tl.InvalidArgument, match="yesterday"):
-        history.at(timestamp="yesterday")
+        history.at("yesterday")
 
 
 def test_moments_are_told_as_dates(history: tl.Lakehouse) -> None:
@@ -74,17 +75,17 @@ def test_moments_are_told_as_dates(history: tl.Lakehouse) -> None:
     told = f"{created:%Y-%m-%dT%H:%M:%S}.{created.microsecond // 1000:03}Z"
     expected = "no version is as old as 2000-01-01T00:00:00.000Z: the lakehouse was created at " + told
     with pytest.raises(tl.VersionNotFound) as refused:
-        history.at(timestamp=datetime(2000, 1, 1, tzinfo=UTC))
+        history.at(datetime(2000, 1, 1, tzinfo=UTC))
     assert str(refused.value) == expected
-    assert history.at(timestamp=told).version == 0  # as it is told it may be asked for
+    assert history.at(told).version == 0  # as it is told it may be asked for
     with pytest.raises(tl.VersionNotFound, match=r"no version is as old as 1969-12-31T23:59:00\.000Z"):
-        history.at(timestamp=datetime(1969, 12, 31, 23, 59, tzinfo=UTC))
+        history.at(datetime(1969, 12, 31, 23, 59, tzinfo=UTC))
     with pytest.raises(tl.VersionNotFound, match=r"no version is as old as 0001-01-01T00:00:00\.000Z"):
-        history.at(timestamp=datetime.min)
+        history.at(datetime.min)
 
 
 def test_a_table_of_a_frozen_version_refuses_writes(history: tl.Lakehouse) -> None:
-    table = history.at(version=2).table("nyc.t")
+    table = history.at(2).table("nyc.t")
     for write in (
         lambda: table.append(ROWS),
         lambda: table.delete("id = 1"),
@@ -124,7 +125,7 @@ def test_rolling_back_makes_a_new_version_with_the_old_content(history: tl.Lakeh
     assert not history.diff(2, 5)
     newest = history.log(1)[0]
     assert (newest.version, newest.rollback_from, newest.message, newest.author) == (5, 4, "bad load", "ops")
-    assert history.at(version=4).table("nyc.t").scan().count() == 2, "history itself stays"
+    assert history.at(4).table("nyc.t").scan().count() == 2, "history itself stays"
     with pytest.raises(tl.VersionNotFound):
         history.rollback(77)
 
@@ -141,13 +142,13 @@ def test_a_transaction_loses_against_a_rollback_of_what_it_changed(history: tl.L
 def test_expired_versions_are_gone_and_newer_ones_stay(root: str, lake: tl.Lakehouse) -> None:
     for number in range(5):
         lake.create_namespace(f"n{number}")
-    assert lake.expire(before=3, dry_run=True) == [0, 1, 2]
-    assert tl.open(root).at(version=1).namespaces() == ["n0"]
-    assert lake.expire(before=3) == [0, 1, 2]
+    assert lake.maintenance.expire(before=3, dry_run=True) == [0, 1, 2]
+    assert tl.open(root).at(1).namespaces() == ["n0"]
+    assert lake.maintenance.expire(before=3) == [0, 1, 2]
     for reader in (lake, tl.open(root)):
         with pytest.raises(tl.VersionExpired, match="1"):
-            reader.at(version=1)
-        assert reader.at(version=3).namespaces() == ["n0", "n1", "n2"]
+            reader.at(1)
+        assert reader.at(3).namespaces() == ["n0", "n1", "n2"]
         assert [entry.version for entry in reader.log(None)] == [5, 4, 3]
 
 
@@ -160,7 +161,7 @@ def test_a_handle_goes_on_at_the_latest_version_after_others_let_versions_expire
     assert handle.version == 1
     for number in range(4):
         lake.create_namespace(f"n{number}")
-    assert lake.expire(before=lake.version) == [0, 1, 2, 3, 4]
+    assert lake.maintenance.expire(before=lake.version) == [0, 1, 2, 3, 4]
     assert handle.version == 5
     handle.create_namespace("x")
     assert lake.version == 6
@@ -177,7 +178,7 @@ def test_a_transaction_that_versions_expired_under_says_so(root: str, lake: tl.L
     txn.create_namespace("late")
     for number in range(4):
         lake.create_namespace(f"n{number}")
-    lake.expire(before=lake.version)
+    lake.maintenance.expire(before=lake.version)
     with pytest.raises(tl.errors.TransactionExpired):
         txn.commit()
     txn.rollback()
@@ -191,11 +192,11 @@ def test_a_moment_whose_version_has_expired_is_no_error(lake: tl.Lakehouse) -> N
     for number in range(3):
         lake.create_namespace(f"n{number}")
         time.sleep(0.002)
-    first, second = (lake.at(version=version).created_at for version in (0, 1))
-    assert lake.expire(before=second) == [0]
-    assert lake.expire(before=second) == []
-    assert lake.expire(before=first) == []
-    assert lake.expire(before=first - timedelta(days=1)) == []
+    first, second = (lake.at(version).created_at for version in (0, 1))
+    assert lake.maintenance.expire(before=second) == [0]
+    assert lake.maintenance.expire(before=second) == []
+    assert lake.maintenance.expire(before=first) == []
+    assert lake.maintenance.expire(before=first - timedelta(days=1)) == []
     assert [entry.version for entry in lake.log()] == [3, 2, 1]
 
 
@@ -220,7 +221,7 @@ def test_the_whole_log_is_read_as_it_is_looked_at(lake: tl.Lakehouse) -> None:
     assert list(fresh.log(None, before=0)) == []
     with pytest.raises(IndexError):
         log[601]
-    lake.expire(before=400)
+    lake.maintenance.expire(before=400)
     with pytest.raises(tl.VersionExpired):
         log[590]
 
@@ -236,15 +237,42 @@ def test_the_age_of_a_version_is_that_of_its_file(tmp_path: Path) -> None:
     for version, root in enumerate(roots):
         os.utime(root, (now, now - 86400 * (8.5 - version)))
     # Versions 0 to 6 are eight and a half to two and a half days old by their files; the log says that all are new.
-    assert lake.expire(dry_run=True) == [0, 1]
-    assert lake.expire() == [0, 1]
+    assert lake.maintenance.expire(dry_run=True) == [0, 1]
+    assert lake.maintenance.expire() == [0, 1]
     assert not list((tmp_path / "lake").glob("_probe/*"))
 
 
 def test_retention_alone_keeps_what_is_young_and_the_newest_few(lake: tl.Lakehouse) -> None:
     lake.create_namespace("a")
-    assert lake.expire(dry_run=True) == [], "nothing is seven days old"
+    assert lake.maintenance.expire(dry_run=True) == [], "nothing is seven days old"
     lake.alter(maximum_version_age_millis=1, minimum_versions_to_keep=2)
     lake.create_namespace("b")
     time.sleep(0.02)
-    assert lake.expire() == [0, 1]
+    assert lake.maintenance.expire() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("reference", "version"),
+    [(1, 1), (-1, 1), ("1", 1), ("-1", 1), ("-2", 0), (None, 2), ("tag:first", 1), (" 2 ", 2), ("1 ms ago", 2)],
+)
+def test_a_version_is_named_in_one_syntax(reference: int | str | None, version: int) -> None:
+    """`lake.at(3)` was a TypeError, and the command line, its shell and Python each had a syntax of their own."""
+    lake = tl.create(f"memory://{uuid.uuid4()}")
+    lake.create_namespace("a")
+    lake.tags.create("first")
+    time.sleep(0.01)
+    assert lake.at(reference).version == version
+
+
+def test_a_time_without_a_zone_is_in_utc_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time without a zone named another version on a machine in another time zone."""
+    lake = tl.create(f"memory://{uuid.uuid4()}")
+    naive = (datetime.now(UTC) + timedelta(seconds=1)).replace(tzinfo=None)
+    for zone in ("Pacific/Kiritimati", "Pacific/Honolulu", "UTC"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        assert lake.at(naive).version == lake.at(naive.isoformat()).version == 0
+        with pytest.raises(tl.VersionNotFound):
+            lake.at(naive - timedelta(hours=1))
+    monkeypatch.undo()
+    time.tzset()

@@ -24,7 +24,7 @@ def table(lake: tl.Lakehouse) -> tl.Table:
     return lake.table("nyc.t")
 
 
-def ids(reader: tl.Lakehouse | tl.Transaction | tl.ViewAt, name: str = "nyc.t") -> list[int]:
+def ids(reader: tl.Lakehouse | tl.Transaction | tl.LakehouseVersion, name: str = "nyc.t") -> list[int]:
     return sorted(reader.table(name).scan().to_arrow()["id"].to_pylist())
 
 

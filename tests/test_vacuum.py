@@ -51,19 +51,19 @@ def rows(reader: tl.Lakehouse, name: str) -> int:
 
 
 def test_what_is_left_is_what_an_independent_walker_finds(lake: tl.Lakehouse, root: Path) -> None:
-    lake.snapshot("early", version=4)
+    lake.tags.create("early", version=4)
     orders, items = rows(lake, "shop.orders"), rows(lake, "shop.items")
-    lake.expire(keep=3)
+    lake.maintenance.expire(keep=3)
     age(root)
     reachable = Reachable(root).files
     garbage = files_below(root) - reachable
     assert garbage
-    looked = lake.vacuum(dry_run=True, paths=True)
+    looked = lake.maintenance.vacuum(dry_run=True, paths=True)
     assert set(looked.deleted_paths) == garbage
     assert looked.version is None
     assert files_below(root) == reachable | garbage, "a dry run deletes nothing"
 
-    done = lake.vacuum(paths=True)
+    done = lake.maintenance.vacuum(paths=True)
     assert set(done.deleted_paths) == garbage
     assert done.version == lake.version
     assert done.total_deleted == looked.total_deleted
@@ -74,11 +74,11 @@ def test_what_is_left_is_what_an_independent_walker_finds(lake: tl.Lakehouse, ro
     assert files_below(root) == Reachable(root).files
     for reader in (lake, tl.open(str(root))):
         assert (rows(reader, "shop.orders"), rows(reader, "shop.items")) == (orders, items)
-        assert reader.at(snapshot="early").tables() == ["shop.items", "shop.orders"]
-        assert len(reader.at(snapshot="early").table("shop.items").scan().to_arrow()) == 0
+        assert reader.at("tag:early").tables() == ["shop.items", "shop.orders"]
+        assert len(reader.at("tag:early").table("shop.items").scan().to_arrow()) == 0
     age(root)
-    assert lake.vacuum().total_deleted.files == 0
-    assert lake.vacuum().version is None, "which is no version"
+    assert lake.maintenance.vacuum().total_deleted.files == 0
+    assert lake.maintenance.vacuum().version is None, "which is no version"
 
 
 def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, root: Path, tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, 
         change._apply((SetPartitionStatisticsUpdate(partition_statistics=parts),))
     for _ in range(3):
         lake.table("shop.told").overwrite(ROWS.slice(0, 3))
-    lake.snapshot("early", version=4)
+    lake.tags.create("early", version=4)
     lake.alter(txn_ttl_millis=3_600_000)
-    lake.expire(keep=1)
+    lake.maintenance.expire(keep=1)
     age(root)
     before = files_below(root)
     txn = lake.begin(id="etl")
@@ -110,12 +110,12 @@ def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, 
     txn.save()
     saved = files_below(root) - before
     time.sleep(2.1)
-    assert lake.vacuum(grace="0 s").total_deleted.files
+    assert lake.maintenance.vacuum(grace="0 s").total_deleted.files
     reachable = Reachable(root).files
     assert {path.removeprefix(f"file://{root}/") for path in paths} <= reachable
     assert saved
     assert files_below(root) >= reachable | saved
-    assert lake.fsck("all", data=True).is_sound
+    assert lake.maintenance.fsck("all", data=True).is_sound
     iceberg = lake.table("shop.told").iceberg
     assert {"audit", "q1"} <= set(iceberg.metadata.refs)
     assert iceberg.scan(snapshot_id=first.snapshot_id).to_arrow().num_rows == 10
@@ -130,7 +130,7 @@ def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, 
     assert all((tmp_path / "copy" / path).is_file() for path in reachable)
     assert copy.table("shop.told").iceberg.scan(snapshot_id=first.snapshot_id).to_arrow().num_rows == 10
     age(tmp_path / "copy")
-    assert copy.vacuum(dry_run=True).total_deleted.files == 0
+    assert copy.maintenance.vacuum(dry_run=True).total_deleted.files == 0
 
 
 def test_what_no_version_knows_goes_by_its_name_and_the_rest_stays(lake: tl.Lakehouse, root: Path) -> None:
@@ -157,7 +157,7 @@ def test_what_no_version_knows_goes_by_its_name_and_the_rest_stays(lake: tl.Lake
     age(root)
     young = root / f"dead/t-01234567/data/00001-0-{id}.parquet"
     young.write_bytes(b"x")
-    done = lake.vacuum(grace="1 minute", paths=True)
+    done = lake.maintenance.vacuum(grace="1 minute", paths=True)
     assert set(orphans) <= set(done.deleted_paths)
     assert sorted(done.unknown_paths) == sorted(strange)
     assert done.young.files == 1
@@ -176,7 +176,7 @@ def test_files_of_external_and_federated_tables_stay(lake: tl.Lakehouse, root: P
     lake.create_external_table("shop.theirs", f"file://{metadata}")
     age(root)
     before = {path for path in elsewhere.rglob("*") if path.is_file()}
-    done = lake.vacuum()
+    done = lake.maintenance.vacuum()
     assert done.foreign.files + done.total_kept.files >= len(before)
     assert before == {path for path in elsewhere.rglob("*") if path.is_file()}
 
@@ -186,7 +186,7 @@ def test_a_transaction_that_began_before_a_collection_commits_or_is_told(lake: t
     slow = lake.begin()
     slow.table("shop.orders").append(ROWS)
     time.sleep(4.1)
-    done = lake.vacuum(grace="0 s")
+    done = lake.maintenance.vacuum(grace="0 s")
     assert done.version is not None
     with pytest.raises(tl.TransactionExpired, match="collected"):
         slow.commit()
@@ -199,7 +199,7 @@ def test_a_transaction_that_began_before_a_collection_commits_or_is_told(lake: t
     (root / "_queue").mkdir(exist_ok=True)
     (root / f"_queue/{0:020d}-{uuid.uuid4()}.binpb").write_bytes(b"x")
     age(root / "_queue")
-    assert lake.vacuum(grace="1 minute").version is not None
+    assert lake.maintenance.vacuum(grace="1 minute").version is not None
     other.commit()
     assert rows(lake, "shop.items") == 20
 
@@ -211,7 +211,7 @@ def test_what_an_open_saved_transaction_wrote_stays(lake: tl.Lakehouse, root: Pa
     txn.save()
     before = rows(lake, "shop.orders")
     time.sleep(2.1)
-    lake.vacuum(grace="0 s")
+    lake.maintenance.vacuum(grace="0 s")
     lake.resume("etl").commit()
     assert rows(lake, "shop.orders") == before + 10
     assert rows(tl.open(str(root)), "shop.orders") == before + 10
@@ -219,7 +219,7 @@ def test_what_an_open_saved_transaction_wrote_stays(lake: tl.Lakehouse, root: Pa
 
 def test_a_file_that_cannot_be_read_ends_the_collection(lake: tl.Lakehouse, root: Path) -> None:
     """What a damaged manifest named was garbage."""
-    lake.expire(keep=1)
+    lake.maintenance.expire(keep=1)
     metadata = Path(lake.table("shop.orders").iceberg.metadata_location.removeprefix("file://"))
     manifest = next(metadata.parent.glob("snap-*.avro"))
     for path in metadata.parent.glob("snap-*.avro"):
@@ -227,13 +227,13 @@ def test_a_file_that_cannot_be_read_ends_the_collection(lake: tl.Lakehouse, root
     age(root)
     before = files_below(root)
     with pytest.raises(tl.CorruptFile, match=r"\.avro"):
-        lake.vacuum()
+        lake.maintenance.vacuum()
     assert files_below(root) == before
     assert manifest.exists()
 
 
 def test_the_command_line_tells_what_goes(lake: tl.Lakehouse, root: Path) -> None:
-    lake.expire(keep=1)
+    lake.maintenance.expire(keep=1)
     age(root)
     result = CliRunner().invoke(app, ["vacuum", "--root", str(root), "--dry-run"])
     assert result.exit_code == 0, result.output
@@ -254,12 +254,12 @@ def test_a_table_that_every_version_writes_does_not_stop_collections(tmp_path: P
     for number in range(6):
         lake.table("a.hot").append({"id": [number]})
     time.sleep(2.1)
-    lake.expire(before=lake.version)
-    assert lake.vacuum(grace="0 seconds").deleted["definitions"].files > 0
+    lake.maintenance.expire(before=lake.version)
+    assert lake.maintenance.vacuum(grace="0 seconds").deleted["definitions"].files > 0
     for number in range(12):
         with lake.transaction() as txn:
             txn.table("a.hot").append({"id": [100 + number]})
             txn.create_namespace(f"n{number}")
-    assert lake.stats().tree_nodes > 1, "the root never grew"
-    assert lake.fsck().findings == ()
-    lake.vacuum(grace="0 seconds", dry_run=True)
+    assert lake.maintenance.stats().tree_nodes > 1, "the root never grew"
+    assert lake.maintenance.fsck().findings == ()
+    lake.maintenance.vacuum(grace="0 seconds", dry_run=True)

@@ -106,7 +106,7 @@ def writing(
     return work
 
 
-def rows_in(reader: tl.ViewAt, table: str) -> int:
+def rows_in(reader: tl.LakehouseVersion, table: str) -> int:
     rows: int = reader.table(table).scan().to_arrow().num_rows
     return rows
 
@@ -118,13 +118,13 @@ def reading(
         lake = open_lake()
         while True:
             if chance.random() < 0.1:  # what a name keeps never goes
-                named = lake.at(snapshot="named")
+                named = lake.at("tag:named")
                 assert {table: rows_in(named, table) for table in TABLES} == dict.fromkeys(TABLES, 1)
                 say("named")
                 continue
             version = max(lake.version - chance.randrange(12), first)
             try:
-                past = lake.at(version=version)
+                past = lake.at(version)
                 for table in TABLES:
                     rows_in(past, table)
             except tl.VersionExpired as error:
@@ -141,15 +141,15 @@ def collecting(open_lake: Callable[[], tl.Lakehouse]) -> Callable[[Callable[[str
         while True:
             try:
                 if chance.random() < 0.5:
-                    done = lake.upkeep()
+                    done = lake.maintenance.run()
                     # Two compact the same files, or one takes longer than the grace: then that table waits.
                     for why in done.skipped.values():
                         say(f"skipped {why[:200]!r}")
                     say(f"compacted {sum(one.files_removed for one in done.compacted.values())}")
                     vacuumed = done.vacuumed
                 else:
-                    lake.expire(keep=6 + chance.randrange(6))
-                    vacuumed = lake.vacuum(grace="2 s")
+                    lake.maintenance.expire(keep=6 + chance.randrange(6))
+                    vacuumed = lake.maintenance.vacuum(grace="2 s")
             except (tl.CommitConflict, tl.VersionExpired):  # two collect: what one marks, the other lets expire
                 continue
             assert vacuumed is not None
@@ -221,12 +221,12 @@ def test_nothing_that_is_reached_is_ever_deleted(place: tuple[str, dict[str, str
         txn_ttl_millis=2000,
         maximum_version_age_millis=2000,
         minimum_versions_to_keep=6,
-        properties={"upkeep.grace": "2 s"},
+        properties={"maintenance.grace": "2 s"},
     )
     lake.create_namespace("shop")
     for table in TABLES:
         lake.create_table(table, ROWS).append(pa.table({"id": [-1]}, ROWS))
-    lake.snapshot("named")
+    lake.tags.create("named")
     writers = [Actor(f"writer{number}", tmp_path, writing(open_lake, number)) for number in range(4)]
     readers = [Actor(f"reader{number}", tmp_path, reading(open_lake, lake.version)) for number in range(2)]
     collectors = [Actor(f"collector{number}", tmp_path, collecting(open_lake)) for number in range(2)]
@@ -270,8 +270,8 @@ def test_nothing_that_is_reached_is_ever_deleted(place: tuple[str, dict[str, str
     assert not lost, f"acknowledged and not there: {lost[:5]}"
 
     time.sleep(4.5)  # whatever was written is older than the shortest grace
-    lake.expire(keep=1)
-    lake.vacuum(grace="0 s")
+    lake.maintenance.expire(keep=1)
+    lake.maintenance.vacuum(grace="0 s")
     assert not verify(uri, files=True, storage_options=options).problems
     root = copied(uri, options, tmp_path / "copy") if options else Path(uri)
     reachable = Reachable(root, uri if options else None).files

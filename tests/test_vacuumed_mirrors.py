@@ -39,7 +39,7 @@ def shop(tmp_path: Path) -> tl.Lakehouse:
     return lake
 
 
-def contents(lake: tl.Lakehouse | tl.ViewAt) -> dict[str, object]:
+def contents(lake: tl.Lakehouse | tl.LakehouseVersion) -> dict[str, object]:
     cache.clear()
     return {
         **dict.fromkeys(lake.namespaces()),
@@ -71,7 +71,7 @@ def interrupted_at(monkeypatch: pytest.MonkeyPatch, step: int, work: Callable[[]
 def vacuumed(root: Path) -> None:
     """Everything there is old, and what no version reaches goes."""
     age(root)
-    tl.open(root, durability="none").vacuum(grace="1 minute")
+    tl.open(root, durability="none").maintenance.vacuum(grace="1 minute")
 
 
 def replaced_and_vacuumed(lake: tl.Lakehouse) -> None:
@@ -80,7 +80,7 @@ def replaced_and_vacuumed(lake: tl.Lakehouse) -> None:
     other.table("shop.orders").overwrite(ROWS)
     other.drop_table("shop.others")
     other.create_table("shop.others", ROWS).append(ROWS)
-    other.expire(keep=1)
+    other.maintenance.expire(keep=1)
     vacuumed(Path(lake.uri.removeprefix("file://")))
 
 
@@ -98,7 +98,7 @@ def test_a_mirror_is_whole_whatever_is_vacuumed_meanwhile(
     shutil.copytree(tmp_path / "lake", kept / "lake")
     shutil.copytree(mirror, kept / "mirror")
     new = contents(shop)
-    shown = [contents(shop.at(version=one)) for one in range(first, shop.version if mode == "full" else first + 1)]
+    shown = [contents(shop.at(one)) for one in range(first, shop.version if mode == "full" else first + 1)]
     refusals = (tl.VersionExpired,) if place == "source" else (tl.TransactionExpired, tl.CommitConflict)
     step, ended, refused = 0, 0, 0
     while True:
@@ -139,7 +139,7 @@ def test_a_mirror_of_which_garbage_was_collected_is_mirrored_on(shop: tl.Lakehou
         (mirror / "_probe/left").write_text("garbage")
         age(mirror)
         swept = tl.open(mirror, durability="none")
-        assert swept.vacuum(grace="1 minute").version is not None
+        assert swept.maintenance.vacuum(grace="1 minute").version is not None
         assert shop.export(mirror, durability="none").files == 0, "nothing has changed"
         shop.table("shop.orders").append(ROWS)
         assert shop.export(mirror, durability="none").files

@@ -19,7 +19,7 @@ import sys
 import trinitylake as tl
 from benches.python.memory import most_memory_bytes
 lake = tl.open(sys.argv[1], durability="none")
-report = lake.fsck()
+report = lake.maintenance.fsck()
 assert report.is_sound, report.findings[:3]
 print(most_memory_bytes(), report.definitions)
 """

@@ -313,7 +313,7 @@ def _watch(process: psutil.Process, lake: tl.Lakehouse, end: float) -> list[tupl
     while (now := time.monotonic()) < end:
         samples.append((now - began, process.memory_info().rss / 2**20))
         if now - kept_up > UPKEEP_SECONDS and now - began > VERSION_AGE.total_seconds():
-            lake.expire(before=datetime.now(UTC) - VERSION_AGE)
+            lake.maintenance.expire(before=datetime.now(UTC) - VERSION_AGE)
             kept_up = now
         time.sleep(1)
     return samples

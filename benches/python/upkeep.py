@@ -45,7 +45,7 @@ def appends(count: int) -> None:
     print(f"{count} appends: {files_and_bytes(folder)}")
     time.sleep(3)  # nothing younger than two seconds goes
     started = time.monotonic()
-    done = lake.upkeep()
+    done = lake.maintenance.run()
     assert done.vacuumed is not None
     print(f"after upkeep: {files_and_bytes(folder)}; {time.monotonic() - started:.1f} s")
     assert lake.table("ns.t").scan().to_arrow().num_rows == count
@@ -66,11 +66,11 @@ def vacuum_registered(uri: str) -> None:
     lake = tl.open(uri, durability="none")
     resident = most_memory_bytes()
     started = time.monotonic()
-    lake.vacuum(grace="0 s", dry_run=True)
+    lake.maintenance.vacuum(grace="0 s", dry_run=True)
     print(f"dry run: {time.monotonic() - started:.1f} s; memory at most {most_memory_bytes() / 1e6:.0f} MB")
     before = lake.storage.counters()
     started = time.monotonic()
-    done = lake.vacuum(grace="0 s")
+    done = lake.maintenance.vacuum(grace="0 s")
     elapsed = time.monotonic() - started
     requests = {name: count - before[name] for name, count in lake.storage.counters().items() if count > before[name]}
     print(f"kept {done.total_kept}, deleted {done.total_deleted}: {elapsed:.1f} s")

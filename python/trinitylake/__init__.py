@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from trinitylake import spark as spark
     from trinitylake.definitions import Column, Schema, list_of, map_of, struct_of
     from trinitylake.lakehouse import Lakehouse, create, open
+    from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
     from trinitylake.lakehouse.restored_lakehouse import restore
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.lakehouse.view import View
-    from trinitylake.lakehouse.view_at import ViewAt
     from trinitylake.tables.table import Table
 
     __version__: str
@@ -66,6 +66,7 @@ __all__ = [
     "InvalidName",
     "Lakehouse",
     "LakehouseMoved",
+    "LakehouseVersion",
     "NamespaceNotEmpty",
     "NotALakehouse",
     "ObjectAlreadyExists",
@@ -83,7 +84,6 @@ __all__ = [
     "VersionExpired",
     "VersionNotFound",
     "View",
-    "ViewAt",
     "__version__",
     "core",
     "create",
@@ -104,7 +104,7 @@ _LAZY = {
     "Table": "trinitylake.tables.table",
     "Transaction": "trinitylake.lakehouse.transaction",
     "View": "trinitylake.lakehouse.view",
-    "ViewAt": "trinitylake.lakehouse.view_at",
+    "LakehouseVersion": "trinitylake.lakehouse.lakehouse_version",
     "create": "trinitylake.lakehouse",
     "list_of": "trinitylake.definitions",
     "map_of": "trinitylake.definitions",
@@ -131,4 +131,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, "rest", "spark"})

@@ -43,7 +43,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tl.Lakehouse:
     lake = tl.create(str(tmp_path_factory.mktemp("lake") / "lake"), name="The shop", order=8, durability="none")
     with_tables(lake, "shop.orders", "shop.till.orders", "payroll.wages")
     lake.create_view("shop.top", "SELECT id\nFROM shop.orders", dialect="duckdb")
-    lake.snapshot("q1", message="the quarter")
+    lake.tags.create("q1", message="the quarter")
     with lake.transaction(message="A bad load", author="etl") as txn:
         txn.table("shop.orders").delete("id = 1")
     lake.rollback(lake.version - 1, message="The load was wrong", author="ana")
@@ -188,7 +188,7 @@ def test_a_wrong_element_is_refused_before_it_is_made(browser: Browser, url: str
         ("#/latest/namespace", "Nothing is here"),
         ("#/version~99999/overview", "Nothing is here"),
         ("#/version~999999999999999999/table/shop/orders", "Nothing is here"),
-        ("#/snapshot~none/namespace/shop", "Nothing is here"),
+        ("#/tag~none/namespace/shop", "Nothing is here"),
         ("#/latest/version/99999", "Nothing is here"),
         ("#/latest/version/x", "Nothing is here"),
         ("#/latest/version/", "Nothing is here"),

@@ -75,7 +75,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
     with lake.transaction(message="Many tables", author="etl") as txn:
         for number in range(300):
             txn.create_table(f"shop.t{number:03}", {"id": "bigint"})
-    lake.snapshot("q1")
+    lake.tags.create("q1")
     lake.drop_table("shop.t007")
     with lake.transaction(message="Three more rows") as txn:
         txn.table("shop.orders").append({"id": [7, 8, 9]})
@@ -103,7 +103,7 @@ def test_a_browser_reads_the_files_of_a_lakehouse(
         opened(browser, url, f"#/latest/version/{lake.version - 1}")
         assert browser.wait_for_text("1 difference")
         assert "shop.t007" in browser.text(".changes")
-        opened(browser, url, "#/snapshot~q1/table/shop/t007")
+        opened(browser, url, "#/tag~q1/table/shop/t007")
         assert browser.text("main h1") == "t007"
         opened(browser, url, "#/latest/table/shop/t007")
         assert browser.text("main h1") == "Nothing is here"
@@ -139,7 +139,7 @@ def test_names_are_those_that_the_library_reads(browser: Browser, lake: tl.Lakeh
     with serving(tmp_path) as server:
         opened(browser, f"{server.url}/site")
         for version in (1, 3, lake.version - 60, lake.version - 1, lake.version):
-            expected = [one.removeprefix("shop.") for one in lake.at(version=version).tables("shop")]
+            expected = [one.removeprefix("shop.") for one in lake.at(version).tables("shop")]
             assert browser.run(ask, "../lake/", f"version~{version}") == expected, version
 
 
@@ -191,14 +191,14 @@ def test_the_version_of_a_moment_is_the_one_that_the_library_finds(
         for entry in log:
             for moment in (entry.created_at, entry.created_at + timedelta(milliseconds=1)):
                 found = browser.run(ask, "../lake/", moment.isoformat(timespec="milliseconds"))
-                assert found == lake.at(timestamp=moment).version
+                assert found == lake.at(moment).version
         browser.click("button.version")
         browser.wait("return document.querySelector('dialog[open]') !== null")
         browser.run("document.querySelector('#chosen-moment').value = '2001-01-01T12:00'")
         browser.run("document.querySelector('#chosen-moment').form.requestSubmit()")
         assert browser.wait_for_text("no version is as old as 2001-01-01T", "dialog")
         assert f"the lakehouse was created at {log[-1].created_at:%Y-%m-%dT%H:%M:%S}." in browser.text("dialog")
-        lake.expire(before=3)
+        lake.maintenance.expire(before=3)
         tl.lakehouse.lakehouse._core.finish_background_tasks(10)
         assert not (tmp_path / "lake" / tl.core.root_path(1)).exists()
         browser.devtools("Network.clearBrowserCache", {})

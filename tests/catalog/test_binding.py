@@ -263,7 +263,7 @@ def test_a_saved_transaction_can_be_gone_on_with_by_its_id(lake: tl.Lakehouse, r
 def test_the_source_tells_what_a_catalog_is_bound_to(lake: tl.Lakehouse) -> None:
     assert load(lake).source is lake
     past = load(lake, version=1).source
-    assert isinstance(past, tl.ViewAt)
+    assert isinstance(past, tl.LakehouseVersion)
     assert past.version == 1
     with lake.begin() as transaction:
         assert load(lake, transaction=transaction).source is transaction

@@ -67,7 +67,7 @@ def test_every_version_holds_what_its_history_says(life: tuple[history.History, 
 def test_the_core_reads_every_node_and_every_object_alike(life: tuple[history.History, list[SeedVersion]]) -> None:
     lived, versions = life
     for version in versions:
-        at = lived.lake.at(version=version.number)
+        at = lived.lake.at(version.number)
         found = [
             (node["path"], node["parent"], node["height"], node["n_keys"], node["n_messages"])
             for node in at.nodes().to_pylist()
@@ -129,7 +129,7 @@ def test_keys_and_paths_are_built_alike(life: tuple[history.History, list[SeedVe
 def test_the_lakehouse_definition_reads_alike(life: tuple[history.History, list[SeedVersion]]) -> None:
     lived, versions = life
     for version in versions:
-        definition = tl.definitions.parse_lakehouse_def(lived.lake.at(version=version.number).state().definition)
+        definition = tl.definitions.parse_lakehouse_def(lived.lake.at(version.number).state().definition)
         for field, value in version.definition.items():
             stored = getattr(definition, field)
             assert (dict(stored) if isinstance(value, dict) else stored) == value, field

@@ -353,12 +353,12 @@ class History:
     def _export(self) -> None:
         self._lake.export(str(self._folder / "export"))
         self._lake = tl.open(str(self._folder / "export"))
-        assert self._lake.fsck("all").is_sound
+        assert self._lake.maintenance.fsck("all").is_sound
 
     def _relocate(self) -> None:
         shutil.move(self._folder / "lake", self._folder / "moved")
         self._lake = tl.open(str(self._folder / "moved"), durability="none")
-        self._lake.relocate()
+        self._lake.maintenance.relocate()
 
     def _restore(self) -> None:
         version = self._lake.version

@@ -31,7 +31,7 @@ def rows(server: RestServer, warehouse: str, table: str = "shop.orders") -> int:
 
 
 def test_a_client_of_the_past_sees_it_and_cannot_write(server: RestServer, shop: tl.Lakehouse) -> None:
-    moment = shop.at(version=1).created_at
+    moment = shop.at(1).created_at
     assert rows(server, "@latest") == 4
     assert rows(server, "@version/1") == 3
     assert rows(server, f"@timestamp/{moment.isoformat()}") == 3
@@ -69,19 +69,19 @@ def test_an_address_that_leads_nowhere_is_told_at_once(http_client: Client, shop
 
 
 def test_a_version_with_a_name_is_found_by_it(server: RestServer, http_client: Client, shop: tl.Lakehouse) -> None:
-    assert http_client("GET", "/v1/config?warehouse=@snapshot/q3").error == "NotFoundException"
+    assert http_client("GET", "/v1/config?warehouse=@tag/q3").error == "NotFoundException"
     with shop.transaction() as txn:
         definition = LakehouseDef()
         definition.CopyFrom(shop.definition)
         definition.exported_snapshots["q3"] = root_path(1)
         definition.exported_snapshots["lost"] = root_path(99)
         txn.state().set_lakehouse_definition(definition.SerializeToString())
-    assert (rows(server, "@snapshot/q3"), rows(server, "@latest")) == (3, 4)
-    assert http_client("GET", "/v1/config?warehouse=@snapshot/q3").body["overrides"] == {"prefix": "snapshot~q3"}
+    assert (rows(server, "@tag/q3"), rows(server, "@latest")) == (3, 4)
+    assert http_client("GET", "/v1/config?warehouse=@tag/q3").body["overrides"] == {"prefix": "tag~q3"}
     for name in ("q4", "lost", "", "q3/", "../q3"):
-        assert http_client("GET", f"/v1/config?warehouse=@snapshot/{name}").code == 404, name
+        assert http_client("GET", f"/v1/config?warehouse=@tag/{name}").code == 404, name
     with pytest.raises(NotImplementedError):
-        connect(server, "@snapshot/q3").drop_table("shop.orders")
+        connect(server, "@tag/q3").drop_table("shop.orders")
 
 
 def test_clients_work_together_in_one_open_transaction(

@@ -34,7 +34,7 @@ def test_nobody_begins_with_the_id_of_a_request(http_client: Client, lake: tl.La
     id = f"rest-{digest[:40]}"
     assert http_client("POST", OPEN, {"id": id}).code == 400
     assert http_client("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", id]}).code == 400
-    assert lake.transactions() == []
+    assert lake.transactions.list() == []
 
 
 def test_nobody_begins_with_the_id_that_the_library_chose_for_another(http_client: Client, lake: tl.Lakehouse) -> None:
@@ -44,5 +44,5 @@ def test_nobody_begins_with_the_id_that_the_library_chose_for_another(http_clien
         txn.create_namespace("shop")
     assert http_client("POST", OPEN, {"id": txn.id}).code == 400
     assert http_client("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", txn.id]}).code == 400
-    assert lake.outcome(txn.id).version == 1
+    assert lake.transactions.outcome(txn.id).version == 1
     assert http_client("POST", OPEN, {"id": txn.id.replace("-", "")}).code == 201

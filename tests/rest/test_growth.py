@@ -109,7 +109,7 @@ def test_no_regular_expression_reads_messages() -> None:
 def test_a_warehouse_that_looks_like_secrets_is_refused_at_once(http_client: Client) -> None:
     answer = http_client("GET", "/v1/config?warehouse=" + "access-key" * 3000)
     assert answer.code == 404
-    assert http_client("GET", "/v1/config?warehouse=@snapshot/password%3Dhunter2").body["error"]["message"].count("***")
+    assert http_client("GET", "/v1/config?warehouse=@tag/password%3Dhunter2").body["error"]["message"].count("***")
 
 
 def test_the_work_for_a_grant_grows_with_the_name() -> None:

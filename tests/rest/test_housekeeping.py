@@ -145,4 +145,4 @@ def test_a_purge_drops_the_name_and_deletes_no_file(catalog: RestCatalog, shop: 
     shop.create_table("shop.again", ROWS).append(ROWS)
     load(shop).purge_table("shop.again")
     assert before <= all_files(shop)
-    assert shop.at(version=version).table("shop.orders").scan().to_arrow().equals(pa.table(ROWS))
+    assert shop.at(version).table("shop.orders").scan().to_arrow().equals(pa.table(ROWS))

@@ -1,6 +1,6 @@
 """A key that is sent twice, an id that belongs to somebody, and transactions that others have saved.
 
-- After the first `lake.expire()` every write with an `Idempotency-Key` failed for good with 500
+- After the first `lake.maintenance.expire()` every write with an `Idempotency-Key` failed for good with 500
   `CommitStateUnknownException`, because an unused id is "unknown" once versions have expired. Iceberg's newest Java
   client sends keys with every write, so Spark could not write any more.
 - A transaction id that one principal had used was answered to another: the second one's writes vanished with 200.
@@ -84,7 +84,7 @@ def shared(shop: tl.Lakehouse, writers: Path) -> Iterator[RestServer]:
 def test_keys_go_on_working_after_versions_have_expired(http_client: Client, shop: tl.Lakehouse, new_key: Any) -> None:
     assert send(http_client, new_key(), "red").code == 200
     date_root(shop, shop.version, now() - 2000)  # a key is younger than what has expired, by more than stores cut off
-    assert shop.expire(before=shop.version)
+    assert shop.maintenance.expire(before=shop.version)
     for color in ("green", "blue"):
         key, before = new_key(), shop.version
         first = send(http_client, key, color)
@@ -102,7 +102,7 @@ def test_a_key_that_is_older_than_what_is_kept_is_neither_done_again_nor_refused
     time.sleep(0.002)
     assert send(http_client, key, "red").code == 200
     assert send(http_client, key_of(now()), "green").code == 200
-    shop.expire(before=shop.version)
+    shop.maintenance.expire(before=shop.version)
     before = shop.version
     answer = send(http_client, key, "red")
     assert (answer.code, answer.error) == (500, "CommitStateUnknownException")
@@ -115,7 +115,7 @@ def test_a_host_whose_clock_was_wrong_makes_no_key_too_old(http_client: Client, 
     Once the versions before had expired, every new key was older than all that is kept: 500 for all of these days."""
     assert send(http_client, key_of(now()), "red").code == 200
     date_root(shop, shop.version, now() - 8 * DAY)
-    shop.expire(before=shop.version)
+    shop.maintenance.expire(before=shop.version)
     key, before = key_of(now() - 8 * DAY + 60_000), shop.version
     first = send(http_client, key, "green")
     assert first.code == 200, first
@@ -132,7 +132,7 @@ def test_a_key_from_before_what_expired_is_no_new_one_by_a_clock_that_is_behind(
     assert send(http_client, key, "red").code == 200
     assert send(http_client, key_of(now() + 7 * DAY + 60_000), "green").code == 200
     date_root(shop, shop.version, now() + 8 * DAY)
-    shop.expire(before=shop.version)
+    shop.maintenance.expire(before=shop.version)
     before = shop.version
     answer = send(http_client, key, "red")
     assert (answer.code, answer.error) == (500, "CommitStateUnknownException")
@@ -147,7 +147,7 @@ def test_a_store_that_dates_by_seconds_makes_no_old_key_new(http_client: Client,
     assert send(http_client, key, "red").code == 200
     assert send(http_client, key_of(second + 600), "green").code == 200
     date_root(shop, shop.version, second)
-    shop.expire(before=shop.version)
+    shop.maintenance.expire(before=shop.version)
     assert send(http_client, key, "red").error == "CommitStateUnknownException"
     assert send(http_client, key_of(second + 1000), "blue").code == 200
 
@@ -217,7 +217,7 @@ def test_an_id_that_was_saved_is_begun_by_nobody_else(shared: RestServer, shop: 
     txn.create_namespace("new")
     txn.save()
     assert begin(Client(shared), "saved", WANDA).code == 409
-    assert [one.id for one in shop.transactions()] == ["saved"]
+    assert [one.id for one in shop.transactions.list()] == ["saved"]
 
 
 def test_a_saved_transaction_is_what_it_is_in_the_storage(shared: RestServer, shop: tl.Lakehouse) -> None:
@@ -272,9 +272,9 @@ def test_a_transaction_that_nobody_uses_is_handed_over_to_the_storage(shop: tl.L
         assert begin(client, "idle", WALT).code == 201
         assert write(client, "idle", "red", WALT).code == 200
         deadline = time.monotonic() + 20
-        while not shop.transactions() and time.monotonic() < deadline:
+        while not shop.transactions.list() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert [one.id for one in shop.transactions()] == ["idle"]
+        assert [one.id for one in shop.transactions.list()] == ["idle"]
         assert server.transactions.count == 0
         table = client("GET", "/v1/txn~idle/namespaces/shop/tables/orders", token=WALT)
         assert table.body["metadata"]["properties"]["color"] == "red"

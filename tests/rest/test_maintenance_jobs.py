@@ -28,7 +28,7 @@ SIZE_BYTES = 768 << 20
 
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(tmp_path / "lake", durability="none", properties={"upkeep.vacuum": "false"})
+    lake = tl.create(tmp_path / "lake", durability="none", properties={"maintenance.vacuum": "false"})
     lake.create_namespace("shop")
     lake.create_table("shop.orders", ROWS.schema)
     for _ in range(N_FILES):

@@ -40,7 +40,7 @@ def test_a_copy_is_read_and_refuses_what_would_change_it(tmp_path: Path) -> None
             assert (answer.code, answer.body["error"]["type"]) == (403, "ForbiddenException"), path
             assert "relocate" in answer.body["error"]["message"]
         assert client("DELETE", TABLE).code == 403
-        copy.relocate()
+        copy.maintenance.relocate()
         assert client("POST", TABLE, change).code == 200
 
 

@@ -111,7 +111,7 @@ def test_no_route_leads_into_a_transaction_of_somebody_else(
         begun(http_client, "walts")
     if kind == "saved":
         server.transactions.close()
-        assert [one.id for one in shop.transactions()] == ["walts"]
+        assert [one.id for one in shop.transactions.list()] == ["walts"]
     if kind in ("committed", "rolled back"):
         verb = "commit" if kind == "committed" else "rollback"
         assert http_client("POST", f"{OPEN}/walts/{verb}", token=WALT).code in (200, 204)

@@ -125,7 +125,7 @@ def test_words_about_more_than_one_may_read_are_not_shown(rita: Page, root: Page
 
 def test_names_of_versions_are_for_readers_of_everything(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
     """What a version was named is about all that is in it, and somebody who may read one table of it was told."""
-    shop.snapshot("canary-before-the-layoffs")
+    shop.tags.create("canary-before-the-layoffs")
     assert "canary-before-the-layoffs" in [
         name for entry in root.found("log")["entries"] for name in entry["snapshots"]
     ]
@@ -450,10 +450,10 @@ def test_whoever_looks_at_an_open_transaction_takes_no_part_in_it(page_server: R
 
 
 def test_an_address_becomes_a_version(rita: Page, shop: tl.Lakehouse) -> None:
-    shop.snapshot("q1", version=3)
+    shop.tags.create("q1", version=3)
     assert rita.found("address", address="@version/2")["version"] == 2
-    assert rita.found("address", address="@snapshot/q1") | {"created-at-millis": 0} == {
-        "prefix": "snapshot~q1",
+    assert rita.found("address", address="@tag/q1") | {"created-at-millis": 0} == {
+        "prefix": "tag~q1",
         "version": 3,
         "created-at-millis": 0,
     }

@@ -207,7 +207,7 @@ def test_a_reader_changes_nothing(ask: Asker, shop: tl.Lakehouse) -> None:
     ]:
         assert ask(READER, method, path, body).code == 403, (method, path)
     assert shop.version == before
-    assert shop.transactions() == []
+    assert shop.transactions.list() == []
 
 
 def test_a_writer_writes_tables_and_makes_no_namespaces(ask: Asker, shop: tl.Lakehouse) -> None:

@@ -37,7 +37,11 @@ class Work:
         self.progress: Callable[[str, int], object] | None = None
         self._fails = fails
 
-    def upkeep(self, *, progress: Callable[[str, int], object] | None = None) -> Any:
+    @property
+    def maintenance(self) -> Work:
+        return self
+
+    def run(self, *, progress: Callable[[str, int], object] | None = None) -> Any:
         self.at_work += 1
         self.most_at_work = max(self.most_at_work, self.at_work)
         self.progress = progress
@@ -59,7 +63,7 @@ def runs(meters: Meters, outcome: str) -> float:
 def test_a_server_that_was_told_to_does_what_the_policy_says(lake: tl.Lakehouse, caplog: Any) -> None:
     """One line in cron was needed beside the server, which had to run anyway."""
     caplog.set_level(logging.INFO, logger="trinitylake.rest.upkeep")
-    lake.alter({"upkeep.grace": "0 s"}, minimum_versions_to_keep=1, maximum_version_age_millis=1)
+    lake.alter({"maintenance.grace": "0 s"}, minimum_versions_to_keep=1, maximum_version_age_millis=1)
     lake.create_namespace("shop")
     lake.create_table("shop.orders", ROWS)
     for _ in range(6):
@@ -135,7 +139,11 @@ def test_a_server_that_ends_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPat
     begun, may_end = threading.Event(), threading.Event()
 
     class Vacuuming:
-        def upkeep(self, *, progress: Callable[[str, int], object] | None = None) -> Any:
+        @property
+        def maintenance(self) -> Any:
+            return self
+
+        def run(self, *, progress: Callable[[str, int], object] | None = None) -> Any:
             begun.set()
             may_end.wait(60)
             raise ValueError("late")
@@ -158,7 +166,7 @@ def test_a_period_that_is_none_is_refused(lake: tl.Lakehouse, period: str, tmp_p
 
 def test_tables_that_are_left_alone_are_counted_by_their_reasons(lake: tl.Lakehouse) -> None:
     """Tables that upkeep skipped were lines of the log, and nobody who looks at counters alone was told of them."""
-    lake.alter({"upkeep.vacuum": "false"})
+    lake.alter({"maintenance.vacuum": "false"})
     lake.create_namespace("shop")
     for name in ("shop.orders", "shop.odd"):
         lake.create_table(name, ROWS)

@@ -134,7 +134,7 @@ def test_what_is_staged_is_saved_where_it_takes_too_much(shop: tl.Lakehouse) -> 
             for id, change in changes.items():
                 assert change(setting(f"{id}-{round}", 300_000)) == 200
                 sizes.append(server.transactions.size_bytes)
-        saved = len(shop.transactions())
+        saved = len(shop.transactions.list())
         assert max(sizes) <= limit, max(sizes)
         assert saved >= 5
         assert client("POST", f"{OPEN}/t3/commit").code == 200
@@ -177,7 +177,7 @@ def test_one_transaction_has_a_limit_of_its_own(shop: tl.Lakehouse) -> None:
         assert codes == [200, 200, 200, 413]
         assert change(setting("small", 10)) == 200
         server.transactions.close()
-        assert [one.id for one in shop.transactions()] == ["large"]
+        assert [one.id for one in shop.transactions.list()] == ["large"]
         assert change(setting("again", 300_000)) == 413
         answer = client("POST", "/v1/txn~large/namespaces/shop/tables/orders", setting("again", 900_000))
         assert (answer.code, answer.error) == (413, "RequestTooLargeException")
@@ -195,7 +195,7 @@ def test_one_principal_does_not_push_out_what_others_stage(shop: tl.Lakehouse, t
         assert calm(setting("calm", 100_000)) == 200
         for number in range(5):
             assert begin(client, f"greedy-{number}", WALT)(setting("greedy", 480_000)) == 200
-        assert [one.id for one in shop.transactions()] == [f"greedy-{number}" for number in range(4)]
+        assert [one.id for one in shop.transactions.list()] == [f"greedy-{number}" for number in range(4)]
 
 
 def test_nothing_more_is_staged_while_what_is_staged_cannot_be_saved(

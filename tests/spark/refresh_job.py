@@ -52,7 +52,7 @@ def main() -> None:
 def refresh(spark: SparkSession, lake: tl.Lakehouse, number: int) -> None:
     id = f"refresh-{number}"
     say("begun", number)
-    if lake.outcome(id).status != "committed":
+    if lake.transactions.outcome(id).status != "committed":
         with transaction(spark, catalog="lake", id=id) as tx:
             first = number * ORDERS
             orders = f"SELECT id AS key, {number} AS refresh FROM range({first}, {first + ORDERS}, 1, 4)"

@@ -205,7 +205,7 @@ def test_a_passed_schema_selects_columns(spark: SparkSession, lake: tl.Lakehouse
 
 def test_older_versions_are_read_by_number_and_time(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
     version = lake.version
-    moment = lake.at(version=version).created_at
+    moment = lake.at(version).created_at
     table.delete("id >= 50")
     assert load(spark, lake).count() == 50
     assert load(spark, lake, version=version).count() == 100

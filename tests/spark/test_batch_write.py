@@ -80,7 +80,7 @@ def test_an_overwrite_replaces_all_rows_or_those_of_a_filter(
     assert ids(lake) == [2, 3, 11, 13]
     save(frame_of(spark, [20]), lake, mode="overwrite")
     assert ids(lake) == [20]
-    assert lake.at(version=lake.version - 1).table("nyc.flights").scan().to_arrow().num_rows == 4
+    assert lake.at(lake.version - 1).table("nyc.flights").scan().to_arrow().num_rows == 4
 
 
 def test_an_overwrite_that_another_writer_overtakes_is_a_conflict(

@@ -57,7 +57,7 @@ def test_a_write_with_an_id_is_done_once(lake: tl.Lakehouse, table: tl.Table) ->
     late = BatchWriter(Options.parse(options(lake, id="load-7")), False)
     written(lake, rows(10), id="load-7")
     version, before = lake.version, files(lake)
-    assert lake.outcome("load-7").version == version
+    assert lake.transactions.outcome("load-7").version == version
     written(lake, rows(10), id="load-7")
     late.commit([late.write(iter(rows(10).to_batches()))])  # planned before the first was committed
     assert (lake.version, ids(lake), files(lake)) == (version, [1, 2, 3, 10], before)

@@ -47,5 +47,5 @@ def test_housekeeping_of_an_engine_is_refused_and_deletes_nothing(
     with pytest.raises(refusals, match=r"GC is disabled|gc\.enabled"):
         in_a_transaction()
     assert before <= files(shop)
-    assert shop.at(version=kept).table("nyc.flights").scan().to_arrow().num_rows == 4
+    assert shop.at(kept).table("nyc.flights").scan().to_arrow().num_rows == 4
     assert shop.table("nyc.flights").scan().to_arrow().num_rows == 3

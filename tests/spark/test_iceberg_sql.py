@@ -58,7 +58,7 @@ def test_a_table_is_replaced_by_a_query_and_its_partitioning_evolves(
     assert ids(spark, f"SELECT * FROM {table}") == [4, 5]
     spark.sql(f"INSERT OVERWRITE {table} SELECT 6L, 'B6'")
     assert ids(spark, f"SELECT * FROM {table}") == [6]
-    assert shop.at(version=before).table("nyc.flights").scan().to_arrow().num_rows == 5
+    assert shop.at(before).table("nyc.flights").scan().to_arrow().num_rows == 5
 
 
 def test_rows_that_spark_wrote_have_the_arrow_types_of_those_beside_them(
@@ -84,7 +84,7 @@ def test_procedures_change_a_table_in_one_commit_each(spark: SparkSession, shop:
     first = snapshots(shop)[0]
     spark.sql(f"CALL {catalog}.system.rollback_to_snapshot('nyc.flights', {first.snapshot_id})")
     assert ids(spark, f"SELECT * FROM {table}") == [1, 2, 3]
-    assert shop.at(version=before).table("nyc.flights").scan().to_arrow().num_rows == 7
+    assert shop.at(before).table("nyc.flights").scan().to_arrow().num_rows == 7
 
 
 def test_a_procedure_and_a_branch_take_part_in_a_transaction(

@@ -141,7 +141,7 @@ class Reader(threading.Thread):
         assert self.problems == []
 
 
-def whole_refreshes(view: tl.Lakehouse | tl.ViewAt) -> list[int]:
+def whole_refreshes(view: tl.Lakehouse | tl.LakehouseVersion) -> list[int]:
     """The refreshes of which the orders are. Raises `AssertionError` if any is torn, or there twice."""
     orders = view.table("tpch.orders").scan().to_arrow()
     items = view.table("tpch.lineitem").scan().to_arrow()
@@ -241,4 +241,4 @@ def test_whoever_is_killed_leaves_whole_refreshes(root: str, tmp_path: Path) -> 
     assert lake.table("tpch.told").scan().count() == (number + 2) * ORDERS
     check_all_is_there_once(root, said + application.said)
     assert len(reader.looks) > number, "the reader saw refreshes come"
-    assert not lake.fsck(data=True).findings
+    assert not lake.maintenance.fsck(data=True).findings

@@ -30,7 +30,7 @@ def collect(lake: tl.Lakehouse, root: Path) -> None:
     garbage = root / f"_queue/{0:020d}-{uuid.uuid4()}.binpb"
     garbage.write_bytes(b"x")
     old(garbage)
-    assert lake.vacuum(grace="1 minute").version is not None
+    assert lake.maintenance.vacuum(grace="1 minute").version is not None
 
 
 def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -84,4 +84,4 @@ def test_what_executors_wrote_before_a_collection_is_not_registered(
     with pytest.raises(tl.CommitConflict):
         lake.register(objects, engine=spark)
     assert lake.views("ns") == []
-    assert lake.fsck("all", data=True).is_sound
+    assert lake.maintenance.fsck("all", data=True).is_sound

@@ -66,7 +66,7 @@ def test_a_transaction_of_many_statements_is_one_commit(spark: SparkSession, sho
         assert ids(spark, f"{catalog}.nyc.flights") == [1, 2, 3]
     assert tx.version == shop.version == version + 1
     assert (shop.log(1)[0].message, shop.log(1)[0].author) == ("two tables", "ana")
-    assert shop.outcome("nightly").version == tx.version
+    assert shop.transactions.outcome("nightly").version == tx.version
     assert (rows(shop, "nyc.flights"), rows(shop, "nyc.planes")) == ([1, 2, 3, 4], [2, 3])
     assert rows(shop, "nyc.late") == [3, 4, 13, 14]
     assert shop.views("nyc") == ["nyc.all"]
@@ -227,9 +227,9 @@ def test_a_driver_that_is_killed_leaves_nothing(shop: tl.Lakehouse) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED_DRIVER, shop.uri], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.returncode) == ("written", -signal.SIGKILL), done.stderr
     assert shop.version == version
-    assert shop.transactions() == []
+    assert shop.transactions.list() == []
     assert rows(shop, "nyc.flights") == [1, 2, 3]
-    assert shop.outcome("doomed").status == "not committed"
+    assert shop.transactions.outcome("doomed").status == "not committed"
     shop.table("nyc.flights").append(ROWS.slice(0, 1))  # nothing is locked
     assert rows(shop, "nyc.flights") == [1, 1, 2, 3]
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 import trinitylake as tl
-from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.spark.options import Options
 from trinitylake.spark.stream_read import StreamReader
 
@@ -123,7 +123,7 @@ def test_snapshots_that_expired_before_they_were_read_stop_a_stream(
         source.delete("id >= 0")
         source.append(rows(7))
     expire_snapshots(source, keep=1)
-    lake.expire(before=lake.version)
+    lake.maintenance.expire(before=lake.version)
     stopped = reader_of(lake)
     stopped.partitions(start, start)
     with pytest.raises(tl.VersionExpired, match="expired before the stream had read them"):
@@ -142,7 +142,7 @@ def test_a_stream_reads_versions_whose_snapshots_have_left_the_metadata(lake: tl
     resumed = reader_of(lake)
     resumed.partitions(end, end)
     assert between(resumed, end, resumed.latestOffset()) == list(range(4, 12))
-    lake.expire(before=lake.version)
+    lake.maintenance.expire(before=lake.version)
     stopped = reader_of(lake)
     stopped.partitions(end, end)
     with pytest.raises(tl.VersionExpired, match="expired before the stream had read them"):
@@ -155,7 +155,7 @@ def test_snapshots_that_expired_while_a_stream_stood_still_stop_it(lake: tl.Lake
     for id in (4, 5, 6):
         source.append(rows(id))
     expire_snapshots(source, keep=2)
-    lake.expire(before=lake.version)
+    lake.maintenance.expire(before=lake.version)
     stopped = reader_of(lake)
     stopped.partitions(end, end)
     with pytest.raises(tl.VersionExpired, match="expired before the stream had read them"):
@@ -184,15 +184,15 @@ def test_a_backlog_is_read_once(lake: tl.Lakehouse, source: tl.Table, monkeypatc
     for id in range(4, 24):
         source.append(rows(id))
     loads: list[int] = []
-    load = ViewAt.table
+    load = LakehouseVersion.table
 
-    def counted(self: ViewAt, name: str) -> tl.Table:
+    def counted(self: LakehouseVersion, name: str) -> tl.Table:
         loads.append(self.version)
         return load(self, name)
 
     reader = reader_of(lake, since=2, max_versions_per_trigger=1)
     start = reader.initialOffset()
-    monkeypatch.setattr(ViewAt, "table", counted)
+    monkeypatch.setattr(LakehouseVersion, "table", counted)
     found: list[int] = []
     for _ in range(30):
         end = reader.latestOffset()

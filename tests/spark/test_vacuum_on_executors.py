@@ -43,8 +43,8 @@ def told(done: Vacuumed) -> tuple[object, ...]:
 
 def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
     reachable = Reachable(root).files
-    one_machine = full.vacuum(dry_run=True, paths=True)
-    many = full.vacuum(dry_run=True, paths=True, engine=spark)
+    one_machine = full.maintenance.vacuum(dry_run=True, paths=True)
+    many = full.maintenance.vacuum(dry_run=True, paths=True, engine=spark)
     assert told(many) == told(one_machine)
     assert many.version is None
     assert many.foreign.files > 0
@@ -52,16 +52,16 @@ def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, ful
     assert len(many.deleted) >= 4, many.deleted
 
     steps: list[tuple[str, int]] = []
-    done = full.vacuum(paths=True, engine=spark, progress=lambda *step: steps.append(step))
+    done = full.maintenance.vacuum(paths=True, engine=spark, progress=lambda *step: steps.append(step))
     assert told(done) == told(one_machine)
     assert done.version == full.version
     assert not files_below(root) & set(done.deleted_paths)
     assert reachable <= files_below(root)
     assert [what for what, _ in steps][-1] == "swept"
     assert steps[-1][1] == done.total_deleted.files
-    assert full.at(snapshot="early").table("shop.gone").scan().to_arrow().num_rows == 10
-    assert full.fsck(data=True).is_sound
-    assert full.vacuum(engine=spark).version is None, "nothing is left to do"
+    assert full.at("tag:early").table("shop.gone").scan().to_arrow().num_rows == 10
+    assert full.maintenance.fsck(data=True).is_sound
+    assert full.maintenance.vacuum(engine=spark).version is None, "nothing is left to do"
 
 
 def test_executors_delete_from_an_object_store(spark: SparkSession) -> None:
@@ -77,15 +77,15 @@ def test_executors_delete_from_an_object_store(spark: SparkSession) -> None:
         lake.table("shop.orders").delete("id < 3")
         lake.drop_table("shop.gone")
         time.sleep(2.5)  # no version younger than two seconds expires
-        lake.expire(keep=1)
-        one_machine = lake.vacuum(dry_run=True, paths=True, grace="0 s")
+        lake.maintenance.expire(keep=1)
+        one_machine = lake.maintenance.vacuum(dry_run=True, paths=True, grace="0 s")
         assert one_machine.deleted_by_table
         before = set(server.files(bucket))
-        done = lake.vacuum(paths=True, grace="0 s", engine=spark)
+        done = lake.maintenance.vacuum(paths=True, grace="0 s", engine=spark)
         assert told(done) == told(one_machine)
         assert before - set(server.files(bucket)) == {f"lake/{path}" for path in done.deleted_paths}
         assert sorted(lake.table("shop.orders").scan().to_arrow()["id"].to_pylist()) == list(range(3, 10))
-        assert lake.fsck(data=True).is_sound
+        assert lake.maintenance.fsck(data=True).is_sound
 
 
 def test_what_is_committed_while_executors_work_stays(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_is_committed_while_executors_work_stays(spark: SparkSession, full:
         if what == "marked" and full.version == began:
             slow.commit()
 
-    done = full.vacuum(paths=True, engine=spark, progress=commit)
+    done = full.maintenance.vacuum(paths=True, engine=spark, progress=commit)
     assert done.version == began + 2, "the collection came after the commit"
     assert full.table("shop.late").scan().to_arrow().num_rows == 10
     assert Reachable(root).files <= files_below(root)
@@ -109,7 +109,7 @@ def test_a_worker_that_dies_is_replaced(
     spark: SparkSession, full: tl.Lakehouse, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each sort of task loses its worker once, in the middle of its work."""
-    expected = told(full.vacuum(dry_run=True, paths=True))
+    expected = told(full.maintenance.vacuum(dry_run=True, paths=True))
     for name in ("_read", "_judge", "_delete"):
         original, marker = getattr(collection, name), str(tmp_path / name)
 
@@ -125,17 +125,17 @@ def test_a_worker_that_dies_is_replaced(
                 os._exit(1)
 
         monkeypatch.setattr(collection, name, dying)
-    assert told(full.vacuum(paths=True, engine=spark)) == expected
+    assert told(full.maintenance.vacuum(paths=True, engine=spark)) == expected
     assert {"_read", "_judge", "_delete"} <= {path.name for path in tmp_path.iterdir()}
     assert Reachable(root).files <= files_below(root)
-    assert full.vacuum().version is None
+    assert full.maintenance.vacuum().version is None
 
 
 def test_what_spark_does_twice_counts_once(
     spark: SparkSession, full: tl.Lakehouse, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark runs a task again whose executor was lost after it had done its work, or beside one that is slow."""
-    expected = told(full.vacuum(dry_run=True, paths=True))
+    expected = told(full.maintenance.vacuum(dry_run=True, paths=True))
     for name in ("_read", "_judge", "_delete"):
         original = getattr(collection, name)
 
@@ -147,36 +147,36 @@ def test_what_spark_does_twice_counts_once(
             yield from original(*rest, known)
 
         monkeypatch.setattr(collection, name, again)
-    assert told(full.vacuum(paths=True, engine=spark)) == expected
+    assert told(full.maintenance.vacuum(paths=True, engine=spark)) == expected
     assert Reachable(root).files <= files_below(root)
-    assert full.vacuum().version is None
+    assert full.maintenance.vacuum().version is None
 
 
 def test_another_collector_at_the_same_time_does_no_harm(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
     """Versions expire while executors read them, and somebody else collects their files: the tasks miss files, or find
     what they would delete gone."""
-    doomed = full.vacuum(dry_run=True, paths=True).deleted_paths
+    doomed = full.maintenance.vacuum(dry_run=True, paths=True).deleted_paths
     words: list[str] = []
 
     def other(what: str, _: int) -> None:
         words.append(what)
         if words.count(what) == 1:
             full.table("shop.orders").append(ROWS)
-            full.expire(keep=1)
+            full.maintenance.expire(keep=1)
             age(root)
-            full.vacuum()
+            full.maintenance.vacuum()
 
     try:
-        full.vacuum(engine=spark, progress=other)
+        full.maintenance.vacuum(engine=spark, progress=other)
     except tl.VersionExpired:
-        full.vacuum(engine=spark, progress=other)
+        full.maintenance.vacuum(engine=spark, progress=other)
     assert words[0] == "marked"
     assert not files_below(root) & set(doomed)
     assert Reachable(root).files <= files_below(root)
-    assert full.fsck(data=True).is_sound
+    assert full.maintenance.fsck(data=True).is_sound
     age(root)
-    full.vacuum()
-    assert full.vacuum(dry_run=True).total_deleted.files == 0
+    full.maintenance.vacuum()
+    assert full.maintenance.vacuum(dry_run=True).total_deleted.files == 0
 
 
 def test_what_cannot_be_read_ends_the_collection(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
@@ -186,7 +186,7 @@ def test_what_cannot_be_read_ends_the_collection(spark: SparkSession, full: tl.L
     Path(manifest.manifest_path.removeprefix("file://")).unlink()
     before = files_below(root)
     with pytest.raises(tl.CorruptFile, match=r"\.avro"):
-        full.vacuum(engine=spark)
+        full.maintenance.vacuum(engine=spark)
     assert files_below(root) == before
 
 
@@ -201,12 +201,12 @@ collection.LOT_FILES = 20
 use_this_python()
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 spark = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.host", "127.0.0.1").getOrCreate()
-tl.open(sys.argv[1], durability="none").vacuum(engine=spark)
+tl.open(sys.argv[1], durability="none").maintenance.vacuum(engine=spark)
 """
 
 
 def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakehouse, root: Path) -> None:
-    doomed = {root / path for path in full.vacuum(dry_run=True, paths=True).deleted_paths}
+    doomed = {root / path for path in full.maintenance.vacuum(dry_run=True, paths=True).deleted_paths}
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(root)], start_new_session=True)
     deadline = time.monotonic() + 200
     while all(path.exists() for path in doomed) and driver.poll() is None and time.monotonic() < deadline:
@@ -218,9 +218,9 @@ def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakeho
     assert gone < doomed, "it was done before it was killed"
     assert Reachable(root).files <= files_below(root)
     age(root)
-    full.vacuum()
+    full.maintenance.vacuum()
     assert not any(path.exists() for path in doomed)
-    assert full.fsck(data=True).is_sound
+    assert full.maintenance.fsck(data=True).is_sound
 
 
 def test_plans_do_not_double_with_each_level(spark: SparkSession) -> None:

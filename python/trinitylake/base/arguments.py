@@ -144,6 +144,18 @@ def versions(value: Any, what: str) -> int | tuple[int, int] | Literal["all"]:
     raise InvalidArgument(f'{what} must be a number, a range such as (3, 7), or "all", got {_shown(value)}')
 
 
+def version_reference(value: Any, what: str) -> int | str | date:
+    """A reference to a version as `Lakehouse.at` takes it: a number, text, a date or a datetime.
+
+    Raises `InvalidArgument`.
+    """
+    if isinstance(value, date):
+        return value
+    if isinstance(value, str):
+        return text(value, what)
+    return whole_number(value, what, minimum=-math.inf, maximum=math.inf)
+
+
 def version_or_moment(value: Any, what: str) -> int | datetime:
     """The number of a version, or a time as `moment` takes it. Raises as `version_number` and `moment` do."""
     return moment(value, what) if isinstance(value, date | str) else version_number(value, what)

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 import trinitylake
-from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse, storage_options
+from trinitylake.cli.command import At, Json, Options, Root, command, key_values, open_lakehouse, storage_options
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import emit, grid, pairs
+from trinitylake.cli.output import emit, grid, pairs, time_text
 from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import DEFAULTS, default_isolation
@@ -58,11 +58,12 @@ def ls(
     recursive: Annotated[
         bool, typer.Option("--recursive", "-r", help="Nested namespaces and all objects too.")
     ] = False,
+    at: At = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """List namespaces, or what is in one."""
-    list_objects(open_lakehouse(root, options).at(), namespace, recursive, as_json)
+    """List namespaces, or the objects in one."""
+    _list_objects(open_lakehouse(root, options).at(at), namespace, recursive, as_json)
 
 
 @command
@@ -75,23 +76,26 @@ def show(
             autocompletion=object_names("table", "view", "namespace"),
         ),
     ] = None,
+    at: At = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Describe the lakehouse, or a table, view or namespace."""
     lake = open_lakehouse(root, options)
+    version = lake.at(at)
     if identifier is not None:
-        show_object(lake.at(), identifier, as_json)
+        _show_object(version, identifier, as_json)
         return
-    definition = lake.definition
-    document: dict[str, Any] = {"uri": lake.uri, "name": definition.name, "version": lake.version}
+    definition = version.definition
+    document: dict[str, Any] = {"uri": lake.uri, "name": definition.name, "version": version.version}
+    document |= {"created_at": time_text(version.created_at)}
     document |= {setting: getattr(definition, setting) for setting in DEFAULTS if setting != "default_isolation"}
     document |= {"default_isolation": default_isolation(definition)}
     document |= {"properties": dict(definition.properties)}
     emit(document, pairs(document), as_json)
 
 
-def list_objects(reader: Reader, namespace: str | None, recursive: bool, as_json: bool) -> None:
+def _list_objects(reader: Reader, namespace: str | None, recursive: bool, as_json: bool) -> None:
     """Print what is in a namespace, or the namespaces; with `recursive` everything below."""
     document: dict[str, list[str]] = {"namespaces": reader.namespaces(namespace), "tables": [], "views": []}
     if recursive:
@@ -110,7 +114,7 @@ def list_objects(reader: Reader, namespace: str | None, recursive: bool, as_json
     emit(document, table if table.row_count else Text("nothing here", "dim"), as_json)
 
 
-def show_object(reader: Reader, identifier: str, as_json: bool) -> None:
+def _show_object(reader: Reader, identifier: str, as_json: bool) -> None:
     """Print a table, view or namespace, whichever has that name. Raises `ObjectNotFound`."""
     match reader.kind(identifier):
         case "table":

@@ -17,6 +17,8 @@ from trinitylake.cli.plain_values import PlainCommand
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 
 __all__ = [
+    "REFERENCES",
+    "At",
     "Author",
     "Json",
     "Message",
@@ -42,6 +44,17 @@ Options = Annotated[
         "--option",
         metavar="KEY=VALUE",
         help="A storage option; may be repeated. KEY=@FILE and KEY=env:NAME keep a secret out of the command line.",
+    ),
+]
+#: References to a version, as examples for help texts.
+REFERENCES = "14, -1, 2026-11-24, 2026-11-24T08:00+02:00, '2 hours ago' or tag:NAME"
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="VERSION",
+        help=f"A version: {REFERENCES}; the latest by default.",
+        show_default=False,
     ),
 ]
 Message = Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")]

@@ -51,7 +51,7 @@ def compact(
     if not tables:
         if sort_by is not None:
             raise typer.BadParameter("--sort-by is about tables, and none is named")
-        done = lake.compact(force=force, dry_run=dry_run, message=message or "compact", author=author)
+        done = lake.maintenance.compact(force=force, dry_run=dry_run, message=message or "compact", author=author)
         emit(asdict(done), tree_told(done), as_json)
         return
     if force:

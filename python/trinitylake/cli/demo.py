@@ -234,7 +234,7 @@ class Story:
             step.check("version 1 is as it was loaded", self.counts(loaded), demo_data.ROWS)
             merged = self.lake.at(version=2)
             step.check("version 2 has the merged airline", _airtran(merged), (0, 0))
-            by_time = self.lake.at(timestamp=loaded.created_at)
+            by_time = self.lake.at(loaded.created_at)
             step.check("a timestamp finds the version of that moment", by_time.version, 1)
         self.say(Text(f"version 1 of {loaded.created_at:%H:%M:%S.%f} UTC: {_airtran(loaded)[0]:,} flights of AirTran"))
 

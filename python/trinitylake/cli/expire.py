@@ -18,7 +18,7 @@ def expire(
     root: Root,
     before: Annotated[
         str | None,
-        typer.Option("--before", help="All older than this version, date or time (ISO 8601, local without a zone)."),
+        typer.Option("--before", help="All older than this version, date or time (ISO 8601, UTC without a zone)."),
     ] = None,
     older_than: Annotated[
         str | None, typer.Option("--older-than", help='All older than this: "7 days", "36 h".', metavar="DURATION")
@@ -35,7 +35,7 @@ def expire(
     Snapshots stay, and so does what open saved transactions rest on. What only old versions reached is for `vacuum`.
     """
     oldest = int(before) if before is not None and before.isdecimal() else before
-    gone = open_lakehouse(root, options).expire(
+    gone = open_lakehouse(root, options).maintenance.expire(
         before=oldest, older_than=older_than, keep=keep, dry_run=dry_run, message=message, author=author
     )
     document = {

@@ -11,6 +11,7 @@ from rich.text import Text
 
 import trinitylake
 from trinitylake.cli.command import (
+    At,
     Json,
     Options,
     Root,
@@ -24,10 +25,6 @@ from trinitylake.cli.progress import progress
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.export import Mode
 
-_Version = Annotated[int | None, typer.Option("--version", help="The version to copy; the latest without it.")]
-_Timestamp = Annotated[
-    str | None, typer.Option("--timestamp", help="A time in ISO 8601 (local without a zone), instead of a version.")
-]
 _Mode = Annotated[str, typer.Option("--mode", help='"minimal": one version; "full": all versions up to it.')]
 
 
@@ -35,9 +32,7 @@ _Mode = Annotated[str, typer.Option("--mode", help='"minimal": one version; "ful
 def export(
     root: Root,
     target: Annotated[str, typer.Argument(help="Where to: an empty place, or an earlier export of this lakehouse.")],
-    version: _Version = None,
-    timestamp: _Timestamp = None,
-    snapshot: Annotated[str | None, typer.Option("--snapshot", help="The name of a snapshot, instead.")] = None,
+    at: At = None,
     mode: _Mode = "minimal",
     namespaces: Annotated[
         list[str] | None, typer.Option("--namespace", help="Only this namespace, and all in it; may be repeated.")
@@ -62,9 +57,7 @@ def export(
     with progress("objects") as on_progress:
         done = lake.export(
             target,
-            version=version,
-            timestamp=timestamp,
-            snapshot=snapshot,
+            at,
             mode=_mode(mode),
             namespaces=namespaces or (),
             tables=tables or (),
@@ -83,8 +76,7 @@ def export(
 def restore(
     root: Root,
     source: Annotated[str, typer.Argument(help="A backup that export made, or any other lakehouse.")],
-    version: _Version = None,
-    timestamp: _Timestamp = None,
+    at: At = None,
     mode: _Mode = "full",
     source_options: Annotated[
         list[str] | None,
@@ -102,8 +94,7 @@ def restore(
         lake = trinitylake.restore(
             source,
             root,
-            version=version,
-            timestamp=timestamp,
+            at,
             mode=_mode(mode),
             source_storage_options=secret_key_values("--source-option", source_options),
             storage_options=storage_options(options),

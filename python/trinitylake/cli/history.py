@@ -1,20 +1,21 @@
-"""`log`, `diff`, `at` and `rollback`: the versions of a lakehouse."""
+"""`log`, `diff`, `rollback` and `undrop`: the versions of a lakehouse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table as Grid
 from rich.text import Text
 
-from trinitylake.cli.catalog import list_objects, show_object
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import age_text, emit, grid, time_text
+from trinitylake.cli.command import REFERENCES, Author, Json, Message, Options, Root, command, open_lakehouse
+from trinitylake.cli.output import age_text, emit, grid
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.object_rollback import ObjectRollback
 
 SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow"}
 #: Versions whose summaries stand below a difference.
@@ -68,43 +69,57 @@ def diff(
 
 
 @command
-def at(
+def rollback(
     root: Root,
-    moment: Annotated[str, typer.Argument(help="A version number, or a time in ISO 8601 (local without a zone).")],
-    identifier: Annotated[
-        str | None,
-        typer.Argument(
-            help="An object to show; everything is listed without it.",
-            autocompletion=object_names("table", "view", "namespace"),
-        ),
+    version: Annotated[str, typer.Argument(help=f"The version to go back to: {REFERENCES}.")],
+    objects: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only these tables, views and namespaces, as they were called then.", show_default=False),
     ] = None,
+    message: Message = "",
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Look at the lakehouse as it was at a version or a time."""
+    """Go back to an older version, with all objects or some.
+
+    It makes a new version; the history is kept.
+    """
     lake = open_lakehouse(root, options)
-    past = lake.at(version=int(moment)) if moment.isdecimal() else lake.at(timestamp=moment)
-    if identifier is not None:
-        show_object(past, identifier, as_json)
+    if objects:
+        _emit_rolled_back(lake.rollback(version, objects=objects, message=message, author=author), objects, as_json)
         return
-    if not as_json:
-        emit(None, Text(f"version {past.version}, {time_text(past.created_at)}", "bold"), as_json=False)
-    list_objects(past, None, recursive=True, as_json=as_json)
+    target = lake.at(version).version
+    new_version = lake.rollback(target, message=message, author=author)
+    text = Text(f"version {new_version} has the content of version {target}")
+    emit({"version": new_version, "rolled_back_to": target}, text, as_json)
 
 
 @command
-def rollback(
+def undrop(
     root: Root,
-    version: Annotated[int, typer.Argument(help="The version to go back to.")],
-    message: Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")] = "",
-    author: Annotated[str, typer.Option("--author", help="Who, for the log.")] = "",
+    identifier: Annotated[str, typer.Argument(help="The table, view or namespace, as it was called then.")],
+    at: Annotated[str, typer.Option("--at", metavar="VERSION", help=f"A version that has it: {REFERENCES}.")],
+    to: Annotated[
+        str | None, typer.Option("--to", help="Another name; a copy if the object exists under its own.")
+    ] = None,
+    message: Message = "",
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Make a new version with the content of an older one."""
-    new_version = open_lakehouse(root, options).rollback(version, message=message, author=author)
-    text = Text(f"version {new_version} has the content of version {version}")
-    emit({"version": new_version, "rolled_back_to": version}, text, as_json)
+    """Bring dropped objects back as an older version has them."""
+    objects = [identifier] if to is None else {identifier: to}
+    done = open_lakehouse(root, options).rollback(at, objects=objects, message=message, author=author)
+    _emit_rolled_back(done, [identifier], as_json)
+
+
+def _emit_rolled_back(done: ObjectRollback, objects: Sequence[str], as_json: bool) -> None:
+    if done.names:
+        text = Text(f"version {done.version} has as of version {done.as_of}: {', '.join(done.names)}")
+    else:
+        text = Text(f"nothing to do: {', '.join(objects)} are as version {done.as_of} has them")
+    emit(asdict(done), text, as_json)
 
 
 def log_picture(entries: Iterable[LogEntry]) -> Grid:

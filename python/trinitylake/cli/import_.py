@@ -47,12 +47,9 @@ def import_(
 
     Nothing is copied: tables below the root become managed, all others external and read-only.
     """
-    from trinitylake.lakehouse.bulk import import_catalog
-
     lake = open_lakehouse(root, options)
     with progress("reading") as on_progress:
-        done = import_catalog(
-            lake,
+        done = lake.import_catalog(
             _catalog(catalog, secret_key_values("--property", properties)),
             namespaces=namespaces or None,
             existing=existing,

@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import counted, emit, grid, pairs
 from trinitylake.cli.progress import counting
 from trinitylake.core import root_version
@@ -41,7 +41,7 @@ def stats(
     """Count objects, tree nodes and bytes."""
     lake = open_lakehouse(root, options)
     with counting("looking") as on_progress:
-        measured = lake.stats(files=files, progress=on_progress)
+        measured = lake.maintenance.stats(files=files, progress=on_progress)
     document = asdict(measured)
     if measured.files is None:
         del document["files"]
@@ -95,14 +95,14 @@ def _files_told(files: FileStats) -> Iterator[RenderableType]:
 @command
 def tree(
     root: Root,
-    version: Annotated[int | None, typer.Option("--version", help="A version; the latest without it.")] = None,
+    at: At = None,
     max_children: Annotated[int, typer.Option(min=1, help="Children to draw below one node.")] = 8,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw into this SVG file instead.")] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Draw the tree of node files: keys in each node, and messages that wait in its buffer."""
-    view = open_lakehouse(root, options).at(version=version)
+    view = open_lakehouse(root, options).at(at)
     nodes = view.nodes().to_pylist()
     picture = tree_picture(nodes, max_children)
     if svg is None:

@@ -30,18 +30,15 @@ def relocate(
     as_json: Json = False,
 ) -> None:
     """Record where the lakehouse lies, after it was moved or copied, and bring its tables along in one version."""
-    from trinitylake.lakehouse import relocation
-
     lake = open_lakehouse(root, options)
     with progress("tables") as on_progress:
-        done = relocation.relocate(
-            lake,
+        done = lake.maintenance.relocate(
             rewrite=rewrite,
             former=former or (),
             dry_run=dry_run,
             message=message,
             author=author,
-            on_progress=on_progress,
+            progress=on_progress,
         )
     files = f"{counted(len(done.tables), 'table')}, {counted(done.files, 'file')}"
     if done.version is not None:

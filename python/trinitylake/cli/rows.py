@@ -13,7 +13,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import Harmless, console, emit, grid, pairs
 from trinitylake.cli.progress import counting
@@ -34,7 +34,6 @@ _COLUMN_MIN = 10
 Identifier = Annotated[str, typer.Argument(help="A table.", autocompletion=object_names("table"))]
 Where = Annotated[str | None, typer.Option("--where", help='Only rows that match, such as "month = 1".')]
 Columns = Annotated[list[str] | None, typer.Option("--column", "-c", help="Only this column; may be repeated.")]
-Version = Annotated[int | None, typer.Option("--version", help="A version; the latest without it.")]
 
 
 @command
@@ -44,12 +43,12 @@ def head(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to print.")] = 10,
     where: Where = None,
     columns: Columns = None,
-    version: Version = None,
+    at: At = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Print the first rows of a table."""
-    rows = _scan(root, options, table, version, where, columns, limit).to_arrow()
+    rows = _scan(root, options, table, at, where, columns, limit).to_arrow()
     if as_json:
         print_json(rows.to_batches())
     else:
@@ -61,12 +60,12 @@ def count(
     root: Root,
     table: Identifier,
     where: Where = None,
-    version: Version = None,
+    at: At = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Count the rows of a table."""
-    number = _scan(root, options, table, version, where, None, None).count()
+    number = _scan(root, options, table, at, where, None, None).count()
     emit({"table": table, "rows": number}, Text(f"{number:,}"), as_json)
 
 
@@ -79,7 +78,7 @@ def cat(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Rows at most.")] = None,
     where: Where = None,
     columns: Columns = None,
-    version: Version = None,
+    at: At = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -90,7 +89,7 @@ def cat(
     to_terminal = output is None and sys.stdout.isatty()
     if to_terminal and format == "parquet":
         raise InvalidArgument("a terminal cannot show Parquet: name a file with --output, or send it to a program")
-    reader = _scan(root, options, table, version, where, columns, limit).to_arrow_batch_reader()
+    reader = _scan(root, options, table, at, where, columns, limit).to_arrow_batch_reader()
     with _target(output) as target, counting("reading") as on_progress:
         done = 0
         with _writer(format, target, reader.schema, to_terminal) as write:
@@ -130,13 +129,13 @@ def _scan(
     root: str,
     options: list[str] | None,
     table: str,
-    version: int | None,
+    at: str | None,
     where: str | None,
     columns: list[str] | None,
     limit: int | None,
 ) -> Scan:
     lake = open_lakehouse(root, options)
-    source = lake if version is None else lake.at(version=version)
+    source = lake if at is None else lake.at(at)
     return source.table(table).scan(where, columns or None, limit)
 
 

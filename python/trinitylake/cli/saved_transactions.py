@@ -22,7 +22,7 @@ Id = Annotated[str, typer.Argument(help="The id of the transaction.")]
 
 def ls(root: Root, options: Options = None, as_json: Json = False) -> None:
     """Print the saved transactions that can be resumed."""
-    saved = open_lakehouse(root, options).transactions()
+    saved = open_lakehouse(root, options).transactions.list()
     picture = grid("id", "isolation", "began", "expires", "base", "message", numbers=["base"])
     for one in saved:
         times = age_text(one.began_at), time_left_text(one.expires_at)
@@ -33,8 +33,8 @@ def ls(root: Root, options: Options = None, as_json: Json = False) -> None:
 def show(root: Root, id: Id, options: Options = None, as_json: Json = False) -> None:
     """Print what became of a transaction, and what is saved of it."""
     lake = open_lakehouse(root, options)
-    outcome = lake.outcome(id)
-    saved = next((one for one in lake.transactions() if one.id == id), None)
+    outcome = lake.transactions.outcome(id)
+    saved = next((one for one in lake.transactions.list() if one.id == id), None)
     if saved is None and outcome.status in ("not committed", "unknown"):
         raise ObjectNotFound(f"transaction {id} is neither saved nor in the log")
     document = {"id": id, **outcome._asdict(), "saved": asdict(saved) if saved is not None else None}

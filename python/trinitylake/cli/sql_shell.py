@@ -16,9 +16,9 @@ from trinitylake.printable import printable
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
     from trinitylake.lakehouse.reader import Reader
     from trinitylake.lakehouse.transaction import Transaction
-    from trinitylake.lakehouse.view_at import ViewAt
     from trinitylake.tables.queries.query import Query
 
 HELP = """\
@@ -55,7 +55,7 @@ class SqlShell:
         self._lake = lake
         self._show = show
         self._allow_external = allow_external
-        self._past: ViewAt | None = None
+        self._past: LakehouseVersion | None = None
         self._transaction: Transaction | None = None
         self._names: tuple[object, dict[str, str | None]] = (None, {})
 
@@ -68,7 +68,7 @@ class SqlShell:
 
     def look_at(self, moment: str) -> None:
         """Read a version from now on. Raises as `Lakehouse.at` does."""
-        self._past = version_of(self._lake, moment)
+        self._past = self._lake.at(moment)
 
     def run(self, statement: str) -> None:
         """Run one statement, and print its rows."""
@@ -248,15 +248,6 @@ class SqlShell:
             readline.write_history_file(path)
         except (ImportError, OSError):
             return
-
-
-def version_of(lake: Lakehouse, moment: str) -> ViewAt:
-    """The version that somebody names: by number, by time, or by the name of a snapshot."""
-    if moment.isdecimal():
-        return lake.at(version=int(moment))
-    if moment[:4].isdecimal() and moment[4:5] == "-":
-        return lake.at(timestamp=moment)
-    return lake.at(snapshot=moment)
 
 
 def history_path() -> Path:

@@ -39,7 +39,7 @@ def vacuum(
     No kept version, snapshot or open transaction. `expire` lets versions go.
     """
     with counting("looking") as on_progress:
-        done = open_lakehouse(root, options).vacuum(
+        done = open_lakehouse(root, options).maintenance.vacuum(
             grace=grace, dry_run=dry_run, progress=on_progress, message=message, author=author
         )
     emit(asdict(done), picture(done), as_json)

@@ -16,8 +16,8 @@ from trinitylake.errors import InvalidArgument, InvalidName
 from trinitylake.iceberg.configuration import bind, configured, properties_of, storage_options
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import ExtendedCatalog
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.reopening import Travelling, arrived, refuse_transaction, travelling
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ class BoundCatalog(ExtendedCatalog, ABC):
             refuse_transaction(self._source.id)
         configuration = configured(self.name, {})
         own = {name: value for name, value in self.properties.items() if configuration.get(name) != value}
-        version = self._source.version if isinstance(self._source, ViewAt) else None
+        version = self._source.version if isinstance(self._source, LakehouseVersion) else None
         given = (self._given, version, travelling(own), travelling(self._storage_options or {}))
         return _reopened, (type(self), self.name, self._source.storage.root, *given)
 
     @property
     def source(self) -> Source:
-        """What the catalog is bound to: a `Lakehouse`, a `ViewAt` or a `Transaction`."""
+        """What the catalog is bound to: a `Lakehouse`, a `LakehouseVersion` or a `Transaction`."""
         return self._source
 
     def state(self) -> _core.Version | _core.Transaction:
@@ -107,13 +107,13 @@ class BoundCatalog(ExtendedCatalog, ABC):
         return self._writable().execute(statement)
 
     def _writable(self) -> Lakehouse | Transaction:
-        if isinstance(self._source, ViewAt):
+        if isinstance(self._source, LakehouseVersion):
             self.refuse_write()
         return self._source
 
     def refuse_write(self) -> NoReturn:
         """Raises `InvalidArgument` that tells why this catalog cannot be written to."""
-        assert isinstance(self._source, ViewAt)
+        assert isinstance(self._source, LakehouseVersion)
         raise InvalidArgument(
             f"catalog {self.name!r} is read-only, because it shows version {self._source.version} of the lakehouse: "
             "write through a catalog of the latest version, or of a transaction"

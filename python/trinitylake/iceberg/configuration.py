@@ -22,13 +22,15 @@ from weakref import WeakValueDictionary
 from pyiceberg.utils.config import Config
 
 from trinitylake import _core
+from trinitylake.base.arguments import moment
 from trinitylake.errors import InvalidArgument
-from trinitylake.lakehouse.lakehouse import Lakehouse, open
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+from trinitylake.lakehouse.opening import open
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.lakehouse.view_at import ViewAt
 
 #: What a catalog is bound to: the latest version, one version, or an open transaction.
-Source: TypeAlias = Lakehouse | ViewAt | Transaction
+Source: TypeAlias = Lakehouse | LakehouseVersion | Transaction
 
 _ROOT_PROPERTIES = ("root", "uri", "warehouse")
 _STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "client.")
@@ -101,9 +103,9 @@ def bind(
         here = _OPEN_HERE.get((lakehouse.uri, transaction))
         return here if here is not None and here.is_open else lakehouse.resume(transaction)
     if version is not None:
-        return lakehouse.at(version=_number(version))
+        return lakehouse.at(_number(version))
     if timestamp is not None:
-        return lakehouse.at(timestamp=timestamp)
+        return lakehouse.at(moment(timestamp, "timestamp"))
     return lakehouse
 
 
@@ -114,7 +116,7 @@ def properties_of(source: Source) -> dict[str, str]:
     would write to the latest version what was meant for a transaction.
     """
     found = {"root": source.storage.root}
-    if isinstance(source, ViewAt):
+    if isinstance(source, LakehouseVersion):
         found["version"] = str(source.version)
     elif isinstance(source, Transaction):
         found["transaction"] = source.id

@@ -16,8 +16,8 @@ from trinitylake.iceberg_storage.external import load_external
 from trinitylake.iceberg_storage.federated import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.tables.table_definition import metadata_path
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def open_table(
         return load_external(definition, file_io_properties, identifier, guarded)
     if definition.table_type != MANAGED:
         there = federated(definition)
-        if isinstance(source, ViewAt):
+        if isinstance(source, LakehouseVersion):
             return FrozenCatalogTable(identifier, there.metadata, there.metadata_location, there.io, catalog)
         return there
     if isinstance(source, Transaction):
@@ -62,7 +62,7 @@ def open_table(
         return CatalogTable(identifier, staged.metadata, staged.table.metadata_location, staged.io, catalog)
     io = new_io()
     metadata, uri = read_managed(io, definition, f"{namespace}.{name}")
-    if isinstance(source, ViewAt):
+    if isinstance(source, LakehouseVersion):
         return FrozenCatalogTable(identifier, metadata, uri, io, catalog)
     return CatalogTable(identifier, metadata, uri, io, catalog)
 

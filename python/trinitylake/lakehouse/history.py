@@ -87,13 +87,13 @@ def time_of(millis: int) -> datetime:
 
 
 def millis_of(time: datetime) -> int:
-    """The inverse of `time_of`, rounded down. A time without a zone is local time, as everywhere in Python.
+    """The inverse of `time_of`, rounded down. A time without a zone is in UTC.
 
-    At the ends of the calendar, which Python cannot bring into another zone, the zone does not count.
+    At the ends of the calendar, where Python cannot convert it to UTC, the zone is ignored.
     """
     try:
-        instant = time.astimezone(UTC)
-    except (ValueError, OverflowError):
+        instant = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError:
         instant = time.replace(tzinfo=UTC)
     return (instant - EPOCH) // timedelta(milliseconds=1)
 

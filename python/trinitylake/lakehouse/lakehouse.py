@@ -1,204 +1,77 @@
-"""The lakehouse: opening it, reading its latest version, writing to it, looking into its history."""
+"""The lakehouse that users hold: its latest version, its transactions, its history."""
 
 from __future__ import annotations
 
-import atexit
-import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from trinitylake import _core
-from trinitylake.base.arguments import (
-    checked,
-    checked_as,
-    text_mapping,
-    texts,
-)
+from trinitylake.base.arguments import checked, checked_as, texts, version_reference
 from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.base.markup import framed, pairs, shown
-from trinitylake.errors import (
-    NotALakehouse,
-    ObjectAlreadyExists,
-    TransactionExpired,
-    TrinityLakeError,
-)
-from trinitylake.lakehouse.bulk.statements import BulkStatements
+from trinitylake.base.qualified_names import Identifier
+from trinitylake.errors import NotALakehouse
+from trinitylake.lakehouse.bulk.engines import exporter_of
+from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
+from trinitylake.lakehouse.handle import Handle
 from trinitylake.lakehouse.history import (
-    Outcome,
-    SavedTransaction,
+    Diff,
+    Log,
+    LogEntry,
+    TransactionChanges,
+    VersionLog,
+    changes_of,
+    diff_of,
     log_entry,
     names_of_versions,
-    time_of,
 )
-from trinitylake.lakehouse.housekeeping import Housekeeping
-from trinitylake.lakehouse.own_folders import require_no_own_folder
-from trinitylake.lakehouse.past_versions import PastVersions
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+from trinitylake.lakehouse.maintenance import LakehouseMaintenance
 from trinitylake.lakehouse.pictures import heading, log_picture
 from trinitylake.lakehouse.reader import first_names
-from trinitylake.lakehouse.retries import OutOfDate, again_after_lost_races
-from trinitylake.lakehouse.safekeeping import Safekeeping
-from trinitylake.lakehouse.settings import (
-    FormatSettings,
-    Isolation,
-    check_isolation,
-    default_isolation,
-    new_lakehouse_def,
-)
+from trinitylake.lakehouse.settings import Isolation
 from trinitylake.lakehouse.statements import Statements
+from trinitylake.lakehouse.tags import Tags
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.lakehouse.undo import Undo
-from trinitylake.lakehouse.upkeep import Upkeep, upkeep
-from trinitylake.lakehouse.vacuum import Progress
-from trinitylake.lakehouse.view_at import ViewAt
-from trinitylake.reopening import allow_secrets
+from trinitylake.lakehouse.transactions import Transactions
+from trinitylake.lakehouse.version_reference import VersionReference, find_version
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
     from trinitylake.definitions import LakehouseDef
-    from trinitylake.lakehouse.relocation import Relocation
+    from trinitylake.lakehouse.bulk.catalog_import import CatalogImport
+    from trinitylake.lakehouse.bulk.registration import Progress as RegistrationProgress
+    from trinitylake.lakehouse.export import Export, Mode
+    from trinitylake.lakehouse.exported_objects import OnProgress as OnExportProgress
+    from trinitylake.lakehouse.object_history import ObjectChange
+    from trinitylake.lakehouse.object_rollback import ObjectRollback
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
-# Hints that are still being written would be lost, and later readers look longer for the latest version.
-atexit.register(_core.finish_background_tasks, 2.0)
-
-Durability = Literal["fsync", "none"]
 #: Versions that a notebook shows of a lakehouse.
 NEWEST_SHOWN = 5
 Result = TypeVar("Result")
 
 
-@checked
-def create(
-    uri: str | PathLike[str],
-    *,
-    name: str = "",
-    properties: Mapping[str, str] | None = None,
-    exist_ok: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-    durability: Durability | None = None,
-    pickle_secrets: bool = False,
-    **settings: Unpack[FormatSettings],
-) -> Lakehouse:
-    """Create a lakehouse: its version 0, without any object.
-
-    Args:
-        uri: the root: a local path (text or `pathlib.Path`), `file://`, `memory://`, `s3://`, `gs://`, `az://` or
-            `abfss://` (format §2).
-        name: for people.
-        properties: anything that should travel with the lakehouse.
-        exist_ok: open the lakehouse, as it is, if there is one.
-        storage_options: credentials, region, endpoint and the like, for the storage. Never written anywhere.
-        durability: on local disk "fsync" (the default) survives a power loss, "none" only a crash of the process.
-        pickle_secrets: let pickles of the handle, and of what is opened through it, hold the secrets among the storage
-            options. Otherwise a pickle names the environment variable that has a secret, and is refused without one.
-        **settings: `order`, `node_file_max_size_bytes` and the others of `FormatSettings` (`lakehouse/settings.py`).
-
-    Raises:
-        ObjectAlreadyExists: there is a lakehouse, and not `exist_ok`.
-        InvalidLocation: the URI is not fully qualified, or leads into one of another lakehouse's own folders.
-        InvalidArgument: for a bad setting, or a storage that cannot create a file only if it is absent.
-    """
-    from trinitylake.definitions import serialize
-
-    definition = serialize(new_lakehouse_def(name, properties, settings))
-    if pickle_secrets:
-        allow_secrets(storage_options)
-    storage = _core.Storage(str(uri), storage_options, durability)
-    require_no_own_folder(storage.root, storage_options)
-    try:
-        return Lakehouse(_core.Lakehouse.create(storage, definition))
-    except ObjectAlreadyExists:
-        if not exist_ok:
-            raise
-        return Lakehouse(_core.Lakehouse.open(storage))
-
-
-@overload
-def open(
-    uri: str | PathLike[str],
-    *,
-    version: None = None,
-    storage_options: Mapping[str, str] | None = None,
-    durability: Durability | None = None,
-    cache_size_bytes: int | None = None,
-    pickle_secrets: bool = False,
-) -> Lakehouse: ...
-@overload
-def open(
-    uri: str | PathLike[str],
-    *,
-    version: int,
-    storage_options: Mapping[str, str] | None = None,
-    durability: Durability | None = None,
-    cache_size_bytes: int | None = None,
-    pickle_secrets: bool = False,
-) -> ViewAt: ...
-@checked
-def open(
-    uri: str | PathLike[str],
-    *,
-    version: int | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    durability: Durability | None = None,
-    cache_size_bytes: int | None = None,
-    pickle_secrets: bool = False,
-) -> Lakehouse | ViewAt:
-    """Open a lakehouse, or one version of it, which stays as it is.
-
-    Where the newest version is damaged, the lakehouse opens all the same: the versions before it can be read by their
-    number, `log` shows the gap, and whatever needs the newest version raises `CorruptFile`. Where its file is missing,
-    the newest one that is there is read, with a `RuntimeWarning`, and whatever writes raises `CorruptFile`.
-
-    Args:
-        uri: as for `create`.
-        version: the number of a version, for the frozen view that `lake.at(version=...)` gives.
-        storage_options: as for `create`.
-        durability: as for `create`.
-        cache_size_bytes: memory for decoded tree nodes.
-        pickle_secrets: as for `create`.
-
-    Raises:
-        NotALakehouse: there is none at `uri`.
-        UnsupportedVersion: it was written by a newer major version of the format.
-    """
-    if pickle_secrets:
-        allow_secrets(storage_options)
-    storage = _core.Storage(str(uri), storage_options, durability)
-    try:
-        lake = Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes), cache_size_bytes)
-    except NotALakehouse as error:
-        raise NotALakehouse(f"{storage.root}: {error}") from None
-    if version is None and lake.core.loss is not None:
-        warnings.warn(f"{storage.root}: " + ": ".join(lake.core.loss), RuntimeWarning, stacklevel=3)
-    return lake if version is None else lake.at(version=version)
-
-
-class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, Statements):
+class Lakehouse(Statements):
     """An open lakehouse, from `create` or `open`. Safe to share between threads.
 
-    A pickle of it opens it again, by root and options. Handles of one lakehouse that arrive in a process while another
-    one of them is in use are the same, so that their commits can share versions.
+    Reading methods answer from the latest version, which each call looks up with one request; `at(...)` gives one
+    version that does not change. Statements called here, and writes to tables opened here, are each a transaction of
+    their own, repeated on the newer version if another writer was faster.
 
-    Reading methods answer from the latest version, looked up with one request at each call; `at(...)` keeps one
-    version still. Statements called here, and writes to tables opened here, are each a transaction of their own,
-    started again on the newer version if another writer was faster.
-
-    Attributes:
-        core: the handle of the core, for catalogs, servers and engines.
+    A pickle of it opens it again, by root and options. Handles of one lakehouse that arrive in a process by pickle are
+    one handle, so that their commits can share versions.
     """
 
     def __init__(self, core: _core.Lakehouse, cache_size_bytes: int | None = None) -> None:
-        self.core = core
-        self._cache_size_bytes = cache_size_bytes
-        self._storage = core.storage
-        self._isolation_of: tuple[bytes, Isolation] = (b"", "snapshot")
+        self._handle = Handle(core, cache_size_bytes)
 
-    # What it is
+    # The lakehouse itself
 
     @property
     def uri(self) -> str:
@@ -213,23 +86,35 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
     @property
     def definition(self) -> LakehouseDef:
         """The latest `LakehouseDef` (format §6): every setting; also the `config` of `trinitylake.core`'s encoders."""
-        from trinitylake.definitions import parse_lakehouse_def
-
-        return parse_lakehouse_def(self.core.latest().definition)
+        return self._handle.definition
 
     @property
     def name(self) -> str:
-        """The name it was given, or ""."""
+        """The name of the lakehouse, or ""."""
         return self.definition.name
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties it was given."""
+        """The properties of the lakehouse."""
         return dict(self.definition.properties)
 
-    # Writing
+    @property
+    def maintenance(self) -> LakehouseMaintenance:
+        """`run`, `expire`, `vacuum`, `compact`, `fsck`, `stats`, `relocate`."""
+        return LakehouseMaintenance(self._handle, self)
 
-    @checked_as(properties=text_mapping)
+    @property
+    def tags(self) -> Tags:
+        """Named versions: `create`, `list`, `drop`."""
+        return Tags(self._handle)
+
+    # Transactions
+
+    @property
+    def transactions(self) -> Transactions:
+        """Saved transactions and outcomes: `list`, `outcome`, `is_committed`."""
+        return Transactions(self._handle)
+
     def begin(
         self,
         *,
@@ -239,46 +124,18 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
         id: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Transaction:
-        """Begin a transaction on the latest version, to be ended with its `commit` or `rollback`.
+        """Begin a transaction on the latest version; end it with its `commit` or `rollback`.
 
         Args:
-            isolation: "snapshot" fails on what both wrote, "serializable" also on what this one read and another
-                wrote; the lakehouse's default if not given.
-            message: kept in the log.
-            author: kept in the log.
-            properties: kept in the log.
-            id: of `[A-Za-z0-9._-]{1,100}`: makes the commit exactly-once, because an id commits only once ever.
+            isolation: "snapshot" fails on what both transactions wrote, "serializable" also on what this one read and
+                another one wrote; by default as the lakehouse is set.
+            message: stored in the log.
+            author: stored in the log.
+            properties: stored in the log.
+            id: matches `[A-Za-z0-9._-]{1,100}`; an id commits only once, which makes the commit exactly-once.
         """
-        return self.begin_checked(isolation, message, author, id, properties)
+        return self._handle.begin(isolation=isolation, message=message, author=author, id=id, properties=properties)
 
-    def begin_checked(
-        self,
-        isolation: Isolation | None,
-        message: str,
-        author: str,
-        id: str | None,
-        properties: Mapping[str, str] | None,
-        base: _core.Version | None = None,
-    ) -> Transaction:
-        """`begin` with arguments that are known to be what they should be: a server begins thousands a second.
-
-        `base` is the newest version, where somebody has looked for it since the caller was asked to begin.
-        """
-        if base is None:
-            base = self.core.latest()
-        return Transaction(
-            self.core,
-            self.core.begin(
-                isolation=self._default_isolation(base) if isolation is None else check_isolation(isolation),
-                id=id,
-                message=message,
-                author=author,
-                properties=properties,
-                base=base,
-            ),
-        )
-
-    @checked_as(properties=text_mapping)
     def transaction(
         self,
         *,
@@ -288,165 +145,343 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
         id: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Transaction:
-        """`begin`, to be written in a `with` statement: commits at its end, rolls back on an exception."""
+        """`begin`, for a `with` statement: commits at the end of the block, rolls back on an exception."""
         return self.begin(isolation=isolation, message=message, author=author, id=id, properties=properties)
-
-    # Transactions that outlive their process
 
     @checked
     def resume(self, id: str, *, allow_checks: str | Iterable[str] = ()) -> Transaction:
-        """Go on with a transaction that `Transaction.save` handed over, in any process.
+        """Continue a transaction that `Transaction.save` stored, in any process.
 
-        One that has been committed says so: its `commit` answers with the version again.
+        If it has been committed, its `commit` returns that version again.
 
         Args:
             id: of the transaction.
             allow_checks: modules whose functions may run as checks, each with the modules below it, or
-                `package.module:function`. Whoever saved the transaction chose its checks; those that are Python
-                functions run in this process, so `commit` refuses them unless they are allowed here.
+                `package.module:function`. The process that saved the transaction chose its checks; Python functions
+                among them run in this process, so `commit` refuses them unless they are allowed here.
 
         Raises:
-            ObjectNotFound: none was saved under that id, or it was rolled back.
+            ObjectNotFound: no transaction was saved under that id, or it was rolled back.
             TransactionExpired: it was saved too long ago.
-            CommitConflict: it was committed, and then undone by a rollback, which is the winner.
+            CommitConflict: it was committed, and then undone by a rollback of the lakehouse, which is the winner.
         """
-        allowed = texts(allow_checks, "allow_checks")
-        return Transaction(self.core, self.core.resume(id), allowed)
+        return Transaction(self.core, self.core.resume(id), texts(allow_checks, "allow_checks"))
 
-    def transactions(self) -> list[SavedTransaction]:
-        """The saved transactions that can be resumed, by id."""
-        return [
-            SavedTransaction(
-                id=saved.id,
-                isolation=saved.isolation,
-                message=saved.message,
-                author=saved.author,
-                properties=dict(saved.properties),
-                base_version=saved.base_version,
-                began_at=time_of(saved.began_at_millis),
-                expires_at=time_of(saved.expire_at_millis),
-                times_saved=saved.sequence,
-            )
-            for saved in self.core.saved_transactions()
-        ]
+    # Versions
 
-    @checked
-    def outcome(self, transaction_id: str) -> Outcome:
-        """What became of a transaction, after a `CommitStateUnknown` or the death of its process."""
-        return Outcome(*self.core.outcome(transaction_id))
-
-    @checked
-    def is_used(self, transaction_id: str) -> bool:
-        """Whether a transaction with that chosen id is committed in a version that is kept, undone since or not.
-
-        One look-up in the latest version, where `outcome` reads the log. Raises `InvalidName` for what is no id.
-        """
-        return self.core.is_recorded(transaction_id)
-
-    @checked
-    def upkeep(
-        self,
-        *,
-        dry_run: bool = False,
-        progress: Progress | None = None,
-        message: str = "",
-        author: str = "",
-        engine: SparkSession | None = None,
-    ) -> Upkeep:
-        """Do what the lakehouse's own policy says: put small files together, let go what is no longer kept.
-
-        That is `table.maintenance.compact()` for every managed table, `compact()` for the tree, then `expire`, then
-        `vacuum`. The policy travels with the lakehouse: how long versions are kept are the settings
-        `maximum_version_age_millis` and `minimum_versions_to_keep`; the properties `upkeep.compact`,
-        `upkeep.compact-tree`, `upkeep.expire` and `upkeep.vacuum` ("false" turns one off), `upkeep.compact.min-files`
-        and `upkeep.grace` ("2 days", of `vacuum`) say the rest. `lake.alter` changes all of them. A table's own
-        properties `upkeep.compact` and `upkeep.compact.min-files` count for that table. What hinders one table is told,
-        and the others are gone on with.
+    @checked_as(version=version_reference)
+    def at(self, version: VersionReference | None = None) -> LakehouseVersion:
+        """One version, which does not change; the latest one without an argument.
 
         Args:
-            dry_run: say what would be done, and do nothing.
-            progress: as for `vacuum`, and with "compacted".
-            message: for the log, of all versions that it makes; "upkeep" by default.
-            author: for the log.
-            engine: as for `vacuum`, which is what executors do of it.
-
-        Raises `InvalidArgument` for a property that is misspelt, and otherwise as `expire` and `vacuum` do.
-        """
-        return upkeep(self, LogNote(message or "upkeep", author), dry_run=dry_run, progress=progress, engine=engine)
-
-    # Versions with names
-
-    def change_definition(self, change: Callable[[LakehouseDef], None], message: str, author: str) -> None:
-        """Commit a change of the lakehouse's own definition, made again on the newer one after a lost race."""
-        from trinitylake.definitions import parse_lakehouse_def, serialize
-
-        def attempt() -> None:
-            with self.begin(message=message, author=author) as transaction:
-                definition = parse_lakehouse_def(transaction.lakehouse_definition)
-                before = serialize(definition)
-                change(definition)
-                after = serialize(definition)
-                if after != before:
-                    transaction.lakehouse_definition = after
-                    transaction.state().set_lakehouse_definition(after)
-
-        again_after_lost_races(attempt)
-
-    @checked
-    def relocate(
-        self,
-        *,
-        rewrite: bool = True,
-        former: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
-        dry_run: bool = False,
-        message: str = "",
-        author: str = "",
-    ) -> Relocation:
-        """Record the present root, after the lakehouse was moved or copied; until then it can only be read.
-
-        All of it is one version. Files that are named below a former root are read below the present one from then on,
-        in older versions too, and never at the old place. Other engines do not know that, so by default the Iceberg
-        files of every managed table that name other files are written anew: metadata, manifest lists, manifests, and
-        position deletes in Parquet, whose rows name data files. Data files, equality deletes and statistics name none.
-
-        Args:
-            rewrite: False leaves the files of tables as they are: quick, and enough for this library and its server.
-            former: roots where a lakehouse lay that has never recorded any, because an older release made it.
-            dry_run: read everything, say what would be done, and write nothing.
-            message: for the log.
-            author: for the log.
-
-        It can be repeated: what names the present root already is left alone. Tables that cannot be read are skipped
-        and told. If it breaks off, everything is as before.
+            version: a number; a negative number counts back from the latest version; a datetime, a date or ISO 8601
+                text names the version that was the latest at that time, in UTC without a time zone; text such as
+                "2 hours ago" the one that was the latest then; "tag:NAME" the one with that tag.
 
         Raises:
-            CommitConflict: somebody else relocated the lakehouse, or changed a table that is written anew.
-            InvalidLocation: for a bad root.
+            InvalidArgument: the text is none of these.
+            VersionNotFound: there is no such version, or none that old.
+            VersionExpired: the version has expired.
+            ObjectNotFound: there is no such tag.
         """
-        from trinitylake.lakehouse.relocation import relocate, storage_with
+        return LakehouseVersion(self.storage, find_version(self.core, version))
 
-        roots = cast("tuple[str, ...]", former)
-        done = relocate(self, rewrite=rewrite, former=roots, dry_run=dry_run, message=message, author=author)
-        if roots and not dry_run:  # what this handle reads may be named below them
-            self.core = _core.Lakehouse.open(storage_with(self._storage, done.former_roots))
-            self._storage = self.core.storage
-        return done
+    @overload
+    def log(self, limit: int = 20, *, before: int | None = None) -> list[LogEntry]: ...
 
-    # History
+    @overload
+    def log(self, limit: None, *, before: int | None = None) -> VersionLog: ...
 
-    # What the shared halves need
+    @checked
+    def log(self, limit: int | None = 20, *, before: int | None = None) -> list[LogEntry] | VersionLog:
+        """The newest versions, newest first; all that are kept if `limit` is None; older than `before` if given.
+
+        A version that cannot be read has a `problem`. The log of all versions is a sequence that reads 256 of them at
+        a time, as they are used.
+        """
+        if limit is None:
+            return VersionLog(self.core, before)
+        return Log((log_entry(info) for info in self.core.log(limit, before)), self.core)
+
+    @checked
+    def diff(self, before: int, after: int | None = None) -> Diff:
+        """Objects that differ between two versions; `after` is the latest one by default.
+
+        The cost is in proportion to the change, not to the size of the lakehouse. Raises as `at` does.
+        """
+        older = self.core.version(before)
+        newer = self.core.latest() if after is None else self.core.version(after)
+        return diff_of(older.number, newer.number, older.diff(newer).to_pylist())
+
+    @checked
+    def changes(self, since: int, until: int | None = None) -> Iterator[TransactionChanges]:
+        """What each transaction changed, in commit order, from the version after `since` to the latest or `until`.
+
+        A consumer continues with the `version` of the last entry that it processed. Versions are read as the iterator
+        advances. Raises `VersionExpired` if `since` is older than the oldest kept version.
+        """
+        last = self.core.latest().number if until is None else until
+        previous = self.core.version(since)
+        for number in range(since + 1, last + 1):
+            version = self.core.version(number)
+            yield from changes_of(version.info, version.changes(previous).to_pylist())
+            previous = version
+
+    @checked
+    def history(
+        self, identifier: Identifier, limit: int | None = 20, *, before: int | None = None
+    ) -> list[ObjectChange]:
+        """The versions that changed one object, newest first, as far as versions are kept.
+
+        The object is known by its id, so its history includes renames, and a drop that was rolled back. If no object
+        has the name now, it is the last one that had it. The cost is in proportion to the changes of the object, and
+        grows with the logarithm of the number of versions. In a lakehouse whose tree is one node, each version is read.
+
+        Args:
+            identifier: the present name of the table, view or namespace.
+            limit: the largest number of changes; None for all.
+            before: only versions before this one, for the next page.
+
+        Raises `ObjectNotFound` if no kept version has such an object.
+        """
+        from itertools import islice
+
+        from trinitylake.lakehouse.object_history import changes_of_object
+
+        changes = changes_of_object(self.core, identifier)
+        wanted = (change for change in changes if before is None or change.version < before)
+        return list(islice(wanted, limit))
+
+    @overload
+    def rollback(
+        self, version: VersionReference, *, objects: None = None, message: str = "", author: str = ""
+    ) -> int: ...
+
+    @overload
+    def rollback(
+        self,
+        version: VersionReference,
+        *,
+        objects: str | Iterable[Identifier] | Mapping[Identifier, Identifier],
+        message: str = "",
+        author: str = "",
+    ) -> ObjectRollback: ...
+
+    @checked_as(version=version_reference)
+    def rollback(
+        self,
+        version: VersionReference,
+        *,
+        objects: str | Iterable[Identifier] | Mapping[Identifier, Identifier] | None = None,
+        message: str = "",
+        author: str = "",
+    ) -> int | ObjectRollback:
+        """Make a new version in which all objects, or some, are as an older version has them.
+
+        Without `objects` the new version has the content of the older one; its number is returned. The history is
+        kept. Transactions that committed since are undone, and their ids stay used.
+
+        With `objects` only these change, in one ordinary commit. An object that was dropped exists again, with its id
+        and its history. An object that exists becomes as it was, under its present name if it was renamed. A namespace
+        comes back with all namespaces, tables and views that were in it; later ones in it are kept. No data is copied:
+        the tables name the files that they named then.
+
+        Args:
+            version: as for `at`.
+            objects: names of tables, views or namespaces, as they were called then; or a mapping of these names to new
+                ones. An object that comes back under a new name while it exists under another one is a copy, with an
+                id of its own.
+            message: stored in the log.
+            author: stored in the log.
+
+        Raises:
+            VersionNotFound, VersionExpired: as for `at`.
+            ObjectNotFound: the version has no such object; or the namespace of an object does not exist.
+            ObjectAlreadyExists: another object has the name.
+            CommitConflict: other writers changed the same objects, again and again.
+        """
+        past = self.at(version)
+        if objects is None:
+            return self.core.rollback(past.version, message, author)
+        from trinitylake.lakehouse.object_rollback import roll_back_objects
+
+        return roll_back_objects(self._handle, past, objects, message, author)
+
+    # Other lakehouses and catalogs
+
+    @checked_as(version=version_reference)
+    def export(
+        self,
+        target: str | PathLike[str],
+        version: VersionReference | None = None,
+        *,
+        mode: Mode = "minimal",
+        namespaces: Iterable[Identifier] = (),
+        tables: Iterable[Identifier] = (),
+        storage_options: Mapping[str, str] | None = None,
+        durability: Literal["fsync", "none"] | None = None,
+        message: str = "",
+        author: str = "",
+        progress: OnExportProgress | None = None,
+        engine: SparkSession | None = None,
+    ) -> Export:
+        """Copy the lakehouse to another root, as a lakehouse of its own that any Iceberg engine can read.
+
+        A second export to the same place copies the changes since, and makes the next version there. One that is
+        interrupted changes nothing there; run it again. External and federated tables are not copied: they refer to
+        the same files as here.
+
+        Args:
+            target: an empty place, or one with an earlier export of this lakehouse.
+            version: the version to copy, as for `at`; a tag keeps it however long the export takes.
+            mode: "minimal" copies one version, and the current snapshots of its tables; "full" all versions up to that
+                one, under their numbers, with all snapshots.
+            namespaces: only these, with everything in them and below.
+            tables: only these tables and views, and their namespaces.
+            storage_options: for the target. Never stored.
+            durability: of the target, as for `create`.
+            message: stored in the log there.
+            author: stored in the log there.
+            progress: called from time to time with the number of objects copied, and of objects found so far.
+            engine: a Spark session whose executors copy, for a lakehouse too large for one machine; the copy is the
+                same, file for file.
+
+        Raises:
+            InvalidLocation: the target is inside this lakehouse, or the other way round.
+            InvalidArgument: the target holds other files, or an export of another mode or part.
+            CommitConflict: another process wrote to the target, or exports to it at the same time.
+            CorruptFile: a file is missing or damaged; see `maintenance.fsck`.
+        """
+        from trinitylake.lakehouse.export import export, part_of
+
+        state = find_version(self.core, version)
+        return export(
+            self.core,
+            _core.Storage(str(target), storage_options, durability),
+            state,
+            mode=mode,
+            part=part_of(namespaces, tables, state),
+            message=message,
+            author=author,
+            progress=progress,
+            workers=None if engine is None else exporter_of(engine).workers(engine, progress),
+        )
+
+    def register(
+        self,
+        objects: Any,
+        *,
+        message: str = "",
+        author: str = "",
+        replace: bool = False,
+        dry_run: bool = False,
+        engine: SparkSession | None = None,
+        file_io_properties: Mapping[str, str] | None = None,
+    ) -> Registration:
+        """Add any number of objects in one version, by building a new tree.
+
+        Args:
+            objects: Arrow data, or with `engine` also a Spark DataFrame, in any order, with the columns `kind`
+                ("namespace", "table" or "view"), `namespace` and `name` (null or "" for a namespace), and for each
+                object one of `location` (the path below the root of an existing definition file), `definition`
+                (its bytes), `metadata_location` (of a table: an Iceberg metadata file; below the root the table
+                becomes managed, elsewhere external) or, for a namespace, `properties` (a map, may be null).
+            message: stored in the log.
+            author: stored in the log.
+            replace: objects that exist are replaced, as if dropped and created.
+            dry_run: check everything that a registration checks, and write nothing.
+            engine: a Spark session whose executors write definitions and leaves of the tree; the tree is the same.
+            file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
+
+        Raises:
+            RegistrationFailed: definitions of some objects cannot be made; it names them all.
+            ObjectAlreadyExists: an object occurs twice, or exists and not `replace`; a view has the name of a table.
+            ObjectNotFound: the namespace of an object neither exists nor is among the objects.
+            InvalidName, InvalidArgument: for a name that no key can hold; for columns that are missing or unknown.
+            CommitConflict: with `engine`, if another version was committed meanwhile; without, it starts again.
+        """
+        from trinitylake.lakehouse.bulk.registration import register
+
+        options = RegistrationOptions(message, author, replace, dry_run, file_io_properties or {})
+        return register(self._handle, objects, options, engine)
+
+    def import_catalog(
+        self,
+        catalog: Catalog,
+        *,
+        namespaces: Iterable[Identifier] | None = None,
+        existing: Literal["fail", "skip", "replace"] = "fail",
+        message: str = "",
+        author: str = "",
+        dry_run: bool = False,
+        engine: SparkSession | None = None,
+        file_io_properties: Mapping[str, str] | None = None,
+        progress: RegistrationProgress | None = None,
+    ) -> CatalogImport:
+        """Import the namespaces, tables and views of a PyIceberg catalog in one version; `rollback` undoes it.
+
+        Nothing is copied. A table whose metadata is below this root becomes managed, and must not be written through
+        the other catalog any more. Any other becomes external: read-only, at its present state; another import with
+        `existing="replace"` moves it to its latest state. Namespaces that exist are kept as they are.
+
+        Args:
+            catalog: from `pyiceberg.catalog.load_catalog`.
+            namespaces: only these, with those nested in them; by default all.
+            existing: for tables and views that exist: "fail", "skip" or "replace".
+            message: stored in the log.
+            author: stored in the log.
+            dry_run: read everything, and commit nothing.
+            engine: a Spark session whose executors read the metadata files and build the tree.
+            file_io_properties: settings of PyIceberg's file access, in addition to those of the catalog. Not stored.
+
+            progress: called from time to time with the numbers of tables and views that were read, and of all of them.
+
+        Raises `RegistrationFailed` that names every object that cannot be read, and otherwise as `register` does.
+        """
+        from trinitylake.lakehouse.bulk.catalog_import import import_catalog
+
+        return import_catalog(
+            self._handle,
+            catalog,
+            namespaces=namespaces,
+            existing=existing,
+            message=message,
+            author=author,
+            dry_run=dry_run,
+            engine=engine,
+            file_io_properties=file_io_properties,
+            progress=progress,
+        )
+
+    # What `Reader` and `Statements` need
+
+    @property
+    def core(self) -> _core.Lakehouse:
+        """The handle of the core, for catalogs, servers and engines."""
+        return self._handle.core
 
     @property
     def storage(self) -> _core.Storage:
-        return self._storage
+        return self._handle.storage
 
     def state(self) -> _core.Version:
         return self.core.latest()
 
+    def execute(
+        self,
+        statement: Callable[[Transaction], Result],
+        note: LogNote = NO_NOTE,
+        base: _core.Version | None = None,
+    ) -> Result:
+        return self._handle.execute(statement, note, base)
+
+    def _recent_version(self) -> _core.Version | None:
+        return self.core.lately()
+
     def _state_for(self, kind: Literal["namespace", "table", "view"], namespace: str, name: str) -> _core.Version:
         return self.core.latest_for(kind, namespace, name)
 
-    def _at_one_moment(self) -> ViewAt:
+    def _at_one_moment(self) -> LakehouseVersion:
         return self.at()
 
     def _table(self, namespace: str, name: str, definition: bytes, state: _core.Version | _core.Transaction) -> Table:
@@ -462,57 +497,11 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
         version = cast("TransactionTable", table).committed_version
         return AutocommitTable(self, namespace, name, serialize(table.definition), version)
 
-    def execute(
-        self,
-        statement: Callable[[Transaction], Result],
-        note: LogNote = NO_NOTE,
-        base: _core.Version | None = None,
-    ) -> Result:
-        bases = [] if base is None else [base]
-
-        def attempt() -> Result:
-            while bases:
-                with suppress(OutOfDate):
-                    return self._execute_on(bases.pop(), statement, note)
-            with self.begin(message=note.message, author=note.author) as transaction:
-                return statement(transaction)
-
-        return again_after_lost_races(attempt)
-
-    def _recent_version(self) -> _core.Version | None:
-        return self.core.lately()
-
-    def _begin_on(self, base: _core.Version, note: LogNote) -> _core.Transaction:
-        isolation = self._default_isolation(base)
-        return self.core.begin(isolation=isolation, message=note.message, author=note.author, base=base)
-
-    def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: LogNote) -> Result:
-        """Raises `OutOfDate`, with the transaction rolled back, if it fails and `base` is not the latest version."""
-        try:
-            with Transaction(self.core, self._begin_on(base, note)) as transaction:
-                try:
-                    return statement(transaction)
-                except Exception as error:
-                    with suppress(TrinityLakeError):  # the first error says more than a look that fails as well
-                        if self.core.latest().number != base.number:
-                            raise OutOfDate from error
-                    raise
-        except TransactionExpired as error:  # by its commit: `base` has expired
-            raise OutOfDate from error
-
-    def _default_isolation(self, version: _core.Version) -> Isolation:
-        definition = version.definition
-        if self._isolation_of[0] != definition:
-            from trinitylake.definitions import parse_lakehouse_def
-
-            self._isolation_of = definition, default_isolation(parse_lakehouse_def(definition))
-        return self._isolation_of[1]
-
     @shown
     def _repr_html_(self) -> str:
-        """The lakehouse in a notebook: its first namespaces and its newest versions. A few files are read."""
+        """The lakehouse in a notebook: its first namespaces and its newest versions. Reads a few files."""
         latest = self.core.latest()
-        if not self.storage.exists(_core.root_path(latest.number)):  # what a handle remembers would hide that
+        if not self.storage.exists(_core.root_path(latest.number)):  # the cache may still hold it
             raise NotALakehouse(f"{self.uri}: the lakehouse is gone")
         entries = [log_entry(info) for info in self.core.log(NEWEST_SHOWN, None)]
         return framed(
@@ -522,7 +511,7 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
         )
 
     def __reduce__(self) -> tuple[Callable[..., Lakehouse], tuple[_core.Storage, int | None]]:
-        return reopened_lakehouse, (self.storage, self._cache_size_bytes)
+        return reopened_lakehouse, (self.storage, self._handle.cache_size_bytes)
 
     def __repr__(self) -> str:
         return f"Lakehouse({self.uri!r})"
@@ -541,7 +530,7 @@ def reopened_lakehouse(storage: _core.Storage, cache_size_bytes: int | None = No
     try:
         core = _core.Lakehouse.open(storage, cache_size_bytes)
     except NotALakehouse as error:
-        hint = ": what is in memory is in one process" if root.startswith("memory:") else ""
+        hint = ": a lakehouse in memory exists in one process" if root.startswith("memory:") else ""
         raise NotALakehouse(f"{root}: {error}{hint}") from None
     lake = _ARRIVED[opened_by] = Lakehouse(core, cache_size_bytes)
     return lake

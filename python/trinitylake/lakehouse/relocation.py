@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from trinitylake import _core
 from trinitylake.base.qualified_names import full_name
@@ -14,6 +14,7 @@ from trinitylake.errors import CorruptFile
 if TYPE_CHECKING:
     from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+    from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.transaction import Transaction
 
 #: Called with how many tables were looked at, and how many there are.
@@ -23,21 +24,6 @@ OnProgress = Callable[[int, int], object]
 _PARALLEL_TABLES = 8
 #: Definitions that are in memory at a time.
 _BATCH_TABLES = 1000
-
-
-class Relocatable(Protocol):
-    """What is needed of a lakehouse."""
-
-    @property
-    def uri(self) -> str:
-        """The present root."""
-
-    @property
-    def storage(self) -> _core.Storage:
-        """The files of the lakehouse."""
-
-    def begin(self, *, message: str, author: str) -> Transaction:
-        """A transaction on the latest version."""
 
 
 class SkippedTable(NamedTuple):
@@ -78,7 +64,7 @@ class _Rewritten(NamedTuple):
 
 
 def relocate(
-    lake: Relocatable,
+    lake: Handle,
     *,
     rewrite: bool = True,
     former: Sequence[str] = (),
@@ -93,7 +79,7 @@ def relocate(
     former = [_core.normalize_root(root) for root in former]
     storage = storage_with(lake.storage, former)
     io = LakehouseFileIO(storage)
-    transaction = lake.begin(message=message or f"relocated to {lake.uri}", author=author)
+    transaction = lake.begin(message=message or f"relocated to {lake.storage.root}", author=author)
     version = None
     try:
         is_new = transaction.state().relocate(list(former))
@@ -109,7 +95,7 @@ def relocate(
             io.discard()
         raise
     return Relocation(
-        lake.uri,
+        lake.storage.root,
         tuple(storage.other_roots),
         version,
         tuple(one.name for one in done if one.metadata_path),

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING
 
 from trinitylake import _core
-from trinitylake.base.arguments import checked
+from trinitylake.base.arguments import checked_as, version_reference
 from trinitylake.definitions import parse_lakehouse_def, serialize
 from trinitylake.errors import ObjectAlreadyExists
 from trinitylake.lakehouse.bulk.engines import exporter_of
 from trinitylake.lakehouse.export import FROM_PROPERTY, MODE_PROPERTY, PART_PROPERTY, export, opened_at, part_of
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.lakehouse.lakehouse import open as open_lakehouse
+from trinitylake.lakehouse.opening import open as open_lakehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from trinitylake.lakehouse.export import Mode
     from trinitylake.lakehouse.exported_objects import OnProgress
-    from trinitylake.lakehouse.lakehouse import Durability
+    from trinitylake.lakehouse.opening import Durability
+    from trinitylake.lakehouse.version_reference import VersionReference
 
 
-@checked
+@checked_as(version=version_reference)
 def restore(
     source: str | PathLike[str],
     target: str | PathLike[str],
+    version: VersionReference | None = None,
     *,
-    version: int | None = None,
-    timestamp: datetime | str | None = None,
     mode: Mode = "full",
     source_storage_options: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -47,8 +46,7 @@ def restore(
     Args:
         source: the backup.
         target: where the lakehouse shall be; nothing may be there.
-        version: of the backup; its latest if not given.
-        timestamp: or the moment, as for `Lakehouse.at`.
+        version: of the backup, as for `Lakehouse.at`; the latest one by default.
         mode: "full" brings all versions of the backup, under their numbers, "minimal" only the one.
         source_storage_options: for the backup.
         storage_options: for the target.
@@ -68,7 +66,7 @@ def restore(
         properties = parse_lakehouse_def(there.latest().definition).properties
         if properties.get(FROM_PROPERTY) != lake.uri:
             raise ObjectAlreadyExists(f"{storage.root}: a lakehouse exists there already")
-    state = lake.at(version=version, timestamp=timestamp).state()
+    state = lake.at(version).state()
     export(
         lake.core,
         storage,

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from trinitylake import core
 from trinitylake.definitions import MANAGED, PARSERS, TableDef, read_definition
 from trinitylake.errors import TrinityLakeError
-from trinitylake.lakehouse.lakehouse import open as open_lakehouse
+from trinitylake.lakehouse.opening import open as open_lakehouse
 
 if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.core import KeySizes
-    from trinitylake.lakehouse.lakehouse import Durability
+    from trinitylake.lakehouse.opening import Durability
 
 #: How many files one task reads at the same time.
 NODE_READ_THREADS = 16

@@ -53,7 +53,7 @@ class ServerOptions:
         page_shows_rows: whether the page shows the first rows of tables, which the server reads with its own
             credentials, to those who may read them; None for where clients get at data files anyway: without tokens,
             or with `s3_access`.
-        upkeep_every: how often the server does what the policy of the lakehouse says (`lake.upkeep()`), as a length of
+        upkeep_every: how often the server runs the maintenance policy (`lake.maintenance.run()`), as a length of
             time such as "6 hours", of at least a second; None for never.
     """
 

@@ -97,9 +97,9 @@ class BatchWriter(DataSourceArrowWriter):
 
 def _is_committed(lake: Lakehouse, id: str) -> bool:
     """Whether a transaction of that id is in the lakehouse. Raises `CommitConflict` if it was and has been undone."""
-    if not lake.is_used(id):
+    if not lake.transactions.is_committed(id):
         return False
-    outcome = lake.outcome(id)
+    outcome = lake.transactions.outcome(id)
     if outcome.status == "undone":
         raise CommitConflict(
             f"the write {id} was committed as version {outcome.version}, which was undone by a rollback: to do it "

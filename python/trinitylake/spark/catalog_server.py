@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
+from trinitylake.base.arguments import moment
 from trinitylake.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -107,7 +108,9 @@ class ServerHere:
         self._server.stop()
 
     def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
-        return self._lake.at(version=version, timestamp=timestamp).version
+        if version is not None and timestamp is not None:
+            raise InvalidArgument("give a version or a timestamp, not both")
+        return self._lake.at(version if timestamp is None else moment(timestamp, "timestamp")).version
 
     def begin(
         self, isolation: str | None, message: str, author: str, id: str | None, properties: Mapping[str, str]

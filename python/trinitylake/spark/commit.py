@@ -97,10 +97,10 @@ def commit_or_delete(transaction: Transaction, plan: WritePlan, messages: Sequen
 
 def committed_by(lake: Lakehouse, transaction_id: str, plan: WritePlan) -> bool:
     """Whether the transaction of that id, which is committed, is this write, and not another run of the same job."""
-    version = lake.outcome(transaction_id).version
+    version = lake.transactions.outcome(transaction_id).version
     if version is None:
         return True
-    entries = lake.at(version=version).entry.transactions
+    entries = lake.at(version).entry.transactions
     return any(one.id == transaction_id and one.properties.get("write-id") == plan.write_id for one in entries)
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from trinitylake import _core
 from trinitylake.errors import InvalidArgument
-from trinitylake.lakehouse.lakehouse import Durability
-from trinitylake.lakehouse.lakehouse import open as open_lakehouse
+from trinitylake.lakehouse.opening import Durability
+from trinitylake.lakehouse.opening import open as open_lakehouse
 from trinitylake.spark.catalog_server import CatalogServer, RemoteServer, ServerHere
 from trinitylake.spark.object_stores import catalog_properties
 from trinitylake.spark.runtime import (

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
     from pyspark.sql import Column, DataFrame
 
-    from trinitylake.lakehouse.lakehouse import Durability, Lakehouse
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.lakehouse.opening import Durability
 
 Mode = Literal["append", "overwrite", "errorifexists", "ignore"]
 _MODES: tuple[Mode, ...] = ("append", "overwrite", "errorifexists", "ignore")
@@ -87,8 +88,8 @@ def write(
     if mode not in _MODES:
         raise InvalidArgument(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
     lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
-    if id is not None and lake.is_used(id):
-        if (outcome := lake.outcome(id)).status == "undone":
+    if id is not None and lake.transactions.is_committed(id):
+        if (outcome := lake.transactions.outcome(id)).status == "undone":
             raise CommitConflict(f"transaction {id} was committed as version {outcome.version} and undone since")
         return False
     options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
+from trinitylake.base.arguments import moment
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse import open as open_lakehouse
 from trinitylake.spark.secret_settings import checked_storage_options
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
-    from trinitylake.lakehouse.view_at import ViewAt
+    from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
     from trinitylake.tables.table import Table
 
 Metadata = Literal["log", "objects", "files", "changes", "count"]
@@ -134,9 +135,9 @@ class Options:
         """Open the lakehouse; in every process anew."""
         return open_lakehouse(self.root, storage_options=self.storage or None, durability=self.durability)
 
-    def reading(self, lake: Lakehouse) -> ViewAt:
+    def reading(self, lake: Lakehouse) -> LakehouseVersion:
         """The version to be read. Raises `VersionNotFound` and `VersionExpired`."""
-        return lake.at(version=self.version, timestamp=self.timestamp)
+        return lake.at(self.version if self.timestamp is None else moment(self.timestamp, "timestamp"))
 
     def open_table(self) -> Table:
         """The table to be read. Raises `ObjectNotFound`."""

@@ -48,7 +48,7 @@ from trinitylake.lakehouse.bulk.registration import (
     key_sizes,
     needs_definitions,
 )
-from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
+from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 from trinitylake.reopening import StorageForTasks
 from trinitylake.spark.key_ranges import KeyRange, ranges_of
 from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
@@ -68,6 +68,7 @@ from trinitylake.spark.sorted_runs import (
 
 if TYPE_CHECKING:
     from trinitylake.core import KeySizes
+    from trinitylake.lakehouse.handle import Handle
 
 #: Refused objects that are named; all are counted.
 REFUSED_MAX = 1_000
@@ -83,7 +84,7 @@ _TEXT_AND_LOCATION = "text string, location string"
 
 def register(
     spark: SparkSession,
-    lake: BulkTarget,
+    lake: Handle,
     objects: Any,
     options: RegistrationOptions,
 ) -> Registration:
@@ -319,7 +320,7 @@ def _problem(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray)
 
 def _existing(
     spark: SparkSession,
-    lake: BulkTarget,
+    lake: Handle,
     number: int,
     sizes: KeySizes,
     ranges: list[KeyRange],

@@ -16,7 +16,7 @@ from trinitylake.spark.options import Options
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
-    from trinitylake.lakehouse.view_at import ViewAt
+    from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
     from trinitylake.tables.table import Table
 
 
@@ -256,7 +256,7 @@ class TableHistory:
         trail.location, trail.table = location, table
         return Step(begin, sorted(tasks, key=lambda task: task.file.file_path), _current(table))
 
-    def _location(self, view: ViewAt) -> str | None:
+    def _location(self, view: LakehouseVersion) -> str | None:
         return view.state().locate("table", self._namespace, self._name)
 
     def _check_same_table(self, table: Table) -> None:

@@ -13,7 +13,7 @@ from trinitylake.spark.runtime import require_driver
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from trinitylake.lakehouse.lakehouse import Durability
+    from trinitylake.lakehouse.opening import Durability
 
 #: Subtrees for each core: they differ in size, so a core that is done takes another one.
 SUBTREES_PER_CORE = 4

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trinitylake.lakehouse.bulk.catalog_import import CatalogImport, import_catalog
     from trinitylake.lakehouse.bulk.registration import register
-    from trinitylake.lakehouse.bulk.target import Registration
+    from trinitylake.lakehouse.bulk.registration_options import Registration
 
 __all__ = ["CatalogImport", "Registration", "import_catalog", "register"]
 
 # Loaded when they are first asked for: name -> module.
 _LAZY = {
     "CatalogImport": "trinitylake.lakehouse.bulk.catalog_import",
-    "Registration": "trinitylake.lakehouse.bulk.target",
+    "Registration": "trinitylake.lakehouse.bulk.registration_options",
     "import_catalog": "trinitylake.lakehouse.bulk.catalog_import",
     "register": "trinitylake.lakehouse.bulk.registration",
 }

@@ -26,12 +26,13 @@ from trinitylake.errors import (
 )
 from trinitylake.lakehouse.bulk.definition_writer import READ_THREADS, ObjectRow
 from trinitylake.lakehouse.bulk.registration import Progress, register
-from trinitylake.lakehouse.bulk.target import BulkTarget, RegistrationOptions
+from trinitylake.lakehouse.bulk.registration_options import RegistrationOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from trinitylake import _core
+    from trinitylake.lakehouse.handle import Handle
 
 Existing = Literal["fail", "skip", "replace"]
 
@@ -65,7 +66,7 @@ class CatalogImport:
 
 
 def import_catalog(
-    lake: BulkTarget,
+    lake: Handle,
     catalog: Catalog,
     *,
     namespaces: Iterable[Identifier] | None = None,
@@ -136,7 +137,7 @@ def _views(catalog: Catalog, namespace: tuple[str, ...]) -> list[str]:
         return []
 
 
-def _skipped(lake: BulkTarget, rows: list[ObjectRow], existing: Existing) -> list[bool]:
+def _skipped(lake: Handle, rows: list[ObjectRow], existing: Existing) -> list[bool]:
     """Which objects are left as they are: namespaces that exist, and the others if that is wished.
 
     Raises `ObjectAlreadyExists` if tables or views exist and that is to be a failure.

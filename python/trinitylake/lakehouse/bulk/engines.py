@@ -11,11 +11,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
+from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 
 if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.lakehouse.exported_objects import ExportWorkers, OnProgress
+    from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.vacuum import Asked, Vacuumed
 
 #: The package that a session's class is of -> the package that works with it.
@@ -28,7 +29,7 @@ class Engine(Protocol):
     def register(
         self,
         session: Any,
-        lake: BulkTarget,
+        lake: Handle,
         objects: Any,
         options: RegistrationOptions,
         /,

@@ -22,7 +22,7 @@ from trinitylake.lakehouse.bulk.definition_writer import (
     require_uncollected,
 )
 from trinitylake.lakehouse.bulk.engines import engine_of
-from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
+from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 from trinitylake.lakehouse.retries import again_after_lost_races
 from trinitylake.reopening import StorageForTasks
 from trinitylake.tables.input_rows import read_all
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from trinitylake import _core
+    from trinitylake.lakehouse.handle import Handle
 
 #: Columns that every frame of objects has, and those that say what to write where there is no definition file yet.
 REQUIRED = ("kind", "namespace", "name")
@@ -41,7 +42,7 @@ Progress = Callable[[int, int], object]
 
 
 def register(
-    lake: BulkTarget,
+    lake: Handle,
     objects: Any,
     options: RegistrationOptions,
     engine: SparkSession | None = None,
@@ -66,7 +67,7 @@ def register(
     return Registration(version, *counted)
 
 
-def _require_uncollected(lake: BulkTarget, since: _core.Version, table: pa.Table) -> None:
+def _require_uncollected(lake: Handle, since: _core.Version, table: pa.Table) -> None:
     """Refuse definition files that nothing refers to and that are so old that they may have been collected by `since`.
 
     What is collected after that, the registration itself looks at. Raises `TransactionExpired`.
@@ -79,9 +80,7 @@ def _require_uncollected(lake: BulkTarget, since: _core.Version, table: pa.Table
         require_uncollected(lake.core, since, given.filter(pc.invert(pc.is_in(given, known))))
 
 
-def definition_writer(
-    lake: BulkTarget, since: _core.Version, file_io_properties: Mapping[str, str]
-) -> DefinitionWriter:
+def definition_writer(lake: Handle, since: _core.Version, file_io_properties: Mapping[str, str]) -> DefinitionWriter:
     """A writer of definitions for a registration that began on a version."""
     return DefinitionWriter(
         StorageForTasks(lake.storage),
@@ -92,7 +91,7 @@ def definition_writer(
     )
 
 
-def key_sizes(lake: BulkTarget) -> KeySizes:
+def key_sizes(lake: Handle) -> KeySizes:
     """The longest names of a lakehouse, as plain numbers."""
     definition = lake.definition
     return KeySizes(

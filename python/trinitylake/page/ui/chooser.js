@@ -1,4 +1,4 @@
-// Time travel: the choice of a version by its number, by a moment, or by the name of a snapshot.
+// Time travel: the choice of a version by its number, by a moment, or by a tag.
 
 import { h, icon, replace, shown } from "./dom.js";
 import { note } from "./parts.js";
@@ -38,8 +38,8 @@ export function choose(source, lakehouse, route) {
     } },
     h("label", { for: "chosen-moment" }, "As it was at"),
     h("div", { class: "together" }, moment, h("button", { type: "submit" }, "Go"))),
-    snapshots.length ? h("div", {}, h("p", { class: "label" }, "Snapshots"), h("ul", { class: "choices" }, snapshots.map(([name, number]) =>
-      h("li", {}, h("button", { type: "button", onclick: () => go(`snapshot~${name}`) }, shown(name), h("span", { class: "quiet" }, ` version ${number}`)))))) : null,
+    snapshots.length ? h("div", {}, h("p", { class: "label" }, "Tags"), h("ul", { class: "choices" }, snapshots.map(([name, number]) =>
+      h("li", {}, h("button", { type: "button", onclick: () => go(`tag~${name}`) }, shown(name), h("span", { class: "quiet" }, ` version ${number}`)))))) : null,
     wrong);
   document.body.append(dialog);
   dialog.showModal();

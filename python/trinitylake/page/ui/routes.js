@@ -28,7 +28,7 @@ export function versionState(version) {
 }
 
 export function isState(text) {
-  return text === LATEST || /^version~\d{1,18}$/.test(text) || /^snapshot~[A-Za-z0-9._-]{1,100}$/.test(text);
+  return text === LATEST || /^version~\d{1,18}$/.test(text) || /^tag~[A-Za-z0-9._-]{1,100}$/.test(text);
 }
 
 function decoded(part) {

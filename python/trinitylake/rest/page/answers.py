@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import Call, json_response
 from trinitylake.rest.security.principals import forbidden
@@ -51,7 +51,7 @@ def work(call: Call, job: PageJob) -> dict[str, Any]:
     return document
 
 
-def version_of(call: Call) -> ViewAt:
+def version_of(call: Call) -> LakehouseVersion:
     """The version that the prefix leads to.
 
     Raises `RestError` 400 for an open transaction: what is read in one counts for its conflicts, and somebody who only
@@ -62,7 +62,7 @@ def version_of(call: Call) -> ViewAt:
     with call.catalog() as catalog:
         source = catalog.source
         assert not hasattr(source, "commit")
-        return source if isinstance(source, ViewAt) else source.at()
+        return source if isinstance(source, LakehouseVersion) else source.at()
 
 
 def require_something(call: Call) -> None:

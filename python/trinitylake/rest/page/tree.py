@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from trinitylake import core
 from trinitylake.definitions import LakehouseDef, parse_lakehouse_def
-from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.page import sight
 from trinitylake.rest.page.answers import answer, version_of
@@ -48,7 +48,7 @@ def node(call: Call) -> Response:
     return answer({"at": way, **_described(found, path, size_bytes, parse_lakehouse_def(view.state().definition))})
 
 
-def _read(view: ViewAt, path: str) -> tuple[core.NodeFile, int]:
+def _read(view: LakehouseVersion, path: str) -> tuple[core.NodeFile, int]:
     data = view.storage.get(path)
     return core.read_node(data, path), len(data)
 

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 
 from trinitylake.base.parsed_size import parsed_size_bytes
-from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.locations import LocationGate
@@ -193,13 +193,13 @@ class Call:
             writes=self.writes,
             sent_size_bytes=_REQUEST_SIZE_BYTES + parsed_size_bytes(self.body) if self.writes else 0,
         ) as source:
-            if self.writes and isinstance(source, ViewAt):
+            if self.writes and isinstance(source, LakehouseVersion):
                 raise RestError(
                     403, "ForbiddenException", f"version {source.version} is read-only: write through @latest or @txn"
                 )
             yield self.served(source)
 
-    def served(self, source: Lakehouse | ViewAt | Transaction) -> ServedCatalog:
+    def served(self, source: Lakehouse | LakehouseVersion | Transaction) -> ServedCatalog:
         """The catalog over a state of the lakehouse, for this request."""
         return ServedCatalog(source, self.commit, self.service.workers)
 

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from trinitylake.errors import CommitStateUnknown, TrinityLakeError
 from trinitylake.lakehouse.history import CommittedTransaction
-from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import REQUEST_ID_PREFIX, RESERVED_PROPERTY_PREFIX, Call
 from trinitylake.rest.state.addresses import LATEST
@@ -36,7 +36,7 @@ _PART_SIZE_BYTES = 64 << 10
 _TIMED = "7"
 
 Handler = Callable[[Call], Response]
-Replay = Callable[[Call, ViewAt], Response]
+Replay = Callable[[Call, LakehouseVersion], Response]
 
 
 def answered_once(call: Call, handler: Handler, replay: Replay) -> Response:
@@ -93,15 +93,15 @@ def _route_without_prefix(call: Call) -> str:
 
 def _committed(call: Call, id: str) -> int | None:
     lake = call.service.lake
-    if not lake.is_used(id):
+    if not lake.transactions.is_committed(id):
         return None
-    if (version := lake.outcome(id).version) is None:
+    if (version := lake.transactions.outcome(id).version) is None:
         raise CommitStateUnknown("the request was committed, in a version that has expired")
     return version
 
 
 def _transactions(call: Call, version: int, id: str) -> list[CommittedTransaction]:
-    return [one for one in call.service.lake.at(version=version).entry.transactions if one.id == id]
+    return [one for one in call.service.lake.at(version).entry.transactions if one.id == id]
 
 
 def _require_remembered(call: Call, key: str) -> None:
@@ -119,7 +119,7 @@ def _require_remembered(call: Call, key: str) -> None:
 
 def _again(call: Call, id: str, fingerprint: str, version: int, replay: Replay) -> Response:
     try:
-        state = call.service.lake.at(version=version)
+        state = call.service.lake.at(version)
         [mine] = _transactions(call, version, id)
         if mine.properties.get(FINGERPRINT_PROPERTY) != fingerprint:
             raise RestError(422, "UnprocessableEntityException", f"this {HEADER} was used for another request")

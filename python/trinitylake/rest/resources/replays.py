@@ -7,22 +7,22 @@ import json
 from starlette.responses import Response
 
 from trinitylake.errors import ObjectNotFound
-from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.resources import namespaces, tables, views
 
 
-def nothing(call: Call, state: ViewAt) -> Response:
+def nothing(call: Call, state: LakehouseVersion) -> Response:
     """204, for what answers with nothing more."""
     return no_content()
 
 
-def table(call: Call, state: ViewAt) -> Response:
+def table(call: Call, state: LakehouseVersion) -> Response:
     """The table in the path, as it was committed."""
     return tables.load_response(call, call.served(state), call.identifier("table"))
 
 
-def new_table(call: Call, state: ViewAt) -> Response:
+def new_table(call: Call, state: LakehouseVersion) -> Response:
     """The table of the name in the body, as it was committed, with access to its files if the first answer had that.
 
     Not if another table has that name now, or none: then its files may be no more the client's.
@@ -38,25 +38,25 @@ def new_table(call: Call, state: ViewAt) -> Response:
     return delegation.added(call, identifier, response)
 
 
-def unregistered_table(call: Call, state: ViewAt) -> Response:
+def unregistered_table(call: Call, state: LakehouseVersion) -> Response:
     """The table in the path, as it was before."""
     earlier = call.served(call.service.lake.at(version=state.version - 1))
     return tables.load_response(call, earlier, (*call.namespace(), call.name("table")))
 
 
-def view(call: Call, state: ViewAt) -> Response:
+def view(call: Call, state: LakehouseVersion) -> Response:
     """The view in the path, or of the name in the body, as it was committed."""
     name = call.name("view") if "view" in call.raw_names else str(json.loads(call.body)["name"])
     return views.response_of(call.served(state).load_view((*call.namespace(), name)))
 
 
-def created_namespace(call: Call, state: ViewAt) -> Response:
+def created_namespace(call: Call, state: LakehouseVersion) -> Response:
     """The namespace with the properties that it was created with."""
     body = call.parsed(namespaces.CreateNamespace)
     return json_response({"namespace": body.namespace, "properties": body.properties})
 
 
-def changed_properties(call: Call, state: ViewAt) -> Response:
+def changed_properties(call: Call, state: LakehouseVersion) -> Response:
     """What was set and removed, and what had not been there before."""
     body = call.parsed(namespaces.UpdateProperties)
     before: set[str] = set()

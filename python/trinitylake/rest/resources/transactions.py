@@ -170,7 +170,7 @@ def saved(call: Call) -> list[SavedTransaction]:
     known = {one.id for one in call.service.transactions.list(call.principal)}
     return [
         one
-        for one in call.service.lake.transactions()
+        for one in call.service.lake.transactions.list()
         if one.id not in known and Ownership.of(one.properties).may_work(call.principal)
     ]
 

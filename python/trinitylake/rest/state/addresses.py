@@ -5,7 +5,7 @@
 | none, `@latest`          | `latest`           | the latest version; every write is a commit    |
 | `@version/12`            | `version~12`       | that version, read-only                        |
 | `@timestamp/<ISO 8601>`  | `version~<number>` | the newest version of that moment, read-only   |
-| `@snapshot/<name>`      | `snapshot~<name>`  | the version that has that name, read-only      |
+| `@tag/<name>`            | `tag~<name>`       | the version with that tag, read-only           |
 | `@txn/<id>`              | `txn~<id>`         | an open transaction                            |
 
 A moment becomes a version when it is asked for, so a client that works with it for long sees one state.
@@ -16,16 +16,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from trinitylake.base.arguments import moment
 from trinitylake.errors import VersionNotFound
 from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.state.open_transactions import OpenTransactions
 
 LATEST = "latest"
-_VERSION, _SNAPSHOT, _TRANSACTION = "version~", "snapshot~", "txn~"
+_VERSION, _TAG, _TRANSACTION = "version~", "tag~", "txn~"
 
 
 def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, who: Principal) -> str:
@@ -40,12 +41,12 @@ def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, w
         return LATEST
     kind, _, value = warehouse.partition("/")
     if kind == "@version":
-        return f"{_VERSION}{lake.at(version=_number(value)).version}"
+        return f"{_VERSION}{lake.at(_number(value)).version}"
     if kind == "@timestamp":
-        return f"{_VERSION}{lake.at(timestamp=value).version}"
-    if kind == "@snapshot":
-        lake.at(snapshot=value)
-        return f"{_SNAPSHOT}{value}"
+        return f"{_VERSION}{lake.at(moment(value, 'the time of a version')).version}"
+    if kind == "@tag":
+        lake.at(f"tag:{value}")
+        return f"{_TAG}{value}"
     if kind == "@txn":
         with transactions.borrowed(value, who):
             return transaction_prefix(value)
@@ -53,7 +54,7 @@ def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, w
         404,
         "NotFoundException",
         f"there is no warehouse {warehouse!r}: expected @latest, @version/<number>, @timestamp/<ISO 8601>, "
-        "@snapshot/<name> or @txn/<id>",
+        "@tag/<name> or @txn/<id>",
     )
 
 
@@ -76,16 +77,16 @@ def source_of(
     *,
     writes: bool = False,
     sent_size_bytes: int = 0,
-) -> Iterator[ViewAt | Transaction]:
+) -> Iterator[LakehouseVersion | Transaction]:
     """What a prefix leads to that is not `LATEST`; a transaction is nobody else's inside the block, which may write to
     it if it says so, and how much memory that takes.
 
     Raises as `prefix_of` does, and as `OpenTransactions.borrowed` does.
     """
     if prefix.startswith(_VERSION):
-        yield lake.at(version=_number(prefix.removeprefix(_VERSION)))
-    elif prefix.startswith(_SNAPSHOT):
-        yield lake.at(snapshot=prefix.removeprefix(_SNAPSHOT))
+        yield lake.at(_number(prefix.removeprefix(_VERSION)))
+    elif prefix.startswith(_TAG):
+        yield lake.at(f"tag:{prefix.removeprefix(_TAG)}")
     elif prefix.startswith(_TRANSACTION):
         id = prefix.removeprefix(_TRANSACTION)
         with transactions.borrowed(id, who, writes=writes, sent_size_bytes=sent_size_bytes) as transaction:

@@ -264,20 +264,23 @@ class OpenTransactions:
             return
         end = self._memory.ended(id)
         ownership = end[1] if end is not None else Ownership(self._committing_owner(id) or "")
-        if ends and ownership == Ownership() and self._lake.outcome(id).status == "unknown":
+        if ends and ownership == Ownership() and self._lake.transactions.outcome(id).status == "unknown":
             return
         _require(id, ownership, who, ends)
 
     def _saved_owner(self, id: str) -> str | None:
         """The principal who began a saved transaction; "" for those of other programs, None if none is saved."""
-        saved = (one for one in self._lake.transactions() if one.id == id)
+        saved = (one for one in self._lake.transactions.list() if one.id == id)
         return next((one.properties.get(OWNER_PROPERTY, "") for one in saved), None)
 
     def _committing_owner(self, id: str) -> str | None:
         """The principal who committed with that id; "" for other programs, None if nobody has, as far as is known."""
-        if not self._lake.is_used(id) or (version := self._lake.outcome(id).version) is None:
+        if (
+            not self._lake.transactions.is_committed(id)
+            or (version := self._lake.transactions.outcome(id).version) is None
+        ):
             return None
-        entries = self._lake.at(version=version).entry.transactions
+        entries = self._lake.at(version).entry.transactions
         return next((one.properties.get(OWNER_PROPERTY, "") for one in entries if one.id == id), "")
 
     def _require_own(self, id: str, owner: str) -> None:
@@ -297,7 +300,7 @@ class OpenTransactions:
         raise RestError(409, "AlreadyExistsException", message)
 
     def _committed_before(self, id: str) -> int:
-        outcome = self._lake.outcome(id)
+        outcome = self._lake.transactions.outcome(id)
         if outcome.status == "undone":
             raise CommitConflict(
                 f"transaction {id} was committed as version {outcome.version}, which was undone by a rollback since"

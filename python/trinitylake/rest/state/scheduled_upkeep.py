@@ -1,4 +1,4 @@
-"""Upkeep on a schedule: what `lake.upkeep()` does, in a thread of its own, as often as the server was told.
+"""Upkeep on a schedule: `lake.maintenance.run()`, in a thread of its own, as often as the server was told.
 
 One run at a time: the next is due one period after the last began, and if that took longer, as soon as it has ended.
 Any number of servers may do this, and cron as well, since collections are safe beside each other; it costs requests.
@@ -13,31 +13,23 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from trinitylake.base.log_note import LogNote
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.lakehouse.upkeep import reason_of, upkeep
+from trinitylake.lakehouse.maintenance_policy import reason_of, run_policy
 from trinitylake.rest.redaction import without_secrets
 from trinitylake.rest.state.meters import Meters
 from trinitylake.rest.workers.maintenance_jobs import maintain_tables
 from trinitylake.rest.workers.pool import JobAbandoned, WorkerPool
 
 if TYPE_CHECKING:
-    from trinitylake.lakehouse.upkeep import Upkeep
+    from trinitylake.lakehouse.maintenance_policy import MaintenanceReport
 
 logger = logging.getLogger("trinitylake.rest.upkeep")
 
 #: How long a server that ends waits for a run.
 PATIENCE_SECONDS = 5.0
-
-
-class Kept(Protocol):
-    """A lakehouse, as far as the schedule needs it."""
-
-    def upkeep(self, *, progress: Callable[[str, int], object] | None = None) -> Upkeep:
-        """Do what its policy says."""
 
 
 class ScheduledUpkeep:
@@ -50,7 +42,7 @@ class ScheduledUpkeep:
         workers: of the server.
     """
 
-    def __init__(self, lake: Kept, period_seconds: float | None, meters: Meters, workers: WorkerPool) -> None:
+    def __init__(self, lake: Lakehouse, period_seconds: float | None, meters: Meters, workers: WorkerPool) -> None:
         self._lake = lake
         self._period_seconds = period_seconds
         self._meters = meters
@@ -96,19 +88,22 @@ class ScheduledUpkeep:
             self._meters.count_upkeep("done", time.monotonic() - began)
             self._report(done, time.monotonic() - began)
 
-    def _done(self) -> Upkeep:
+    def _done(self) -> MaintenanceReport:
         """Maintain tables in a worker process, if one can open the lakehouse, and do the rest here."""
-        if not isinstance(self._lake, Lakehouse) or os.name != "posix" or self._lake.uri.startswith("memory:"):
-            return self._lake.upkeep(progress=self._stop_here)
-        tables = maintain_tables(self._workers, self._lake.storage, self._skipped, lambda: not self._ending.is_set())
-        note = LogNote("upkeep", "")
-        return upkeep(self._lake, note, dry_run=False, progress=self._stop_here, tables=tables)
+        lake = self._lake
+        if not isinstance(lake, Lakehouse) or os.name != "posix" or lake.uri.startswith("memory:"):
+            return lake.maintenance.run(progress=self._stop_here)
+        tables = maintain_tables(self._workers, lake.storage, self._skipped, lambda: not self._ending.is_set())
+        note = LogNote("maintenance", "")
+        return run_policy(
+            lake.definition, lake, lake.maintenance, note, dry_run=False, progress=self._stop_here, maintained=tables
+        )
 
     def _stop_here(self, what: str, files: int) -> None:
         if self._ending.is_set():
             raise _Stopped
 
-    def _report(self, done: Upkeep, seconds: float) -> None:
+    def _report(self, done: MaintenanceReport, seconds: float) -> None:
         deleted = None if done.vacuumed is None else done.vacuumed.total_deleted
         files, size_bytes = (0, 0) if deleted is None else (deleted.files, deleted.size_bytes)
         versions = 0 if done.expired is None else len(done.expired)

@@ -15,9 +15,9 @@ from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict, CommitStateUnknown
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
 from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.bounded_files import BoundedForeignFileIO
 from trinitylake.rest.workers.foreign_files import ForeignFileIO, load_federated_table
 from trinitylake.rest.workers.pool import WorkerPool
@@ -57,7 +57,7 @@ class ServedCatalog(TrinityLakeCatalog):
         workers: that read files outside of the lakehouse.
     """
 
-    def __init__(self, source: Lakehouse | ViewAt | Transaction, commit: Commit, workers: WorkerPool) -> None:
+    def __init__(self, source: Lakehouse | LakehouseVersion | Transaction, commit: Commit, workers: WorkerPool) -> None:
         # Without `TrinityLakeCatalog.__init__`, which looks for a configuration file at every call.
         self.name = "rest"
         self.properties = {}
@@ -93,7 +93,9 @@ class ServedCatalog(TrinityLakeCatalog):
         for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
             # Before it begins: what it saw while it waited would be what others have changed since, once more.
             with nullcontext() if lost is None else lost.turn_kept():
-                transaction = source.begin_checked(None, told.message, told.author, told.id, told.properties)
+                transaction = source.begin(
+                    message=told.message, author=told.author, id=told.id, properties=told.properties
+                )
                 try:
                     result = statement(transaction)
                 except BaseException:

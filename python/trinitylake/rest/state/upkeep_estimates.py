@@ -67,7 +67,7 @@ class UpkeepEstimates:
             if self._newest is not None and self._newest.state == "running":
                 return self._newest
         if self._n_tables() > MAX_TABLES:
-            message = f"an estimate of more than {MAX_TABLES} tables takes long: use trinitylake upkeep --dry-run"
+            message = f"an estimate of more than {MAX_TABLES} tables takes long: use trinitylake maintain --dry-run"
             raise RestError(413, "RequestTooLargeException", message)
         with self._lock:
             if self._newest is None or self._newest.state != "running":
@@ -82,8 +82,8 @@ class UpkeepEstimates:
 
     def _run(self, estimate: Estimate) -> None:
         try:
-            estimate.expired = self._lake.expire(dry_run=True)
-            estimate.vacuumed = self._lake.vacuum(dry_run=True, progress=estimate.progress.__setitem__)
+            estimate.expired = self._lake.maintenance.expire(dry_run=True)
+            estimate.vacuumed = self._lake.maintenance.vacuum(dry_run=True, progress=estimate.progress.__setitem__)
             estimate.state = "done"
         except Exception as error:
             # What a program is told of its own lakehouse; what libraries say stays in the log.

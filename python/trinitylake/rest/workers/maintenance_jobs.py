@@ -12,7 +12,8 @@ from typing import ClassVar
 from trinitylake import _core
 from trinitylake.base.log_note import LogNote
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.lakehouse.upkeep import Skipped, Tidied, tidied
+from trinitylake.lakehouse.maintenance_policy import MaintainedTables, Skipped
+from trinitylake.lakehouse.maintenance_policy import maintain_tables as maintain
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.workers.pool import WorkerDied, WorkerPool
 from trinitylake.rest.workers.worker import Job
@@ -39,15 +40,16 @@ class MaintenanceJob(Job):
     storage: StorageForTasks
     skipped: dict[str, str]
 
-    def run(self, report: Callable[[str], None]) -> Tidied:
+    def run(self, report: Callable[[str], None]) -> MaintainedTables:
         """Compact tables and expire their snapshots, as the policy of the lakehouse says."""
         lake = Lakehouse(_core.Lakehouse.open(self.storage.storage))
-        return tidied(lake, LogNote("upkeep", ""), left_out=self.skipped, began=report)
+        note = LogNote("maintenance", "")
+        return maintain(lake.definition, lake, note, skip=self.skipped, on_table=report)
 
 
 def maintain_tables(
     workers: WorkerPool, storage: _core.Storage, skipped: dict[str, str], is_wanted: Callable[[], bool]
-) -> Tidied:
+) -> MaintainedTables:
     """Run `MaintenanceJob`, and again without the table that ended its worker, which is added to `skipped`.
 
     Raises `JobAbandoned` when `is_wanted` returns False, `RuntimeError` if a worker ends before its first table, and
@@ -62,7 +64,9 @@ def maintain_tables(
 
         job = MaintenanceJob(StorageForTasks(storage), dict(skipped))
         try:
-            found: Tidied = workers.run(job, "", seconds=PATIENCE_SECONDS, is_wanted=is_wanted, on_progress=began)
+            found: MaintainedTables = workers.run(
+                job, "", seconds=PATIENCE_SECONDS, is_wanted=is_wanted, on_progress=began
+            )
             return found
         except (WorkerDied, TimeoutError) as error:
             if not at_work or at_work in skipped:

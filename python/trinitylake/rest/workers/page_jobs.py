@@ -14,7 +14,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
-from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.workers.row_texts import document_of
 from trinitylake.rest.workers.worker import Job
@@ -69,7 +69,7 @@ class QueryJob(PageJob):
 
     def document(self, lakehouse: _core.Lakehouse) -> dict[str, Any]:
         """Raises `InvalidArgument` for a query with too many columns, and as `PreparedQuery`."""
-        view = ViewAt(self.storage.storage, lakehouse.version(self.version))
+        view = LakehouseVersion(self.storage.storage, lakehouse.version(self.version))
         prepared = PreparedQuery(self.sql, view, QueryOptions(limits=QueryLimits(self.memory_size_bytes)))
         if len(prepared.columns) > MAX_COLUMNS:
             raise InvalidArgument(
@@ -94,7 +94,7 @@ class TableRowsJob(PageJob):
 
     def document(self, lakehouse: _core.Lakehouse) -> dict[str, Any]:
         """Raises as `first_rows`."""
-        table = ViewAt(self.storage.storage, lakehouse.version(self.version)).table(self.name).iceberg
+        table = LakehouseVersion(self.storage.storage, lakehouse.version(self.version)).table(self.name).iceberg
         if self.folder is not None:
             assert isinstance(table.io, LakehouseFileIO)
             table.io = TableFileIO(table.io, self.folder)

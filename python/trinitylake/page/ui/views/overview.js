@@ -41,5 +41,5 @@ function snapshots(lakehouse) {
   const named = Object.entries(lakehouse.snapshots ?? {});
   if (!named.length) return null;
   return card("Snapshots", h("ul", { class: "chips" }, named.map(([name, version]) =>
-    h("li", {}, h("a", { href: link(`snapshot~${name}`, "overview") }, shown(name)), badge(`version ${version}`)))));
+    h("li", {}, h("a", { href: link(`tag~${name}`, "overview") }, shown(name)), badge(`version ${version}`)))));
 }

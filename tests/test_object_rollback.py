@@ -42,7 +42,7 @@ def test_a_dropped_table_comes_back_with_its_id_and_its_rows(shop: tl.Lakehouse)
     id = shop.table("shop.t").id
     shop.drop_table("shop.t")
     shop.create_namespace("other")
-    done = shop.restore("shop.t", version=2, message="undrop", author="bob")
+    done = shop.rollback(2, objects=["shop.t"], message="undrop", author="bob")
     assert (done.version, done.as_of, done.names, done.copies) == (6, 2, ("shop.t",), ())
     assert (_rows(shop), shop.table("shop.t").id) == (3, id)
     assert shop.exists("other"), "all other objects stay as they are"
@@ -52,21 +52,21 @@ def test_a_dropped_table_comes_back_with_its_id_and_its_rows(shop: tl.Lakehouse)
 
 
 def test_a_table_that_is_there_goes_back_to_how_it_was(shop: tl.Lakehouse) -> None:
-    done = shop.restore("shop.t", version=1)
+    done = shop.rollback(1, objects=["shop.t"])
     assert (_rows(shop), done.version) == (0, 4)
-    again = shop.restore("shop.t", version=1)
+    again = shop.rollback(1, objects=["shop.t"])
     assert (again.version, again.names) == (4, ()), "there is nothing to do, and no version is made"
-    assert shop.restore("shop.t", timestamp=shop.at(version=3).created_at).names == ("shop.t",)
+    assert shop.rollback(shop.at(3).created_at, objects=["shop.t"]).names == ("shop.t",)
     assert _rows(shop) == 6
 
 
 def test_views_and_namespaces_come_back_too(shop: tl.Lakehouse) -> None:
     shop.replace_view("shop.v", "SELECT 2")
     shop.alter_namespace("shop", {"owner": "dev"})
-    shop.restore("shop.v", version=3)
+    shop.rollback(3, objects=["shop.v"])
     assert shop.view("shop.v").sql == "SELECT 1"
     shop.create_table("shop.new", ROWS)
-    shop.restore("shop", version=2)
+    shop.rollback(2, objects=["shop"])
     assert shop.namespace("shop").properties == {"owner": "ops"}
     assert shop.tables("shop") == ["shop.new", "shop.t"], "what has come since stays"
     assert _rows(shop) == 3
@@ -77,12 +77,12 @@ def test_a_namespace_comes_back_with_all_that_was_in_it(shop: tl.Lakehouse) -> N
     shop.create_table("shop.back.t", ROWS)
     before = shop.version
     shop.drop_namespace("shop", cascade=True)
-    assert shop.restore("shop", version=before).names == ("shop", "shop.back", "shop.back.t", "shop.t", "shop.v")
+    assert shop.rollback(before, objects=["shop"]).names == ("shop", "shop.back", "shop.back.t", "shop.t", "shop.v")
     assert shop.diff(before, shop.version).__bool__() is False
 
 
 def test_under_another_name_a_dropped_object_comes_back_and_a_present_one_is_copied(shop: tl.Lakehouse) -> None:
-    copied = shop.restore("shop.t", version=2, to="shop.copy")
+    copied = shop.rollback(2, objects={"shop.t": "shop.copy"})
     assert copied.copies == ("shop.copy",)
     assert shop.table("shop.copy").id != shop.table("shop.t").id
     assert shop.table("shop.copy").iceberg.metadata.table_uuid != shop.table("shop.t").iceberg.metadata.table_uuid
@@ -91,12 +91,12 @@ def test_under_another_name_a_dropped_object_comes_back_and_a_present_one_is_cop
     assert shop.table("shop.copy").location != shop.table("shop.t").location
     id = shop.table("shop.t").id
     shop.drop_table("shop.t")
-    moved = shop.restore("shop.t", version=3, to="shop.moved")
+    moved = shop.rollback(3, objects={"shop.t": "shop.moved"})
     assert (moved.copies, shop.table("shop.moved").id) == ((), id)
 
 
 def test_a_namespace_can_come_back_under_another_name(shop: tl.Lakehouse) -> None:
-    done = shop.restore("shop", version=2, to="old.shop")
+    done = shop.rollback(2, objects={"shop": "old.shop"})
     assert done.names == ("old.shop", "old.shop.t", "old.shop.v")
     assert (_rows(shop, "old.shop.t"), _rows(shop)) == (3, 6)
 
@@ -104,7 +104,7 @@ def test_a_namespace_can_come_back_under_another_name(shop: tl.Lakehouse) -> Non
 def test_a_renamed_object_goes_back_under_its_present_name(shop: tl.Lakehouse) -> None:
     """Two tables with one id would share what is known of it, so the old name does not get it a second time."""
     shop.rename_table("shop.t", "shop.u")
-    assert shop.restore("shop.t", version=2).names == ("shop.u",)
+    assert shop.rollback(2, objects=["shop.t"]).names == ("shop.u",)
     assert (_rows(shop, "shop.u"), shop.tables("shop")) == (3, ["shop.u"])
 
 
@@ -112,40 +112,40 @@ def test_a_name_that_another_object_has_is_refused(shop: tl.Lakehouse) -> None:
     shop.drop_table("shop.t")
     shop.create_table("shop.t", pa.table({"x": ["a"]}))
     with pytest.raises(tl.ObjectAlreadyExists, match="another object"):
-        shop.restore("shop.t", version=3)
-    shop.restore("shop.t", version=3, to="shop.first")
+        shop.rollback(3, objects=["shop.t"])
+    shop.rollback(3, objects={"shop.t": "shop.first"})
     assert _rows(shop, "shop.first") == 6
     with pytest.raises(tl.ObjectAlreadyExists):
-        shop.restore("shop.t", version=3, to="shop.v")
+        shop.rollback(3, objects={"shop.t": "shop.v"})
     with pytest.raises(tl.ObjectNotFound, match="version 3 has no"):
-        shop.restore("shop.x", version=3)
+        shop.rollback(3, objects=["shop.x"])
     shop.drop_namespace("shop", cascade=True)
     with pytest.raises(tl.ObjectNotFound, match="namespace shop"):
-        shop.restore("shop.t", version=3)
+        shop.rollback(3, objects=["shop.t"])
     with pytest.raises(tl.VersionNotFound):
-        shop.restore("shop.t", version=99)
+        shop.rollback(99, objects=["shop.t"])
 
 
 def test_what_an_expired_version_had_does_not_come_back(shop: tl.Lakehouse) -> None:
     """A handle remembers versions. One that expires meanwhile may have lost files that nothing else names: what it had
     must not be put into a new version, by a restoration or by a rollback."""
     rival = tl.open(shop.uri) if not shop.uri.startswith("memory") else shop
-    past = shop.at(version=2)
+    past = shop.at(2)
     shop.drop_table("shop.t")
-    rival.expire(before=4)
+    rival.maintenance.expire(before=4)
     assert past.exists("shop.t")
     with pytest.raises(tl.VersionExpired):
-        shop.restore("shop.t", version=2)
+        shop.rollback(2, objects=["shop.t"])
     with pytest.raises(tl.VersionExpired):
         shop.rollback(2)
     assert not shop.exists("shop.t")
 
 
 def test_what_a_snapshot_keeps_comes_back_after_its_version_has_expired(shop: tl.Lakehouse) -> None:
-    shop.snapshot("opening", version=2)
+    shop.tags.create("opening", version=2)
     shop.drop_table("shop.t")
-    shop.expire(before=shop.version)
-    assert shop.restore("shop.t", snapshot="opening").names == ("shop.t",)
+    shop.maintenance.expire(before=shop.version)
+    assert shop.rollback("tag:opening", objects=["shop.t"]).names == ("shop.t",)
     assert _rows(shop) == 3
 
 
@@ -155,7 +155,7 @@ def test_others_that_commit_meanwhile_keep_what_they_did(shop: tl.Lakehouse) -> 
     threads = [threading.Thread(target=shop.create_namespace, args=(name,)) for name in names]
     for thread in threads:
         thread.start()
-    shop.restore("shop.t", version=3)
+    shop.rollback(3, objects=["shop.t"])
     for thread in threads:
         thread.join()
     assert set(names) < set(shop.namespaces())
@@ -168,7 +168,7 @@ def test_external_tables_come_back(shop: tl.Lakehouse, tmp_path: Path) -> None:
     elsewhere.create_table("a.t", ROWS).append(ROWS)
     shop.create_external_table("shop.ext", elsewhere.table("a.t").metadata_location)
     shop.drop_table("shop.ext")
-    shop.restore("shop.ext", version=shop.version - 1)
+    shop.rollback(shop.version - 1, objects=["shop.ext"])
     assert _rows(shop, "shop.ext") == 3
 
 
@@ -177,7 +177,7 @@ def test_the_history_of_an_object_tells_each_version_that_changed_it(shop: tl.La
     shop.rename_table("shop.t", "shop.u")
     shop.create_namespace("noise2")
     shop.drop_table("shop.u")
-    shop.restore("shop.u", version=6)
+    shop.rollback(6, objects=["shop.u"])
     assert _told(shop.history("shop.u")) == [
         (8, "restored", "shop.u"),
         (7, "dropped", "shop.u"),
@@ -257,11 +257,11 @@ def test_the_commands_tell_and_bring_back(tmp_path: Path) -> None:
     lake.create_table("shop.t", ROWS)
     lake.drop_table("shop.t")
     run = CliRunner().invoke
-    done = run(app, ["undrop", "shop.t", "--version", "2", "--root", root, "--json"])
+    done = run(app, ["undrop", "shop.t", "--at", "2", "--root", root, "--json"])
     assert (done.exit_code, json.loads(done.stdout)["names"]) == (0, ["shop.t"])
     told = run(app, ["history", "shop.t", "--root", root])
     rows = [line.split(" ago ")[1] for line in told.stdout.splitlines() if " ago " in line]
     assert [row.split()[0] for row in rows] == ["restored", "dropped", "created"]
     moment = datetime.now(UTC).isoformat()
-    assert "nothing to do" in run(app, ["undrop", "shop.t", "--timestamp", moment, "--root", root]).stdout
+    assert "nothing to do" in run(app, ["undrop", "shop.t", "--at", moment, "--root", root]).stdout
     assert run(app, ["history", "shop.x", "--root", root]).exit_code == 4

@@ -1,4 +1,4 @@
-"""`lake.upkeep()` and `trinitylake upkeep`: what the lakehouse's own policy says, done at once."""
+"""`lake.maintenance.run()` and `trinitylake upkeep`: what the lakehouse's own policy says, done at once."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def lake(root: Path) -> tl.Lakehouse:
     """A table of many small files, one that wants none of it, one of few, and a tree with thin leaves."""
-    small = {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "500", "upkeep.grace": "1 minute"}
+    small = {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "500", "maintenance.grace": "1 minute"}
     settings = {"maximum_version_age_millis": 60_000, "minimum_versions_to_keep": 1, "txn_ttl_millis": 1}
     lake = tl.create(root, durability="none", order=4, properties=small, **settings)  # type: ignore[arg-type]
     lake.create_namespace("shop")
     lake.create_table("shop.orders", ROWS.schema)
-    lake.create_table("shop.as_it_is", ROWS.schema, properties={"upkeep.compact": "false"})
+    lake.create_table("shop.as_it_is", ROWS.schema, properties={"maintenance.compact": "false"})
     lake.create_table("shop.few", ROWS.schema)
     for _ in range(APPENDS):
         lake.table("shop.orders").append(ROWS)
@@ -62,10 +62,10 @@ def test_snapshots_that_a_table_promises_to_engines_stay(lake: tl.Lakehouse, mon
         first = iceberg.metadata.snapshots[0].snapshot_id
         iceberg.manage_snapshots().create_tag(first, "kept").commit()
     monkeypatch.setattr("trinitylake.tables.maintenance.datetime", Tomorrow)
-    lake.alter({"upkeep.expire-snapshots": "false"})
-    assert lake.upkeep().snapshots_taken_out == {}
-    lake.alter({"upkeep.expire-snapshots": "true"})
-    taken_out = lake.upkeep().snapshots_taken_out
+    lake.alter({"maintenance.expire-snapshots": "false"})
+    assert lake.maintenance.run().snapshots_expired == {}
+    lake.alter({"maintenance.expire-snapshots": "true"})
+    taken_out = lake.maintenance.run().snapshots_expired
     assert taken_out == {"shop.orders": APPENDS - 1}
     assert first in {one.snapshot_id for one in lake.table("shop.orders").snapshots()}
 
@@ -81,7 +81,7 @@ def test_upkeep_puts_together_what_is_small_and_lets_go_what_is_old(
     they had been put together, they stayed all the same: snapshots in the table's own metadata still named them."""
     age(root)
     version, files = lake.version, files_below(root)
-    planned = lake.upkeep(dry_run=True)
+    planned = lake.maintenance.run(dry_run=True)
     assert (lake.version, files_below(root)) == (version, files), "a dry run does nothing"
     assert (planned.compacted["shop.orders"].files_removed, planned.compacted["shop.orders"].files_added) == (8, 1)
     assert planned.tree is not None
@@ -89,7 +89,7 @@ def test_upkeep_puts_together_what_is_small_and_lets_go_what_is_old(
     assert planned.expired == list(range(version))
 
     words: list[tuple[str, int]] = []
-    done = lake.upkeep(progress=lambda what, count: words.append((what, count)))
+    done = lake.maintenance.run(progress=lambda what, count: words.append((what, count)))
     assert ("compacted", APPENDS) in words
     assert set(done.compacted) == set(planned.compacted) == {"shop.orders"}
     assert done.compacted["shop.orders"][:2] == planned.compacted["shop.orders"][:2]
@@ -108,27 +108,27 @@ def test_upkeep_puts_together_what_is_small_and_lets_go_what_is_old(
     age(root)
     with monkeypatch.context() as later_on:
         later_on.setattr("trinitylake.tables.maintenance.datetime", Tomorrow)
-        assert lake.upkeep().snapshots_taken_out["shop.orders"] == APPENDS
-    lake.compact(force=True)  # a row below a change that waits in a buffer is reached, too
+        assert lake.maintenance.run().snapshots_expired["shop.orders"] == APPENDS
+    lake.maintenance.compact(force=True)  # a row below a change that waits in a buffer is reached, too
     age(root)
-    later = lake.upkeep()
+    later = lake.maintenance.run()
     assert later.vacuumed is not None
     assert later.vacuumed.deleted["data files"].files == APPENDS, "those that were put together"
     assert files_below(root) == Reachable(root).files
     assert tl.open(root).table("shop.orders").scan().count() == APPENDS * len(ROWS)
-    again = lake.upkeep()
+    again = lake.maintenance.run()
     assert again.tree is not None
     assert (again.compacted, again.tree.version) == ({}, None), "there is nothing left to do"
 
 
 def test_how_many_files_are_many_is_the_lakehouses_choice_and_a_tables(lake: tl.Lakehouse) -> None:
-    lake.alter({"upkeep.compact.min-files": "9"})
-    assert lake.upkeep(dry_run=True).compacted == {}
-    lake.alter_table("shop.orders", {"upkeep.compact.min-files": "8"})
-    assert set(lake.upkeep(dry_run=True).compacted) == {"shop.orders"}
-    lake.alter({"upkeep.compact.min-files": "5", "upkeep.compact": "false"})
-    lake.alter_table("shop.as_it_is", {"upkeep.compact": "true"})
-    assert set(lake.upkeep(dry_run=True).compacted) == {"shop.as_it_is"}
+    lake.alter({"maintenance.compact.min-files": "9"})
+    assert lake.maintenance.run(dry_run=True).compacted == {}
+    lake.alter_table("shop.orders", {"maintenance.compact.min-files": "8"})
+    assert set(lake.maintenance.run(dry_run=True).compacted) == {"shop.orders"}
+    lake.alter({"maintenance.compact.min-files": "5", "maintenance.compact": "false"})
+    lake.alter_table("shop.as_it_is", {"maintenance.compact": "true"})
+    assert set(lake.maintenance.run(dry_run=True).compacted) == {"shop.as_it_is"}
 
 
 def test_one_table_in_trouble_keeps_no_other_from_being_tidied_up(lake: tl.Lakehouse, root: Path) -> None:
@@ -136,38 +136,38 @@ def test_one_table_in_trouble_keeps_no_other_from_being_tidied_up(lake: tl.Lakeh
     lake.create_table("shop.a_third", ROWS.schema, properties={"format-version": "3"}).append(ROWS)
     for _ in range(5):
         lake.table("shop.a_third").append(ROWS)
-    lake.alter_table("shop.few", {"upkeep.kompact": "true"})
-    done = lake.upkeep()
+    lake.alter_table("shop.few", {"maintenance.kompact": "true"})
+    done = lake.maintenance.run()
     assert set(done.compacted) == {"shop.orders"}
     assert set(done.skipped) == {"shop.a_third", "shop.few"}
     assert "format version 3" in done.skipped["shop.a_third"]
-    assert "upkeep.kompact" in done.skipped["shop.few"]
-    lake.alter_table("shop.orders", {"upkeep.compact": "false"})
-    shown = CliRunner().invoke(app, ["upkeep", "--root", str(root)]).output
-    assert "left as it is: shop.few" in shown
+    assert "maintenance.kompact" in done.skipped["shop.few"]
+    lake.alter_table("shop.orders", {"maintenance.compact": "false"})
+    shown = CliRunner().invoke(app, ["maintain", "--root", str(root)]).output
+    assert "skipped shop.few" in shown
 
 
 def test_each_step_can_be_turned_off_and_a_misspelt_policy_is_told(lake: tl.Lakehouse, root: Path) -> None:
-    """`upkeep.vaccum: false` was no property, so the lakehouse was vacuumed all the same."""
-    steps = ("upkeep.compact", "upkeep.compact-tree", "upkeep.expire", "upkeep.vacuum")
-    lake.alter({**dict.fromkeys(steps, "false"), "upkeep.expire-snapshots": "false"})
-    off = lake.upkeep()
+    """`maintenance.vaccum: false` was no property, so the lakehouse was vacuumed all the same."""
+    steps = ("maintenance.compact", "maintenance.compact-tree", "maintenance.expire", "maintenance.vacuum")
+    lake.alter({**dict.fromkeys(steps, "false"), "maintenance.expire-snapshots": "false"})
+    off = lake.maintenance.run()
     assert (off.compacted, off.tree, off.expired, off.vacuumed) == ({}, None, None, None)
-    shown = CliRunner().invoke(app, ["upkeep", "--root", str(root)])
+    shown = CliRunner().invoke(app, ["maintain", "--root", str(root)])
     assert all(f"({name})" in shown.output for name in steps), shown.output
     lake.alter(dict.fromkeys(steps, "true"))
-    document = json.loads(CliRunner().invoke(app, ["upkeep", "--dry-run", "--json", "--root", str(root)]).stdout)
+    document = json.loads(CliRunner().invoke(app, ["maintain", "--dry-run", "--json", "--root", str(root)]).stdout)
     assert document["compacted"]["shop.orders"]["files_removed"] == APPENDS
     assert document["policy"]["min_files"] == 5
     for name, value in (
-        ("upkeep.grace", "soon"),
-        ("upkeep.vacuum", "maybe"),
-        ("upkeep.compact.min-files", "0"),
-        ("upkeep.vaccum", "true"),
+        ("maintenance.grace", "soon"),
+        ("maintenance.vacuum", "maybe"),
+        ("maintenance.compact.min-files", "0"),
+        ("maintenance.vaccum", "true"),
     ):
         lake.alter({name: value})
         with pytest.raises(tl.InvalidArgument, match=name):
-            lake.upkeep()
+            lake.maintenance.run()
         lake.alter(remove_properties=[name])
 
 
@@ -178,15 +178,15 @@ def test_what_upkeep_commits_says_who_asked_for_it_and_why(lake: tl.Lakehouse, r
     lake.create_namespace("after")
     age(root)
     before = lake.version
-    lake.expire(keep=1, message="make room", author="ann")
-    lake.vacuum(grace="1 second", message="make room", author="ann")
+    lake.maintenance.expire(keep=1, message="make room", author="ann")
+    lake.maintenance.vacuum(grace="1 second", message="make room", author="ann")
     made = [entry for entry in lake.log() if entry.version > before]
     assert len(made) >= 2
     assert {(one.message, one.author) for entry in made for one in entry.transactions} == {("make room", "ann")}
     assert any("remove" in one.summary or "vacuum" in one.summary for one in made[0].transactions)
 
     before = lake.version
-    done = CliRunner().invoke(app, ["upkeep", "-m", "nightly", "--author", "cron", "--root", str(root)])
+    done = CliRunner().invoke(app, ["maintain", "-m", "nightly", "--author", "cron", "--root", str(root)])
     assert done.exit_code == 0, done.output
     made = [entry for entry in lake.log() if entry.version > before]
     assert len(made) >= 2
@@ -199,9 +199,9 @@ def test_what_upkeep_commits_says_who_asked_for_it_and_why(lake: tl.Lakehouse, r
 def test_without_a_word_the_library_says_what_it_does(lake: tl.Lakehouse, root: Path) -> None:
     for name in list(lake.tables()):
         lake.drop_table(name)
-    lake.expire(keep=1)
+    lake.maintenance.expire(keep=1)
     age(root)
     before = lake.version
-    assert lake.vacuum(grace="1 second").deleted
+    assert lake.maintenance.vacuum(grace="1 second").deleted
     [made] = [entry for entry in lake.log() if entry.version > before]
     assert [(one.message, one.author) for one in made.transactions] == [("collect files that no version reaches", "")]

@@ -1,4 +1,4 @@
-"""`upkeep`: what the lakehouse's own policy says, for cron."""
+"""`maintain`: run the maintenance policy of the lakehouse, for cron."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from trinitylake.cli.expire import told
 from trinitylake.cli.output import emit
 from trinitylake.cli.progress import counting
 from trinitylake.cli.vacuum import picture
-from trinitylake.lakehouse.upkeep import Upkeep
+from trinitylake.lakehouse.maintenance_policy import MaintenanceReport
 
 
 @command
-def upkeep(
+def maintain(
     root: Root,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be done, and change nothing.")] = False,
     message: Message = "",
     author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Do what the lakehouse's policy says: small files are put together, old versions and their files go."""
+    """Run the maintenance policy: compact, expire, vacuum."""
     with counting("looking") as on_progress:
-        done = open_lakehouse(root, options).upkeep(
+        done = open_lakehouse(root, options).maintenance.run(
             dry_run=dry_run, progress=on_progress, message=message, author=author
         )
     parts = [
         _compacted(done, dry_run),
-        Text(f"{sum(done.snapshots_taken_out.values())} snapshots taken out of {len(done.snapshots_taken_out)} tables"),
-        *(Text(f"left as it is: {name}: {why}", "yellow") for name, why in done.skipped.items()),
-        Text("the tree stays (upkeep.compact-tree)", "dim") if done.tree is None else tree_told(done.tree),
-        Text("expiry is off (upkeep.expire)", "dim") if done.expired is None else Text(told(done.expired, dry_run)),
-        Text("vacuum is off (upkeep.vacuum)", "dim") if done.vacuumed is None else picture(done.vacuumed),
+        Text(f"{sum(done.snapshots_expired.values())} snapshots of {len(done.snapshots_expired)} tables expired"),
+        *(Text(f"skipped {name}: {why}", "yellow") for name, why in done.skipped.items()),
+        Text("tree not compacted (maintenance.compact-tree)", "dim") if done.tree is None else tree_told(done.tree),
+        Text("no expiry (maintenance.expire)", "dim") if done.expired is None else Text(told(done.expired, dry_run)),
+        Text("no vacuum (maintenance.vacuum)", "dim") if done.vacuumed is None else picture(done.vacuumed),
     ]
     document = {
         "policy": asdict(done.policy),
         "compacted": {name: one._asdict() for name, one in done.compacted.items()},
-        "snapshots_taken_out": done.snapshots_taken_out,
+        "snapshots_expired": done.snapshots_expired,
         "skipped": done.skipped,
         "tree": None if done.tree is None else asdict(done.tree),
         "expired": None if done.expired is None else list(done.expired),
@@ -52,8 +52,8 @@ def upkeep(
     emit(document, Group(*parts), as_json)
 
 
-def _compacted(done: Upkeep, dry_run: bool) -> RenderableType:
+def _compacted(done: MaintenanceReport, dry_run: bool) -> RenderableType:
     if not done.compacted:
         is_off = not done.policy.compact
-        return Text("tables are not compacted (upkeep.compact)" if is_off else "no table has many small files", "dim")
+        return Text("no compaction (maintenance.compact)" if is_off else "no table has enough small files", "dim")
     return tables_told(done.compacted, "would go" if dry_run else "files before", "would come" if dry_run else "after")

@@ -1,4 +1,4 @@
-"""The lakehouse as one version left it: frozen, for reading the past or a stable present."""
+"""One version of a lakehouse, read-only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from trinitylake.lakehouse.pictures import heading, when
 from trinitylake.lakehouse.reader import Reader, first_names
 
 if TYPE_CHECKING:
+    from trinitylake.definitions import LakehouseDef
     from trinitylake.lakehouse.stats import Stats
     from trinitylake.tables.table import Table
 
 
-class ViewAt(Reader):
+class LakehouseVersion(Reader):
     """One version of a lakehouse, from `lake.at(...)`; later commits do not change what it answers.
 
     Safe to share between threads; a pickle of it opens the same version again. Tables of it can be read, not written.
@@ -42,15 +43,20 @@ class ViewAt(Reader):
 
     @property
     def entry(self) -> LogEntry:
-        """What the log tells about the version."""
+        """The entry of the version in the log."""
         return log_entry(self._version.info)
 
     @property
-    def properties(self) -> dict[str, str]:
-        """The properties the lakehouse had."""
+    def definition(self) -> LakehouseDef:
+        """The `LakehouseDef` of the version (format §6): settings and properties."""
         from trinitylake.definitions import parse_lakehouse_def
 
-        return dict(parse_lakehouse_def(self._version.definition).properties)
+        return parse_lakehouse_def(self._version.definition)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of the lakehouse in this version."""
+        return dict(self.definition.properties)
 
     def stats(self) -> Stats:
         """Counts of objects and tree nodes."""
@@ -91,13 +97,14 @@ class ViewAt(Reader):
         ]
         return framed(heading("version", f"{self.version:,}", self._storage.root), pairs(facts))
 
-    def __reduce__(self) -> tuple[Callable[..., ViewAt], tuple[_core.Storage, int]]:
+    def __reduce__(self) -> tuple[Callable[..., LakehouseVersion], tuple[_core.Storage, int]]:
         return _reopened, (self._storage, self.version)
 
     def __repr__(self) -> str:
-        return f"ViewAt(version={self.version}, created_at={self.created_at.isoformat(timespec='milliseconds')})"
+        created_at = self.created_at.isoformat(timespec="milliseconds")
+        return f"LakehouseVersion(version={self.version}, created_at={created_at})"
 
 
-def _reopened(storage: _core.Storage, version: int) -> ViewAt:
+def _reopened(storage: _core.Storage, version: int) -> LakehouseVersion:
     """A view that has arrived by pickle. Raises `NotALakehouse` and `VersionExpired`."""
-    return ViewAt(storage, _core.Lakehouse.open(storage).version(version))
+    return LakehouseVersion(storage, _core.Lakehouse.open(storage).version(version))

@@ -1,4 +1,4 @@
-"""`history` and `undrop`: one object over time, and bringing it back."""
+"""`history`: the versions that changed one object."""
 
 from __future__ import annotations
 
@@ -40,38 +40,6 @@ def history(
     """
     changes = open_lakehouse(root, options).history(identifier, limit or None, before=before)
     emit([asdict(change) for change in changes], _picture(changes), as_json)
-
-
-@command
-def undrop(
-    root: Root,
-    identifier: Annotated[str, typer.Argument(help="The table, view or namespace, as it was called then.")],
-    version: Annotated[int | None, typer.Option("--version", help="The version that has it as it should be.")] = None,
-    timestamp: Annotated[
-        str | None, typer.Option("--timestamp", help="A time in ISO 8601 (local without a zone).")
-    ] = None,
-    snapshot: Annotated[str | None, typer.Option("--snapshot", help="The name of a snapshot, instead.")] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", help="Another name; a copy if the object is still there under its own.")
-    ] = None,
-    message: Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")] = "",
-    author: Annotated[str, typer.Option("--author", help="Who, for the log.")] = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
-    """Bring one object back as an earlier version has it.
-
-    Whether it was dropped or changed since.
-    """
-    lake = open_lakehouse(root, options)
-    done = lake.restore(
-        identifier, version=version, timestamp=timestamp, snapshot=snapshot, to=to, message=message, author=author
-    )
-    if done.names:
-        text = Text(f"version {done.version} has as of version {done.as_of}: {', '.join(done.names)}")
-    else:
-        text = Text(f"nothing to do: {identifier} is as version {done.as_of} has it")
-    emit(asdict(done), text, as_json)
 
 
 def _picture(changes: Sequence[ObjectChange]) -> Grid:

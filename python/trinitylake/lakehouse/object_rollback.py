@@ -1,18 +1,18 @@
-"""Bringing objects back as an earlier version has them.
+"""Rollback of single objects: each becomes what it was in an earlier version, in one commit.
 
-An object that is not there any more gets its definition file of then, under its name or another free one. One that is
-there goes back to that file. Objects are known by their ids: whether the one from the past is still there, under which
-name, is found among the keys that differ between the two versions. One that is there under its own name and shall get
-a second one becomes a copy, with an id of its own; a managed table also gets metadata of its own, which names the same
-files.
+An object that was dropped gets its former definition file back, under its name or another one that is free. An object
+that exists gets its former definition, under its present name. Objects are known by their ids: whether the object of
+the past exists, and under which name, is found among the keys that differ between the two versions. If it exists under
+its own name and is to come back under another one, the result is a copy with an id of its own; the copy of a managed
+table has metadata of its own, which names the same files.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
 from trinitylake.definitions import (
@@ -24,36 +24,26 @@ from trinitylake.definitions import (
     read_definition,
     serialize,
 )
-from trinitylake.errors import ObjectAlreadyExists, ObjectNotFound
+from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, ObjectNotFound
 from trinitylake.lakehouse.retries import again_after_lost_races
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.lakehouse.handle import Handle
+    from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
     from trinitylake.lakehouse.reader import Kind
     from trinitylake.lakehouse.transaction import Transaction
-    from trinitylake.lakehouse.view_at import ViewAt
-
-
-class Restorable(Protocol):
-    """What is needed of a lakehouse."""
-
-    @property
-    def storage(self) -> _core.Storage:
-        """Its files."""
-
-    def begin(self, *, message: str = "", author: str = "") -> Transaction:
-        """A transaction on the latest version."""
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """What `Lakehouse.restore` did.
+class ObjectRollback:
+    """What `lake.rollback` of single objects did.
 
     Attributes:
-        version: that it made; the one it found, if all was as it should be.
+        version: the version that it made; the one it found, if all objects were as they should be.
         as_of: the version that the objects were taken from.
         names: full names of the objects that were brought back or set back, sorted.
-        copies: those among them that are copies of objects that are still there under another name.
+        copies: those among them that are copies of objects that exist under another name.
     """
 
     version: int
@@ -72,29 +62,38 @@ class _Object(NamedTuple):
         return full_name(self.namespace, self.name)
 
 
-def restore(
-    lake: Restorable,
-    past: ViewAt,
-    identifier: Identifier,
-    *,
-    to: Identifier | None,
+def roll_back_objects(
+    handle: Handle,
+    past: LakehouseVersion,
+    objects: Iterable[Identifier] | Mapping[Identifier, Identifier],
     message: str,
     author: str,
-) -> Restored:
-    """See `Lakehouse.restore`."""
-    kind = past.kind(identifier)
-    if kind is None:
-        name = identifier if isinstance(identifier, str) else ".".join(identifier)
-        raise ObjectNotFound(f"version {past.version} has no namespace, table or view {name}")
-    moves = dict(_namespace_moves(past, identifier, to) if kind == "namespace" else _move(kind, identifier, to))
-    target = next(iter(moves.values())).full_name
-    message = message or f"restore {kind} {target} as of version {past.version}"
+) -> ObjectRollback:
+    """Bring objects back as `past` has them, all in one commit. See `Lakehouse.rollback`."""
+    if not isinstance(objects, Iterable):
+        raise InvalidArgument(f"objects must be names, or a mapping of names to new names, got {objects!r}")
+    renamed = dict(objects) if isinstance(objects, Mapping) else {}
+    moves: list[tuple[_Object, _Object, bool]] = []
+    for identifier in [objects] if isinstance(objects, str) else objects:
+        kind = past.kind(identifier)
+        if kind is None:
+            name = identifier if isinstance(identifier, str) else ".".join(identifier)
+            raise ObjectNotFound(f"version {past.version} has no namespace, table or view {name}")
+        to = renamed.get(identifier)
+        found = _namespace_moves(past, identifier, to) if kind == "namespace" else _move(kind, identifier, to)
+        moves += [(source, target, to is not None) for source, target in found]
+    if not moves:
+        raise InvalidArgument("name the objects to roll back")
+    names = ", ".join(target.full_name for _, target, _ in moves[:3]) + (", …" if len(moves) > 3 else "")
+    message = message or f"roll back {names} to version {past.version}"
 
-    def attempt() -> Restored:
-        with lake.begin(message=message, author=author) as transaction:
-            done = _Restoration(transaction, past, lake.storage).run(moves, is_renamed=to is not None)
+    def attempt() -> ObjectRollback:
+        with handle.begin(message=message, author=author) as transaction:
+            run = _Rollback(transaction, past, handle.storage)
+            for source, target, is_renamed in moves:
+                run.roll_back(source, target, is_renamed)
         version = transaction.version if transaction.version is not None else transaction.base_version
-        return Restored(version, past.version, tuple(sorted(done.restored)), tuple(sorted(done.copies)))
+        return ObjectRollback(version, past.version, tuple(sorted(run.rolled_back)), tuple(sorted(run.copies)))
 
     return again_after_lost_races(attempt)
 
@@ -104,7 +103,9 @@ def _move(kind: Kind, identifier: Identifier, to: Identifier | None) -> Iterator
     yield source, source if to is None else _Object(kind, *split(to))
 
 
-def _namespace_moves(past: ViewAt, identifier: Identifier, to: Identifier | None) -> Iterator[tuple[_Object, _Object]]:
+def _namespace_moves(
+    past: LakehouseVersion, identifier: Identifier, to: Identifier | None
+) -> Iterator[tuple[_Object, _Object]]:
     """A namespace, those below it, and what is in them: where each object comes from, and where it goes."""
     above = namespace_name(identifier)
     new = above if to is None else namespace_name(to)
@@ -123,30 +124,25 @@ def _namespace_moves(past: ViewAt, identifier: Identifier, to: Identifier | None
                 yield _Object(kind, namespace, name), _Object(kind, moved(namespace), name)
 
 
-class _Restoration:
+class _Rollback:
     """One attempt, in one transaction.
 
     Attributes:
-        restored: full names of what was brought or set back.
-        copies: of those that are copies.
+        rolled_back: full names of the objects that were brought back or set back.
+        copies: those of them that are copies.
     """
 
-    def __init__(self, transaction: Transaction, past: ViewAt, storage: _core.Storage) -> None:
+    def __init__(self, transaction: Transaction, past: LakehouseVersion, storage: _core.Storage) -> None:
         self._core = transaction.state()
         self._past = past.state()
         self._version = past.version
         self._storage = storage
         self._core.rest_on(self._past)
         self._present: dict[tuple[Kind, str], _Object] | None = None
-        self.restored: list[str] = []
+        self.rolled_back: list[str] = []
         self.copies: list[str] = []
 
-    def run(self, moves: dict[_Object, _Object], *, is_renamed: bool) -> _Restoration:
-        for source, target in moves.items():
-            self._one(source, target, is_renamed)
-        return self
-
-    def _one(self, source: _Object, target: _Object, is_renamed: bool) -> None:
+    def roll_back(self, source: _Object, target: _Object, is_renamed: bool) -> None:
         location = self._past.locate(*source)
         if location is None:
             raise ObjectNotFound(f"version {self._version} has no {source.kind} {source.full_name}")
@@ -160,8 +156,8 @@ class _Restoration:
             if source.kind == "namespace":
                 return  # another one that has the name does as well
             raise ObjectAlreadyExists(
-                f"{target.kind} {target.full_name} is another object by now: restore the one of version "
-                f"{self._version} under another name, with `to`"
+                f"{target.kind} {target.full_name} is another object by now; roll back that of version "
+                f"{self._version} under another name: objects={{OLD: NEW}}"
             )
         present = self._present_name(source, id)
         if present is None:
@@ -174,7 +170,7 @@ class _Restoration:
 
     def _put_back(self, target: _Object, location: str) -> None:
         if self._core.put_back(*target, location):
-            self.restored.append(target.full_name)
+            self.rolled_back.append(target.full_name)
 
     def _copy(self, source: _Object, target: _Object, location: str) -> None:
         definition = parse_definition(source.kind, read_definition(self._storage, location), location)
@@ -182,7 +178,7 @@ class _Restoration:
         if isinstance(definition, TableDef) and definition.table_type == MANAGED:
             self._copy_metadata(definition, target, location)
         self._core.create(*target, serialize(definition))
-        self.restored.append(target.full_name)
+        self.rolled_back.append(target.full_name)
         self.copies.append(target.full_name)
 
     def _copy_metadata(self, definition: TableDef, target: _Object, location: str) -> None:

@@ -1,4 +1,4 @@
-"""Versions with names, and letting the others go: by version, moment, age and count."""
+"""Tags and expiry: by version, time, age and count."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import trinitylake as tl
 from trinitylake.base.durations import duration_text, milliseconds
 from trinitylake.cli.app import app
+from trinitylake.lakehouse.handle import Handle
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -33,88 +34,88 @@ def lake(root: str) -> tl.Lakehouse:
 
 
 def rows_of(lake: tl.Lakehouse, name: str) -> int:
-    return lake.at(snapshot=name).table("shop.t").scan().to_arrow().num_rows
+    return lake.at(f"tag:{name}").table("shop.t").scan().to_arrow().num_rows
 
 
-def test_a_snapshot_outlives_the_versions_around_it(lake: tl.Lakehouse, root: str) -> None:
-    taken = lake.snapshot("q3", version=3, message="end of the quarter")
+def test_a_tag_outlives_the_versions_around_it(lake: tl.Lakehouse, root: str) -> None:
+    taken = lake.tags.create("q3", version=3, message="end of the quarter")
     assert (taken.name, taken.version) == ("q3", 3)
     assert lake.log(1)[0].message == "end of the quarter"
     lake.drop_table("shop.t")
     lake.create_namespace("later")
-    gone = lake.expire(before=lake.version)
+    gone = lake.maintenance.expire(before=lake.version)
     assert 3 not in gone
     assert [number for number in gone if number in (2, 3, 4)] == [2, 4]
     for reader in (lake, tl.open(root)):
         assert rows_of(reader, "q3") == 3
-        assert reader.snapshots() == [taken]
-        assert reader.at(version=3).version == 3, "by its number, too"
+        assert reader.tags.list() == [taken]
+        assert reader.at(3).version == 3, "by its number, too"
         with pytest.raises(tl.VersionExpired):
-            reader.at(version=2)
-    lake.drop_snapshot("q3")
-    assert lake.snapshots() == []
+            reader.at(2)
+    lake.tags.drop("q3")
+    assert lake.tags.list() == []
     with pytest.raises(tl.ObjectNotFound, match="q3"):
-        lake.at(snapshot="q3")
-    assert 3 in lake.expire(before=lake.version), "what nobody names any more goes with the next expiry"
+        lake.at("tag:q3")
+    assert 3 in lake.maintenance.expire(before=lake.version), "what nobody names any more goes with the next expiry"
 
 
 def test_the_latest_version_is_what_is_named_without_a_number(lake: tl.Lakehouse) -> None:
     before = lake.version
-    assert lake.snapshot("now").version == before
-    assert lake.snapshot("now", version=before).version == before, "the same name for the same version"
+    assert lake.tags.create("now").version == before
+    assert lake.tags.create("now", version=before).version == before, "the same name for the same version"
     assert lake.version == before + 1, "which is no commit"
     with pytest.raises(tl.ObjectAlreadyExists, match="drop it first"):
-        lake.snapshot("now")
+        lake.tags.create("now")
     with pytest.raises(tl.VersionNotFound):
-        lake.snapshot("never", version=99)
+        lake.tags.create("never", version=99)
     for name in ("", "a/b", "x" * 101, "ä", "a b", ".", ".."):
         with pytest.raises(tl.InvalidName):
-            lake.snapshot(name)
-    with pytest.raises(tl.InvalidArgument, match="not several"):
-        lake.at(snapshot="now", version=1)
+            lake.tags.create(name)
     with pytest.raises(tl.ObjectNotFound):
-        lake.drop_snapshot("never")
+        lake.tags.drop("never")
 
 
 def test_a_name_that_came_after_the_expiry_is_taken_back(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A version was named while an expiry was deleting its root: the name led to a file that was gone."""
-    commit = tl.Lakehouse.change_definition
+    commit = Handle.change_definition
     other = tl.open(lake.uri)
 
-    def late(self: tl.Lakehouse, change: object, message: str, author: str) -> None:
-        monkeypatch.setattr(tl.Lakehouse, "change_definition", commit)
-        other.expire(before=other.version)
+    def late(self: Handle, change: object, message: str, author: str) -> None:
+        monkeypatch.setattr(Handle, "change_definition", commit)
+        other.maintenance.expire(before=other.version)
         commit(self, change, message, author)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tl.Lakehouse, "change_definition", late)
+    monkeypatch.setattr(Handle, "change_definition", late)
     with pytest.raises(tl.VersionExpired):
-        lake.snapshot("late", version=2)
-    assert lake.snapshots() == []
+        lake.tags.create("late", version=2)
+    assert lake.tags.list() == []
 
 
 def test_versions_go_by_moment_age_and_count(lake: tl.Lakehouse) -> None:
     """`expire(before=...)` refused a date, and text in ISO 8601."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     for before in (date(2000, 1, 1), "2000-01-01", "2000-01-01T00:00:00+00:00"):
-        assert lake.expire(before=before, dry_run=True) == []
+        assert lake.maintenance.expire(before=before, dry_run=True) == []
     latest = lake.version
     for before in (tomorrow, tomorrow.date() + timedelta(days=1), tomorrow.isoformat()):
-        assert lake.expire(before=before, dry_run=True) == list(range(latest))
-    assert lake.expire(older_than="7 days", keep=1) == []
-    assert lake.expire(keep=2, dry_run=True) == list(range(latest - 1))
+        assert lake.maintenance.expire(before=before, dry_run=True) == list(range(latest))
+    assert lake.maintenance.expire(older_than="7 days", keep=1) == []
+    assert lake.maintenance.expire(keep=2, dry_run=True) == list(range(latest - 1))
     for age in ("0 s", timedelta()):
         time.sleep(0.01)
-        assert lake.expire(older_than=age, dry_run=True) == list(range(latest - 2)), "three stay by the settings"
-    gone = lake.expire(keep=1)
+        assert lake.maintenance.expire(older_than=age, dry_run=True) == list(range(latest - 2)), (
+            "three stay by the settings"
+        )
+    gone = lake.maintenance.expire(keep=1)
     assert gone == list(range(latest))
     assert gone.size_bytes > 0
     assert gone.oldest == latest
     assert gone.kept_size_bytes > 0
     with pytest.raises(tl.InvalidArgument, match="not both"):
-        lake.expire(before=1, keep=1)
+        lake.maintenance.expire(before=1, keep=1)
     for wrong in ("yesterday", 1.5, b"x"):
         with pytest.raises(tl.InvalidArgument):
-            lake.expire(before=wrong)  # type: ignore[arg-type]
+            lake.maintenance.expire(before=wrong)  # type: ignore[arg-type]
 
 
 def test_lengths_of_time_are_read_as_people_write_them() -> None:
@@ -144,14 +145,14 @@ def test_the_command_line_names_and_expires(lake: tl.Lakehouse, root: str) -> No
         assert result.exit_code == code, result.output
         return result.output
 
-    assert "snapshot q3 is version 3" in run("snapshot", "create", "q3", "--version", "3")
-    assert "q3" in run("snapshot", "ls")
-    assert " ago" in run("snapshot", "ls")
+    assert "tag q3 is version 3" in run("tag", "create", "q3", "--at", "3")
+    assert "q3" in run("tag", "ls")
+    assert " ago" in run("tag", "ls")
     assert "would expire" in run("expire", "--keep", "1", "--dry-run")
     assert "expired; the oldest version is" in run("expire", "--before", str(lake.version))
     assert "nothing to expire" in run("expire", "--older-than", "7 days")
     assert rows_of(lake, "q3") == 3
-    run("snapshot", "drop", "q3")
-    assert "no snapshot" in run("snapshot", "ls")
-    run("snapshot", "drop", "q3", code=4)
+    run("tag", "drop", "q3")
+    assert "no tags" in run("tag", "ls")
+    run("tag", "drop", "q3", code=4)
     run("expire", "--older-than", "soon", code=2)

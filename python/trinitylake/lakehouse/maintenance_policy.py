@@ -1,7 +1,7 @@
-"""Upkeep: what a lakehouse's own policy says about tidying up and letting go, done at once.
+"""The maintenance policy of a lakehouse, and its execution.
 
-The policy stands in the lakehouse's definition: how long versions are kept are settings (format §6), the rest are
-properties, so that it travels with the lakehouse and one line in cron is enough. A table can have a policy of its own.
+The policy is stored in the definition of the lakehouse: settings say how long versions are kept (format §6), properties
+say the rest. A table can override parts of it in its own properties.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from trinitylake.tables.compaction import CompactResult
     from trinitylake.tables.table import Table
 
-#: Properties of the lakehouse, and what holds without them. Those of compaction can be a table's own, too.
-COMPACT, MIN_FILES, COMPACT_TREE = "upkeep.compact", "upkeep.compact.min-files", "upkeep.compact-tree"
-EXPIRE_SNAPSHOTS = "upkeep.expire-snapshots"
-EXPIRE, VACUUM, GRACE = "upkeep.expire", "upkeep.vacuum", "upkeep.grace"
+#: Properties of the lakehouse, and their defaults.
+COMPACT, MIN_FILES, COMPACT_TREE = "maintenance.compact", "maintenance.compact.min-files", "maintenance.compact-tree"
+EXPIRE_SNAPSHOTS = "maintenance.expire-snapshots"
+EXPIRE, VACUUM, GRACE = "maintenance.expire", "maintenance.vacuum", "maintenance.grace"
 FLAGS = (COMPACT, COMPACT_TREE, EXPIRE_SNAPSHOTS, EXPIRE, VACUUM)
 DEFAULTS = {**dict.fromkeys(FLAGS, "true"), MIN_FILES: "5", GRACE: ""}
-#: Which of them tables can have.
+#: Those that tables can override.
 OF_TABLES = (COMPACT, MIN_FILES)
 
 
 class Skipped(str):
-    """Why a table was skipped, as people are told; `reason` is its kind, as programs count it."""
+    """Why a table was skipped, as a sentence; `reason` is its kind, for metrics."""
 
     reason: str
 
@@ -46,7 +46,7 @@ class Skipped(str):
         return made
 
     def __reduce__(self) -> tuple[type[Skipped], tuple[str, str]]:
-        """For pickles, which come from the process that tidies up."""
+        """For pickles, from worker processes."""
         return Skipped, (self.reason, str(self))
 
 
@@ -56,22 +56,22 @@ def reason_of(why: str) -> str:
 
 
 #: Why a table was skipped.
-TOO_LARGE = Skipped("too_large", "its rows take more memory than there is for upkeep: an engine has to compact it")
+TOO_LARGE = Skipped("too_large", "compacting it exceeds the memory limit of maintenance; compact it with an engine")
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What upkeep does.
+    """What maintenance does.
 
     Attributes:
-        compact: put small files of managed tables together, as `table.maintenance.compact()` does.
-        min_files: with fewer small files than this a partition is left alone.
-        expire_snapshots: take snapshots out of the metadata of tables that would not be kept as versions, and that no
-            property of the table keeps.
-        compact_tree: build the tree anew if that is worth it, as `lake.compact()` does.
-        expire: let versions go that `maximum_version_age_millis` and `minimum_versions_to_keep` do not keep.
-        vacuum: delete what nothing reaches.
-        grace: how old a file must be for that; None for `txn_ttl_millis`.
+        compact: compact managed tables, as `table.maintenance.compact()` does.
+        min_files: partitions with fewer small files are not compacted.
+        expire_snapshots: expire Iceberg snapshots of tables by the retention of versions, unless the table's
+            properties keep them.
+        compact_tree: rebuild the tree if that is worth it, as `lake.maintenance.compact()` does.
+        expire: delete versions that `maximum_version_age_millis` and `minimum_versions_to_keep` do not keep.
+        vacuum: delete unreachable files.
+        grace: the age from which `vacuum` deletes them; None for `txn_ttl_millis`.
     """
 
     compact: bool
@@ -84,52 +84,48 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
-    """What was done, or with `dry_run` would be; None for what the policy leaves out.
+class MaintenanceReport:
+    """What maintenance did, or with `dry_run` would do; None for the steps that the policy turns off.
 
-    With `dry_run` nothing is compacted and nothing expires, so `vacuumed` does not count what would be garbage then.
+    With `dry_run` nothing is compacted and nothing expires, so `vacuumed` does not count the files of these steps.
 
     Attributes:
-        policy: what the lakehouse asks for.
-        compacted: tables that have fewer files now, and how many files went and came.
-        snapshots_taken_out: how many snapshots the metadata of tables lists no more; none in a dry run.
-        skipped: tables that could not be tidied up, and why.
-        tree: the tree before and after.
-        expired: versions.
-        vacuumed: files.
+        policy: of the lakehouse.
+        compacted: the result for each table that was compacted.
+        snapshots_expired: for each table, the number of Iceberg snapshots that expired; empty in a dry run.
+        skipped: tables that could not be maintained, and why.
+        tree: the compaction of the tree.
+        expired: the deleted versions.
+        vacuumed: the deleted files.
     """
 
     policy: Policy
     compacted: dict[str, CompactResult]
-    snapshots_taken_out: dict[str, int]
+    snapshots_expired: dict[str, int]
     skipped: dict[str, str]
     tree: TreeCompaction | None
     expired: Expired | None
     vacuumed: Vacuumed | None
 
 
-class Kept(Protocol):
-    """A lakehouse, as far as upkeep needs it."""
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """Its properties."""
-
-    @property
-    def definition(self) -> LakehouseDef:
-        """Its settings."""
+class Tables(Protocol):
+    """The tables of a lakehouse."""
 
     def tables(self) -> list[str]:
-        """Full names of its tables."""
+        """Full names of all tables."""
 
     def table(self, identifier: str) -> Table:
-        """One of them."""
+        """One of them, whose writes commit at once."""
+
+
+class Steps(Protocol):
+    """The steps of maintenance that concern the whole lakehouse: `lake.maintenance`."""
 
     def compact(self, *, dry_run: bool = False, message: str = "", author: str = "") -> TreeCompaction:
-        """Builds the tree anew."""
+        """Rebuild the tree."""
 
     def expire(self, *, dry_run: bool = False, message: str = "", author: str = "") -> Expired:
-        """Lets versions go."""
+        """Delete old versions."""
 
     def vacuum(
         self,
@@ -141,7 +137,7 @@ class Kept(Protocol):
         author: str = "",
         engine: SparkSession | None = None,
     ) -> Vacuumed:
-        """Deletes files."""
+        """Delete unreachable files."""
 
 
 def policy_of(properties: Mapping[str, str]) -> Policy:
@@ -163,99 +159,104 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Tidied:
-    """What became of tables: fields as those of `Upkeep`."""
+class MaintainedTables:
+    """The tables of a `MaintenanceReport`."""
 
     compacted: dict[str, CompactResult]
-    snapshots_taken_out: dict[str, int]
+    snapshots_expired: dict[str, int]
     skipped: dict[str, str]
 
 
-def tidied(
-    lake: Kept,
+def maintain_tables(
+    definition: LakehouseDef,
+    tables: Tables,
     note: LogNote,
     *,
     dry_run: bool = False,
     progress: Progress | None = None,
-    left_out: Mapping[str, str] | None = None,
-    began: Callable[[str], None] = lambda name: None,
-) -> Tidied:
-    """Tidy up each table by itself, which is the part of upkeep that reads what others wrote.
+    skip: Mapping[str, str] | None = None,
+    on_table: Callable[[str], None] = lambda name: None,
+) -> MaintainedTables:
+    """Compact each table and expire its snapshots: the part of maintenance that reads files of clients.
 
     Args:
-        left_out: tables that are skipped, and why.
-        began: is called with the name of each table before anything of it is read, and for each file that is done.
+        definition: of the lakehouse, whose properties hold the policy.
+        skip: tables to skip, and why.
+        on_table: called with the name of each table before any of its files is read, and for each file that is done.
     """
-    tables = _Tables(lake, policy_of(lake.properties), note, dry_run, progress)
-    tables.skipped.update(left_out or {})
-    tables.tidy_up(began)
-    return Tidied(tables.compacted, tables.snapshots_taken_out, tables.skipped)
+    run = _TableRun(definition, tables, note, dry_run, progress)
+    run.skipped.update(skip or {})
+    run.run(on_table)
+    return MaintainedTables(run.compacted, run.snapshots_expired, run.skipped)
 
 
-def upkeep(
-    lake: Kept,
+def run_policy(
+    definition: LakehouseDef,
+    tables: Tables,
+    steps: Steps,
     note: LogNote,
     *,
     dry_run: bool,
     progress: Progress | None,
-    tables: Tidied | None = None,
+    maintained: MaintainedTables | None = None,
     engine: SparkSession | None = None,
-) -> Upkeep:
-    """See `Lakehouse.upkeep`. `tables` are those that were tidied up already."""
-    policy = policy_of(lake.properties)
-    said = note._asdict()
-    tables = tables or tidied(lake, note, dry_run=dry_run, progress=progress)
-    tree = lake.compact(dry_run=dry_run, **said) if policy.compact_tree else None
-    expired = lake.expire(dry_run=dry_run, **said) if policy.expire else None
+) -> MaintenanceReport:
+    """See `LakehouseMaintenance.run`. `maintained` are the tables, where another process has maintained them."""
+    policy = policy_of(definition.properties)
+    log = note._asdict()
+    done = maintained or maintain_tables(definition, tables, note, dry_run=dry_run, progress=progress)
+    tree = steps.compact(dry_run=dry_run, **log) if policy.compact_tree else None
+    expired = steps.expire(dry_run=dry_run, **log) if policy.expire else None
     vacuumed = None
     if policy.vacuum:
-        vacuumed = lake.vacuum(grace=policy.grace, dry_run=dry_run, progress=progress, engine=engine, **said)
-    return Upkeep(policy, tables.compacted, tables.snapshots_taken_out, tables.skipped, tree, expired, vacuumed)
+        vacuumed = steps.vacuum(grace=policy.grace, dry_run=dry_run, progress=progress, engine=engine, **log)
+    return MaintenanceReport(policy, done.compacted, done.snapshots_expired, done.skipped, tree, expired, vacuumed)
 
 
-class _Tables:
-    """Each table by itself: what one has in the way is told, and keeps none of the others from being tidied up."""
+class _TableRun:
+    """Maintenance of each table; a table that fails is skipped, with the reason, and the others are maintained."""
 
-    def __init__(self, lake: Kept, policy: Policy, note: LogNote, dry_run: bool, progress: Progress | None) -> None:
+    def __init__(
+        self, definition: LakehouseDef, tables: Tables, note: LogNote, dry_run: bool, progress: Progress | None
+    ) -> None:
         self.compacted: dict[str, CompactResult] = {}
-        self.snapshots_taken_out: dict[str, int] = {}
+        self.snapshots_expired: dict[str, int] = {}
         self.skipped: dict[str, str] = {}
-        self._lake = lake
-        self._policy = policy
+        self._tables = tables
+        self._policy = policy_of(definition.properties)
         self._note = note._asdict()
         self._dry_run = dry_run
         self._progress = progress
-        settings = lake.definition
         self._retention = (
-            settings.minimum_versions_to_keep or DEFAULT_SETTINGS["minimum_versions_to_keep"],
-            settings.maximum_version_age_millis or DEFAULT_SETTINGS["maximum_version_age_millis"],
+            definition.minimum_versions_to_keep or DEFAULT_SETTINGS["minimum_versions_to_keep"],
+            definition.maximum_version_age_millis or DEFAULT_SETTINGS["maximum_version_age_millis"],
         )
 
-    def tidy_up(self, began: Callable[[str], None]) -> None:
-        for name in self._lake.tables():
+    def run(self, on_table: Callable[[str], None]) -> None:
+        for name in self._tables.tables():
             if name in self.skipped:
                 continue
-            began(name)
+            on_table(name)
             try:
-                table = self._lake.table(name)
+                table = self._tables.table(name)
                 if table.type == "managed":
-                    self._compact(name, table, began)
+                    self._compact(name, table, on_table)
                     self._expire_snapshots(name, table)
-            except ObjectNotFound:  # it was dropped meanwhile
+            except ObjectNotFound:  # dropped meanwhile
                 continue
             except TrinityLakeError as error:
                 self.skipped[name] = Skipped(error.kind, str(error))
             except MemoryError:
                 self.skipped[name] = TOO_LARGE
 
-    def _compact(self, name: str, table: Table, began: Callable[[str], None]) -> None:
+    def _compact(self, name: str, table: Table, on_table: Callable[[str], None]) -> None:
         own = table.properties
         _check_names(own, OF_TABLES)
         if not (_flag(COMPACT, own[COMPACT]) if COMPACT in own else self._policy.compact):
             return
         min_files = _count(MIN_FILES, own[MIN_FILES]) if MIN_FILES in own else self._policy.min_files
         done = table.maintenance.compact(
-            min_files=min_files, dry_run=self._dry_run, progress=lambda done, total: began(name), **self._note
+            min_files=min_files, dry_run=self._dry_run, progress=lambda done, total: on_table(name), **self._note
         )
         if done.files_removed:
             self.compacted[name] = done
@@ -266,12 +267,12 @@ class _Tables:
         if not self._policy.expire_snapshots or self._dry_run:
             return
         if gone := table.maintenance.expire_as_versions(*self._retention, **self._note):
-            self.snapshots_taken_out[name] = len(gone)
+            self.snapshots_expired[name] = len(gone)
 
 
 def _check_names(properties: Mapping[str, str], known: Mapping[str, str] | tuple[str, ...]) -> None:
-    if unknown := [name for name in properties if name.startswith("upkeep.") and name not in known]:
-        raise InvalidArgument(f"unknown property {unknown[0]!r}: here upkeep knows {', '.join(known)}")
+    if unknown := [name for name in properties if name.startswith("maintenance.") and name not in known]:
+        raise InvalidArgument(f"unknown property {unknown[0]!r}: the known ones are {', '.join(known)}")
 
 
 def _flag(name: str, text: str) -> bool:

@@ -1,0 +1,132 @@
+"""An open lakehouse as the package uses it: the core's handle, transactions, and statements that commit at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from trinitylake import _core
+from trinitylake.base.arguments import checked_as, text_mapping
+from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.errors import TransactionExpired, TrinityLakeError
+from trinitylake.lakehouse.retries import OutOfDate, again_after_lost_races
+from trinitylake.lakehouse.settings import Isolation, check_isolation, default_isolation
+from trinitylake.lakehouse.transaction import Transaction
+
+if TYPE_CHECKING:
+    from trinitylake.definitions import LakehouseDef
+
+Result = TypeVar("Result")
+
+
+class Handle:
+    """The lakehouse behind a `Lakehouse` and its groups of methods. Safe to share between threads.
+
+    Attributes:
+        core: the handle of the core.
+        cache_size_bytes: memory for decoded tree nodes; None for the default.
+    """
+
+    def __init__(self, core: _core.Lakehouse, cache_size_bytes: int | None = None) -> None:
+        self.core = core
+        self.cache_size_bytes = cache_size_bytes
+        self._isolation_of: tuple[bytes, Isolation] = (b"", "snapshot")
+
+    @property
+    def storage(self) -> _core.Storage:
+        """The files of the lakehouse."""
+        return self.core.storage
+
+    @property
+    def definition(self) -> LakehouseDef:
+        """The latest `LakehouseDef` (format §6)."""
+        from trinitylake.definitions import parse_lakehouse_def
+
+        return parse_lakehouse_def(self.core.latest().definition)
+
+    def reopen(self, storage: _core.Storage) -> None:
+        """Open the lakehouse again, after its roots were repaired or its former locations changed."""
+        self.core = _core.Lakehouse.open(storage, self.cache_size_bytes)
+
+    @checked_as(properties=text_mapping)
+    def begin(
+        self,
+        *,
+        isolation: Isolation | None = None,
+        message: str = "",
+        author: str = "",
+        id: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        base: _core.Version | None = None,
+    ) -> Transaction:
+        """Begin a transaction on `base`, by default the latest version. See `Lakehouse.begin`."""
+        if base is None:
+            base = self.core.latest()
+        return Transaction(
+            self.core,
+            self.core.begin(
+                isolation=self._default_isolation(base) if isolation is None else check_isolation(isolation),
+                id=id,
+                message=message,
+                author=author,
+                properties=properties,
+                base=base,
+            ),
+        )
+
+    def execute(
+        self,
+        statement: Callable[[Transaction], Result],
+        note: LogNote = NO_NOTE,
+        base: _core.Version | None = None,
+    ) -> Result:
+        """Run a statement in its own transaction. See `Statements.execute`."""
+        bases = [] if base is None else [base]
+
+        def attempt() -> Result:
+            while bases:
+                with suppress(OutOfDate):
+                    return self._execute_on(bases.pop(), statement, note)
+            with self.begin(message=note.message, author=note.author) as transaction:
+                return statement(transaction)
+
+        return again_after_lost_races(attempt)
+
+    def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: LogNote) -> Result:
+        """Raises `OutOfDate`, with the transaction rolled back, if it fails and `base` is not the latest version."""
+        try:
+            with self.begin(message=note.message, author=note.author, base=base) as transaction:
+                try:
+                    return statement(transaction)
+                except Exception as error:
+                    with suppress(TrinityLakeError):  # the first error says more than one of this request
+                        if self.core.latest().number != base.number:
+                            raise OutOfDate from error
+                    raise
+        except TransactionExpired as error:  # by its commit: `base` has expired
+            raise OutOfDate from error
+
+    def change_definition(self, change: Callable[[LakehouseDef], None], message: str, author: str) -> None:
+        """Commit a change of the `LakehouseDef` (format §6), repeated on the newer one after a lost race."""
+        from trinitylake.definitions import parse_lakehouse_def, serialize
+
+        def attempt() -> None:
+            with self.begin(message=message, author=author) as transaction:
+                definition = parse_lakehouse_def(transaction.lakehouse_definition)
+                before = serialize(definition)
+                change(definition)
+                after = serialize(definition)
+                if after != before:
+                    transaction.lakehouse_definition = after
+                    transaction.state().set_lakehouse_definition(after)
+
+        again_after_lost_races(attempt)
+
+    def _default_isolation(self, version: _core.Version) -> Isolation:
+        definition = version.definition
+        if self._isolation_of[0] != definition:
+            from trinitylake.definitions import parse_lakehouse_def
+
+            self._isolation_of = definition, default_isolation(parse_lakehouse_def(definition))
+        return self._isolation_of[1]

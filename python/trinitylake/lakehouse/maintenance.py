@@ -1,0 +1,301 @@
+"""Maintenance of a lakehouse: `lake.maintenance`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import date, datetime
+from os import PathLike
+from typing import TYPE_CHECKING, Protocol, cast
+
+from trinitylake.base.arguments import checked, checked_as, flag, version_or_moment, versions, whole_number
+from trinitylake.base.durations import Duration, milliseconds
+from trinitylake.base.log_note import LogNote
+from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
+from trinitylake.lakehouse.bulk.engines import collector_of
+from trinitylake.lakehouse.history import Expired
+from trinitylake.lakehouse.maintenance_policy import MaintenanceReport, run_policy
+from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
+from trinitylake.lakehouse.vacuum import EXAMPLES, Asked, Progress, Vacuumed, vacuumed
+from trinitylake.lakehouse.version_reference import find_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from trinitylake.lakehouse.fsck import FsckReport, OnProgress, Versions
+    from trinitylake.lakehouse.handle import Handle
+    from trinitylake.lakehouse.relocation import OnProgress as RelocationProgress
+    from trinitylake.lakehouse.relocation import Relocation
+    from trinitylake.lakehouse.stats import Stats
+    from trinitylake.tables.table import Table
+
+
+class Tables(Protocol):
+    """The tables of a lakehouse, which `run` compacts one by one."""
+
+    def tables(self) -> list[str]:
+        """Full names of all tables."""
+
+    def table(self, identifier: str) -> Table:
+        """One of them, whose writes commit at once."""
+
+
+class LakehouseMaintenance:
+    """Expiry, garbage collection, compaction, checks and statistics of a lakehouse: `lake.maintenance`."""
+
+    __slots__ = ("_handle", "_tables")
+
+    def __init__(self, handle: Handle, tables: Tables) -> None:
+        self._handle = handle
+        self._tables = tables
+
+    @checked
+    def run(
+        self,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        message: str = "",
+        author: str = "",
+        engine: SparkSession | None = None,
+    ) -> MaintenanceReport:
+        """Do what the policy of the lakehouse says: compact tables and the tree, expire versions, vacuum files.
+
+        That is `table.maintenance.compact()` for every managed table, then `compact`, `expire` and `vacuum`. The policy
+        is stored in the lakehouse: the settings `maximum_version_age_millis` and `minimum_versions_to_keep` say how
+        long versions are kept; the properties `maintenance.compact`, `maintenance.compact-tree`, `maintenance.expire`
+        and `maintenance.vacuum` ("false" turns a step off), `maintenance.compact.min-files` and `maintenance.grace`
+        ("2 days", of `vacuum`) say the rest. `lake.alter` changes them. A table's own properties `maintenance.compact`
+        and `maintenance.compact.min-files` override those of the lakehouse. A table that cannot be compacted is
+        reported as skipped, and the others are compacted all the same.
+
+        Args:
+            dry_run: report what would be done, and change nothing.
+            progress: as for `vacuum`, and with "compacted".
+            message: stored in the log, with all versions that it makes; "maintenance" by default.
+            author: stored in the log.
+            engine: as for `vacuum`, whose work it does.
+
+        Raises `InvalidArgument` for an unknown or malformed property, and otherwise as `expire` and `vacuum` do.
+        """
+        note = LogNote(message or "maintenance", author)
+        return run_policy(
+            self._handle.definition, self._tables, self, note, dry_run=dry_run, progress=progress, engine=engine
+        )
+
+    @checked_as(files=flag)
+    def stats(self, *, files: bool = False, progress: Progress | None = None) -> Stats:
+        """Counts of objects and tree nodes in the latest version; with `files` also of all files by purpose.
+
+        The latter are files and bytes by kind and by table, small data files, what older versions hold, and what
+        `expire` and `vacuum` would free. Every node, definition, metadata file and manifest that a version reaches is
+        read once, and all files are listed once, as by `vacuum`. Nothing is changed.
+
+        Args:
+            files: measure the files, too.
+            progress: as for `vacuum`.
+
+        Raises `CorruptFile` with `files` if a reachable file is damaged or missing.
+        """
+        from trinitylake.lakehouse.stats import stats_of
+
+        counted = stats_of(self._handle.core.latest())
+        if not files:
+            return counted
+        from trinitylake.iceberg_storage.data_file_sizes import SMALL_FILE_SIZE_BYTES
+        from trinitylake.lakehouse.file_stats import file_stats
+
+        usage = self._handle.core.usage(self.expire(dry_run=True).oldest, SMALL_FILE_SIZE_BYTES, progress)
+        return replace(counted, files=file_stats(usage))
+
+    @checked_as(before=version_or_moment, older_than=milliseconds, keep=functools.partial(whole_number, minimum=1))
+    def expire(
+        self,
+        *,
+        before: int | datetime | date | str | None = None,
+        older_than: Duration | None = None,
+        keep: int | None = None,
+        dry_run: bool = False,
+        message: str = "",
+        author: str = "",
+    ) -> Expired:
+        """Delete old versions; returns their numbers, ascending, with sizes.
+
+        A saved transaction that can still be resumed keeps the version that it began on and all later ones. One that
+        cannot, and that began on a version that is deleted, is rolled back and its files are deleted. A tag keeps its
+        version. Ids of transactions that committed in deleted versions can be used again. `vacuum` deletes the files
+        that only these versions reached.
+
+        Args:
+            before: expire all versions older than this one, or older than the one that was the latest at this time: a
+                datetime, a date or ISO 8601 text, in UTC without a time zone. Their age does not matter then.
+            older_than: a timedelta or text such as "7 days", instead of the setting `maximum_version_age_millis`. The
+                clock of the store counts, not that of this machine.
+            keep: the least number of versions to keep, instead of `minimum_versions_to_keep`. Without `older_than`
+                exactly this many are kept, whatever their age. Versions with an age of their own
+                (`maximum_version_age_millis_overrides`) are kept for that long, and so are all later ones.
+            dry_run: report what would be deleted, and delete nothing.
+            message: stored in the log, with the versions that remove records of transactions, if any.
+            author: stored in the log.
+
+        Raises `InvalidArgument` for `before` together with one of the others, or beyond the latest version.
+        """
+        if before is not None and (older_than is not None or keep is not None):
+            raise InvalidArgument("give `before`, or `older_than` and `keep`, not both")
+        if isinstance(before, datetime):
+            try:
+                before = find_version(self._handle.core, before).number
+            except (VersionNotFound, VersionExpired):  # no version is that old, or is kept
+                before = 0
+        oldest = cast("int | None", before)
+        age = cast("int | None", 0 if keep is not None and older_than is None else older_than)
+        return Expired(*self._handle.core.expire(oldest, age, keep, dry_run, message, author))
+
+    @checked_as(grace=milliseconds, paths=flag)
+    def vacuum(
+        self,
+        *,
+        grace: Duration | None = None,
+        dry_run: bool = False,
+        paths: bool = False,
+        progress: Progress | None = None,
+        message: str = "",
+        author: str = "",
+        engine: SparkSession | None = None,
+    ) -> Vacuumed:
+        """Delete files that no kept version, no tag and no open saved transaction reaches.
+
+        `expire` ends versions; this deletes the files that only they reached, and those of writers that died or rolled
+        back: tree nodes, definitions, files of managed tables, records of transactions, temporary files. Files of
+        external and federated tables are kept, and so are all files that this format does not write.
+
+        It makes a version, so that a writer that began before `grace` and has not committed fails with
+        `TransactionExpired` instead of committing files that are gone. It may be killed at any moment and run again,
+        and several may run at the same time (format §7).
+
+        Args:
+            grace: a timedelta or text such as "1 day": files younger than this by the clock of the store are kept. By
+                default the lakehouse's `txn_ttl_millis`, so no transaction that can be resumed is affected. Files
+                younger than the oldest open saved transaction are kept in any case.
+            dry_run: report what would be deleted, and delete nothing.
+            paths: report all paths that are deleted or unknown, not only the first thousand of each.
+            progress: called from time to time with "marked" or "swept", and the number of files.
+            message: stored in the log, with the versions that it makes.
+            author: stored in the log.
+            engine: a Spark session whose executors read, list and delete, for a lakehouse with more files than one
+                machine can handle; the same files are deleted.
+
+        Raises:
+            CorruptFile: a reachable file is damaged or missing, so the files that it reaches are unknown; nothing was
+                deleted.
+            CommitConflict: other writers committed so often that it could not.
+        """
+        examples = sys.maxsize if paths else EXAMPLES
+        if engine is not None:
+            asked = Asked(cast("int | None", grace), dry_run, examples, LogNote(message, author), progress)
+            return collector_of(engine).vacuum(engine, self._handle.core, asked)
+        found = self._handle.core.vacuum(cast("int | None", grace), dry_run, examples, progress, message, author)
+        return vacuumed(found, dry_run)
+
+    @checked_as(force=flag)
+    def compact(
+        self, *, force: bool = False, dry_run: bool = False, message: str = "", author: str = ""
+    ) -> TreeCompaction:
+        """Rebuild the tree of the latest version: full leaves, empty buffers, fewer files to read when it is opened.
+
+        It makes a version with the same objects, and keeps what others commit meanwhile. It does nothing if it would
+        save too little (no node, or less than a fifth of them while buffers hold few changes), unless `force`.
+        `table.maintenance.compact` compacts the data files of a table. `vacuum` deletes the old nodes.
+
+        Raises `CommitConflict` if other writers rolled back, or registered objects, again and again.
+        """
+        return compact_tree(self._handle.core, force, dry_run, message, author)
+
+    @checked_as(version=versions, data=flag)
+    def fsck(
+        self,
+        version: Versions = None,
+        *,
+        data: bool = False,
+        repair: bool = False,
+        dry_run: bool = False,
+        author: str = "",
+        progress: OnProgress | None = None,
+    ) -> FsckReport:
+        """Check the rules of the format: roots, nodes, definitions, the hint, the boundary, saved transactions.
+
+        Files that several versions share are read once. Memory use does not depend on the sizes of files.
+
+        Args:
+            version: by default the latest one; a number, a range such as `(3, 7)`, or "all": all that are kept or
+                tagged, and the files that no version refers to.
+            data: check also that the files of managed tables exist, with the sizes that are recorded: metadata,
+                manifests, data files, statistics.
+            repair: first repair the latest version, by making a new one of what is left. Nothing is deleted. Stop all
+                writers before.
+            dry_run: report what would be repaired, and write nothing.
+            author: of the new version, stored in the log.
+            progress: called from time to time with the numbers of checked versions, of all versions, and of files read.
+
+        Raises `VersionNotFound` or `VersionExpired` for versions that do not exist.
+        """
+        from trinitylake.lakehouse.fsck import fsck
+
+        storage = self._handle.storage
+        report = fsck(
+            storage, version=version, data=data, repair=repair, dry_run=dry_run, author=author, progress=progress
+        )
+        if report.repair is not None and report.repair.version is not None:
+            self._handle.reopen(storage)
+        return report
+
+    @checked
+    def relocate(
+        self,
+        *,
+        rewrite: bool = True,
+        former: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
+        dry_run: bool = False,
+        message: str = "",
+        author: str = "",
+        progress: RelocationProgress | None = None,
+    ) -> Relocation:
+        """Record the present root, after the lakehouse was moved or copied; until then it is read-only.
+
+        All of it is one version. Files whose recorded names lie below a former root are read below the present one,
+        in older versions too, and never at the former place. Other engines do not know that rule, so by default the
+        Iceberg files of managed tables that name other files are rewritten: metadata, manifest lists, manifests, and
+        position deletes in Parquet, whose rows name data files. Data files, equality deletes and statistics name none.
+
+        Args:
+            rewrite: False leaves the files of tables as they are: fast, and enough for this library and its server.
+            former: former roots of a lakehouse that has not recorded any.
+            dry_run: read everything, report what would be done, and write nothing.
+            message: stored in the log.
+            author: stored in the log.
+            progress: called from time to time with the numbers of tables that were read, and of all of them.
+
+        It can be repeated: files that name the present root are left alone. Tables that cannot be read are skipped and
+        reported. If it fails, nothing has changed.
+
+        Raises:
+            CommitConflict: another writer relocated the lakehouse, or changed a table that is rewritten.
+            InvalidLocation: for an invalid root.
+        """
+        from trinitylake.lakehouse.relocation import relocate, storage_with
+
+        roots = cast("tuple[str, ...]", former)
+        done = relocate(
+            self._handle,
+            rewrite=rewrite,
+            former=roots,
+            dry_run=dry_run,
+            message=message,
+            author=author,
+            on_progress=progress,
+        )
+        if roots and not dry_run:
+            self._handle.reopen(storage_with(self._handle.storage, done.former_roots))
+        return done

@@ -1,0 +1,129 @@
+"""Creating and opening a lakehouse."""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+from collections.abc import Mapping
+from os import PathLike
+from typing import Literal, Unpack, overload
+
+from trinitylake import _core
+from trinitylake.base.arguments import checked
+from trinitylake.errors import NotALakehouse, ObjectAlreadyExists
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+from trinitylake.lakehouse.own_folders import require_no_own_folder
+from trinitylake.lakehouse.settings import FormatSettings, new_lakehouse_def
+from trinitylake.reopening import allow_secrets
+
+# Background writes of the hint are finished at exit; otherwise later readers search longer for the latest version.
+atexit.register(_core.finish_background_tasks, 2.0)
+
+Durability = Literal["fsync", "none"]
+
+
+@checked
+def create(
+    uri: str | PathLike[str],
+    *,
+    name: str = "",
+    properties: Mapping[str, str] | None = None,
+    exist_ok: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    pickle_secrets: bool = False,
+    **settings: Unpack[FormatSettings],
+) -> Lakehouse:
+    """Create a lakehouse: its version 0, without any object.
+
+    Args:
+        uri: the root: a local path (text or `pathlib.Path`), `file://`, `memory://`, `s3://`, `gs://`, `az://` or
+            `abfss://` (format §2).
+        name: for people.
+        properties: anything that should travel with the lakehouse.
+        exist_ok: open the lakehouse, as it is, if there is one.
+        storage_options: credentials, region, endpoint and the like, for the storage. Never written anywhere.
+        durability: on local disk "fsync" (the default) survives a power loss, "none" only a crash of the process.
+        pickle_secrets: let pickles of the handle, and of what is opened through it, hold the secrets among the storage
+            options. Otherwise a pickle names the environment variable that has a secret, and is refused without one.
+        **settings: `order`, `node_file_max_size_bytes` and the others of `FormatSettings` (`lakehouse/settings.py`).
+
+    Raises:
+        ObjectAlreadyExists: there is a lakehouse, and not `exist_ok`.
+        InvalidLocation: the URI is not fully qualified, or leads into one of another lakehouse's own folders.
+        InvalidArgument: for a bad setting, or a storage that cannot create a file only if it is absent.
+    """
+    from trinitylake.definitions import serialize
+
+    definition = serialize(new_lakehouse_def(name, properties, settings))
+    if pickle_secrets:
+        allow_secrets(storage_options)
+    storage = _core.Storage(str(uri), storage_options, durability)
+    require_no_own_folder(storage.root, storage_options)
+    try:
+        return Lakehouse(_core.Lakehouse.create(storage, definition))
+    except ObjectAlreadyExists:
+        if not exist_ok:
+            raise
+        return Lakehouse(_core.Lakehouse.open(storage))
+
+
+@overload
+def open(
+    uri: str | PathLike[str],
+    *,
+    version: None = None,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    cache_size_bytes: int | None = None,
+    pickle_secrets: bool = False,
+) -> Lakehouse: ...
+@overload
+def open(
+    uri: str | PathLike[str],
+    *,
+    version: int,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    cache_size_bytes: int | None = None,
+    pickle_secrets: bool = False,
+) -> LakehouseVersion: ...
+@checked
+def open(
+    uri: str | PathLike[str],
+    *,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    cache_size_bytes: int | None = None,
+    pickle_secrets: bool = False,
+) -> Lakehouse | LakehouseVersion:
+    """Open a lakehouse, or one version of it, which stays as it is.
+
+    Where the newest version is damaged, the lakehouse opens all the same: the versions before it can be read by their
+    number, `log` shows the gap, and whatever needs the newest version raises `CorruptFile`. Where its file is missing,
+    the newest one that is there is read, with a `RuntimeWarning`, and whatever writes raises `CorruptFile`.
+
+    Args:
+        uri: as for `create`.
+        version: the number of a version, for the frozen view that `lake.at(VERSION)` gives.
+        storage_options: as for `create`.
+        durability: as for `create`.
+        cache_size_bytes: memory for decoded tree nodes.
+        pickle_secrets: as for `create`.
+
+    Raises:
+        NotALakehouse: there is none at `uri`.
+        UnsupportedVersion: it was written by a newer major version of the format.
+    """
+    if pickle_secrets:
+        allow_secrets(storage_options)
+    storage = _core.Storage(str(uri), storage_options, durability)
+    try:
+        lake = Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes), cache_size_bytes)
+    except NotALakehouse as error:
+        raise NotALakehouse(f"{storage.root}: {error}") from None
+    if version is None and lake.core.loss is not None:
+        warnings.warn(f"{storage.root}: " + ": ".join(lake.core.loss), RuntimeWarning, stacklevel=3)
+    return lake if version is None else lake.at(version)

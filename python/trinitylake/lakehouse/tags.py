@@ -1,0 +1,116 @@
+"""Tags: names of versions, which neither expiry nor vacuum deletes as long as they have one (format §7).
+
+A tag is an entry of `LakehouseDef.exported_snapshots`, so creating and dropping one are commits.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from trinitylake import _core
+from trinitylake.base.arguments import checked, checked_as, version_reference
+from trinitylake.errors import InvalidName, ObjectAlreadyExists, ObjectNotFound, VersionExpired
+from trinitylake.lakehouse.history import time_of
+from trinitylake.lakehouse.version_reference import VersionReference, find_version
+
+if TYPE_CHECKING:
+    from trinitylake.definitions import LakehouseDef
+    from trinitylake.lakehouse.handle import Handle
+
+#: Characters that are safe in the addresses of the server (`@tag/<name>`) and in paths.
+_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A named version, from `lake.tags`.
+
+    Attributes:
+        name: matches `[A-Za-z0-9._-]{1,100}`.
+        version: the number of the version.
+        created_at: when the version was committed, in UTC.
+    """
+
+    name: str
+    version: int
+    created_at: datetime
+
+
+class Tags:
+    """The tags of a lakehouse: `lake.tags`."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    @checked_as(version=version_reference)
+    def create(self, name: str, version: VersionReference | None = None, *, message: str = "", author: str = "") -> Tag:
+        """Tag a version, by default the latest one, by a commit. The version is kept until the tag is dropped.
+
+        `lake.at("tag:NAME")` reads the version, also after its neighbours have expired. Creating the same tag of the
+        same version again changes nothing.
+
+        Args:
+            name: 1 to 100 of the characters `A-Z a-z 0-9 . _ -`; not `.` or `..`.
+            version: as for `lake.at`.
+            message: stored in the log.
+            author: stored in the log.
+
+        Raises:
+            ObjectAlreadyExists: another version has this tag.
+            VersionNotFound, VersionExpired: the version does not exist, or has expired.
+            InvalidName: the name has other characters.
+        """
+        check_name(name)
+        core = self._handle.core
+        target = find_version(core, version)
+        root = _core.root_path(target.number)
+        is_new = True
+
+        def add(definition: LakehouseDef) -> None:
+            nonlocal is_new
+            tagged = definition.exported_snapshots.get(name)
+            if tagged is not None and tagged != root:
+                other = _core.root_version(tagged)
+                raise ObjectAlreadyExists(f"tag {name!r} exists, of version {other}; drop it first")
+            is_new = tagged is None
+            definition.exported_snapshots[name] = root
+
+        self._handle.change_definition(add, message or f"create tag {name}", author)
+        # An expiry reads the tags after it has published its boundary, so one of the two sees the other.
+        if is_new and (oldest := core.oldest()) > target.number:
+            self.drop(name, message=f"version of tag {name} has expired", author=author)
+            raise VersionExpired(f"version {target.number} has expired; the oldest kept version is {oldest}")
+        return Tag(name, target.number, time_of(target.info.created_at_millis))
+
+    def list(self) -> builtins.list[Tag]:
+        """All tags, sorted by name."""
+        core = self._handle.core
+        versions = {name: core.snapshot(name) for name in sorted(self._handle.definition.exported_snapshots)}
+        return [
+            Tag(name, version.number, time_of(version.info.created_at_millis)) for name, version in versions.items()
+        ]
+
+    @checked
+    def drop(self, name: str, *, message: str = "", author: str = "") -> None:
+        """Drop a tag, by a commit; its version then expires like any other. Raises `ObjectNotFound`."""
+
+        def remove(definition: LakehouseDef) -> None:
+            if name not in definition.exported_snapshots:
+                raise ObjectNotFound(f"tag {name!r} does not exist")
+            del definition.exported_snapshots[name]
+
+        self._handle.change_definition(remove, message or f"drop tag {name}", author)
+
+
+def check_name(name: str) -> str:
+    """The name of a tag. Raises `InvalidName`."""
+    if not _NAME.fullmatch(name):
+        shown = name if len(name) <= 100 else f"{name[:100]}…"
+        raise InvalidName(f"{shown!r} cannot be a tag: use 1 to 100 of the characters A-Z a-z 0-9 . _ -, not . or ..")
+    return name

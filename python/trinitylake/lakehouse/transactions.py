@@ -1,0 +1,55 @@
+"""Saved transactions and the outcomes of all transactions: `lake.transactions`."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING
+
+from trinitylake.base.arguments import checked
+from trinitylake.lakehouse.history import Outcome, SavedTransaction, time_of
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.handle import Handle
+
+
+class Transactions:
+    """The saved transactions of a lakehouse, and the outcomes of those that ended: `lake.transactions`."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def list(self) -> builtins.list[SavedTransaction]:
+        """The saved transactions that can be resumed, sorted by id."""
+        return [
+            SavedTransaction(
+                id=saved.id,
+                isolation=saved.isolation,
+                message=saved.message,
+                author=saved.author,
+                properties=dict(saved.properties),
+                base_version=saved.base_version,
+                began_at=time_of(saved.began_at_millis),
+                expires_at=time_of(saved.expire_at_millis),
+                times_saved=saved.sequence,
+            )
+            for saved in self._handle.core.saved_transactions()
+        ]
+
+    @checked
+    def outcome(self, transaction_id: str) -> Outcome:
+        """Whether a transaction committed, after a `CommitStateUnknown` or the death of its process.
+
+        Reads the log as far back as it is kept. Raises `InvalidName` for a text that cannot be an id.
+        """
+        return Outcome(*self._handle.core.outcome(transaction_id))
+
+    @checked
+    def is_committed(self, transaction_id: str) -> bool:
+        """Whether a transaction with this chosen id is committed in a version that is kept, rolled back since or not.
+
+        One look-up in the latest version, where `outcome` reads the log. Raises `InvalidName` for a text that cannot
+        be an id.
+        """
+        return self._handle.core.is_recorded(transaction_id)

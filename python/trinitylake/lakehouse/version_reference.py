@@ -1,0 +1,78 @@
+"""References to a version: a number, a time, a relative time or a tag, in one syntax for Python and the command line.
+
+| reference | the version |
+|---|---|
+| `14` | of that number |
+| `-1` | before the latest one; `-2` the one before that |
+| `2026-11-24`, `2026-11-24T08:00+02:00`, a datetime or a date | that was the latest at that time; UTC without a zone |
+| `2 hours ago` | that was the latest then |
+| `tag:q3` | with the tag `q3` |
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+from trinitylake.base.arguments import moment, version_number
+from trinitylake.base.durations import milliseconds
+from trinitylake.errors import InvalidArgument, TrinityLakeError, VersionNotFound
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+
+VersionReference: TypeAlias = "int | str | date | datetime"
+
+TAG_PREFIX = "tag:"
+_AGO = re.compile(r"(?P<duration>\S.*?)\s+ago\s*")
+_NUMBER = re.compile(r"-?\d+")
+_EXAMPLES = "14, -1, 2026-11-24T08:00+02:00, '2 hours ago' or tag:NAME"
+
+
+def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _core.Version:
+    """The version that a reference names; the latest one for None.
+
+    Raises:
+        InvalidArgument: the text is no reference.
+        VersionNotFound: there is no such version, or none that old.
+        VersionExpired: the version has expired.
+        ObjectNotFound: there is no such tag.
+    """
+    if reference is None:
+        return core.latest()
+    if isinstance(reference, str):
+        return _find_text(core, reference.strip())
+    if isinstance(reference, date):
+        return core.version_at(_millis(moment(reference, "the time of a version")))
+    return _find_number(core, reference)
+
+
+def _find_text(core: _core.Lakehouse, text: str) -> _core.Version:
+    if text.startswith(TAG_PREFIX):
+        return core.snapshot(text.removeprefix(TAG_PREFIX))
+    if _NUMBER.fullmatch(text):
+        return _find_number(core, int(text))
+    try:
+        if ago := _AGO.fullmatch(text):
+            age = timedelta(milliseconds=milliseconds(ago["duration"], "the age of a version"))
+            return core.version_at(_millis(datetime.now(UTC) - age))
+        time = moment(text, "the time of a version")
+    except (TrinityLakeError, OverflowError):
+        raise InvalidArgument(f"{text!r} is no version; use {_EXAMPLES}") from None
+    return core.version_at(_millis(time))
+
+
+def _find_number(core: _core.Lakehouse, number: int) -> _core.Version:
+    if isinstance(number, int) and not isinstance(number, bool) and number < 0:
+        latest = core.latest().number
+        if latest + number < 0:
+            raise VersionNotFound(f"there is no version {number}: the latest version is {latest}")
+        number += latest
+    return core.version(version_number(number, "a version"))
+
+
+def _millis(time: datetime) -> int:
+    from trinitylake.lakehouse.history import millis_of
+
+    return millis_of(time)
