@@ -76,6 +76,11 @@ class Kind:
     wider: str = ""
     is_key: bool = True
 
+    @property
+    def compared(self) -> list[Any]:
+        """The values that a filter can be compared with: PyIceberg makes no literal of NaN."""
+        return [value for value in self.values if value == value]
+
     def array(self, values: Sequence[Any]) -> pa.Array:
         """Values, and nulls, as Arrow has them."""
         if pa.types.is_temporal(self.arrow):
