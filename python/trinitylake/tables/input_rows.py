@@ -142,16 +142,16 @@ def _maps_of(schema: Callable[[], Schema] | None) -> _Maps:
     @cache
     def maps() -> dict[str, pa.DataType]:
         fields = () if schema is None else arrow_schema(schema())
-        return {field.name: field.type for field in fields if _is_map(field.type)}
+        return {field.name: field.type for field in fields if _has_map(field.type)}
 
     return maps
 
 
-def _is_map(kind: pa.DataType) -> bool:
-    """Whether each dictionary in a value of that type is a map."""
+def _has_map(kind: pa.DataType) -> bool:
+    """Whether dictionaries in a value of that type are maps, at any depth."""
     if pa.types.is_map(kind):
-        return not pa.types.is_nested(kind.item_type) or _is_map(kind.item_type)
-    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_map(kind.value_type)
+        return True
+    return any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _taken(data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
@@ -242,8 +242,10 @@ def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
     Keys and values have the types that they come with: where Arrow is told the type, it makes 1 of 1.5.
     """
-    if not _is_map(kind):
+    if not _has_map(kind):
         return _array("", values, dict)
+    if pa.types.is_struct(kind):
+        return _struct_array(values, kind)
     offsets: list[int | None] = []
     flat: list[Any] = []
     for value in values:
@@ -256,6 +258,19 @@ def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         raise pa.ArrowInvalid("a map is a dictionary, or pairs of a key and a value, and no key is null")
     keys, items = ([pair[place] for pair in flat] for place in (0, 1))
     return pa.MapArray.from_arrays(places, _array("", keys, dict), _map_array(items, kind.item_type))
+
+
+def _struct_array(values: Sequence[Any], kind: pa.StructType) -> pa.Array:
+    """Values of a column of structures, some parts of which are maps."""
+    if any(value is not None and not isinstance(value, Mapping) for value in values):
+        return _array("", values, dict)
+    names = list(dict.fromkeys(name for value in values if value is not None for name in value))
+    parts = []
+    for name in names:
+        part = [None if value is None else value.get(name) for value in values]
+        number = kind.get_field_index(name)
+        parts.append(_array(name, part, dict) if number < 0 else _map_array(part, kind.field(number).type))
+    return pa.StructArray.from_arrays(parts, names, mask=pa.array([value is None for value in values]))
 
 
 def _has_dictionary(value: Any) -> bool:
