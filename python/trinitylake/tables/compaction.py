@@ -32,6 +32,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import Data
 from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
+from trinitylake.iceberg_storage.extended_pyiceberg.row_order import RowOrder
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -39,7 +40,7 @@ from trinitylake.iceberg_storage.own_files import own_files
 from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES
 from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES
 from trinitylake.tables.file_groups import FileGroups, Group
-from trinitylake.tables.partitioning_and_sorting import ArrowSort, arrow_sort
+from trinitylake.tables.partitioning_and_sorting import row_order
 from trinitylake.tables.rows_ahead import RowsAhead, together
 from trinitylake.tables.streamed_rows import READ_AHEAD, runs
 
@@ -106,7 +107,7 @@ def compact(
             metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TARGET_FILE_SIZE_BYTES
         )
         assert size is not None
-        order = arrow_sort(sort_by, metadata.schema()) if sort_by else None
+        order = row_order(sort_by, metadata.schema()) if sort_by else None
         readable = own_files(change.io, metadata)
         scan = ReadAheadScan(metadata, readable, row_filter=filter)
         with no_search_for_garbage():
@@ -220,7 +221,7 @@ class _Writing:
         io: FileIO,
         readable: FileIO,
         size: int,
-        order: ArrowSort | None,
+        order: RowOrder | None,
         progress: Callable[[int, int], None],
     ) -> None:
         self._metadata = metadata
@@ -263,7 +264,7 @@ class _Writing:
         stored = _size_bytes([task.file for task in group.tasks])
         # Rows that take as much stored take about twice in memory: so most are written while others are still read.
         row_group = min(ROW_GROUP_SIZE_BYTES, max(LEAST_ROW_GROUP_SIZE_BYTES, stored // 2))
-        writer = DataFileWriter(self._metadata, self._io, self._size, row_group)
+        writer = DataFileWriter(self._metadata, self._io, self._size, row_group, is_sorted=self.is_sorted)
         with self._lock:
             self._writers.append(writer)
         if self._order is None:
@@ -302,7 +303,7 @@ def _is_remote(io: FileIO) -> bool:
     return isinstance(io, LakehouseFileIO) and io.is_remote
 
 
-def _sorted(rows: pa.Table, order: ArrowSort) -> Iterator[pa.Table]:
+def _sorted(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
     """The rows in an order, in parts, so that not all of them are in memory twice."""
     indices = order.indices(rows)
     length = max(1, rows.num_rows * BATCH_SIZE_BYTES // max(rows.nbytes, 1))

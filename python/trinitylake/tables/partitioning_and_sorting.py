@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
@@ -28,9 +28,7 @@ from pyiceberg.transforms import (
 
 from trinitylake.base.arguments import texts
 from trinitylake.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from trinitylake.iceberg_storage.extended_pyiceberg.row_order import RowOrder, by_columns
 
 _CALENDAR: dict[str, Callable[[], Transform[Any, Any]]] = {
     "identity": IdentityTransform,
@@ -84,48 +82,12 @@ def sort_order(order: SortOrder | str | Iterable[str] | None, schema: Schema) ->
     return order
 
 
-class ArrowSort(NamedTuple):
-    """How rows in memory are sorted.
-
-    Attributes:
-        keys: names of columns, `ascending` or `descending`, and whether nulls come first.
-    """
-
-    keys: list[tuple[str, str, bool]]
-
-    def indices(self, rows: pa.Table) -> pa.Array:
-        """The numbers of the rows in order. Raises Arrow's errors for a type that has no order."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        columns: dict[str, pa.ChunkedArray] = {}
-        sort_keys: list[tuple[str, str]] = []
-        for number, (name, direction, nulls_first) in enumerate(self.keys):
-            # A column of its own says where nulls go: how Arrow is told depends on its version.
-            column = rows.column(name)
-            if isinstance(column.type, pa.BaseExtensionType):  # UUIDs, whose order is that of their bytes
-                column = column.cast(column.type.storage_type)
-            columns |= {f"null{number}": pc.is_null(column), f"key{number}": column}
-            sort_keys += [(f"null{number}", "descending" if nulls_first else "ascending"), (f"key{number}", direction)]
-        return pc.sort_indices(pa.table(columns), sort_keys=sort_keys)
-
-
-def arrow_sort(order: SortOrder | str | Iterable[str], schema: Schema) -> ArrowSort:
+def row_order(order: SortOrder | str | Iterable[str], schema: Schema) -> RowOrder:
     """How rows are sorted by columns as they are. Raises `InvalidArgument` as `sort_order` does, and for transforms."""
-    fields = sort_order(order, schema).fields
-    if any(not isinstance(field.transform, IdentityTransform) for field in fields) or not fields:
+    made = sort_order(order, schema)
+    if not by_columns(made):
         raise InvalidArgument("rows are sorted by columns, not by what a transform makes of them")
-    direction = {SortDirection.ASC: "ascending", SortDirection.DESC: "descending"}
-    return ArrowSort(
-        [
-            (
-                str(schema.find_column_name(field.source_id)),
-                direction[field.direction],
-                field.null_order == NullOrder.NULLS_FIRST,
-            )
-            for field in fields
-        ]
-    )
+    return RowOrder(made.fields, schema)
 
 
 def _sort_field(expression: str, schema: Schema) -> SortField:

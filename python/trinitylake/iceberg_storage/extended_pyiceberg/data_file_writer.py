@@ -31,6 +31,7 @@ from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import Partition, rows_by_partition, spelled
+from trinitylake.iceberg_storage.extended_pyiceberg.row_order import RowOrder
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_writer import FileWriter
 from trinitylake.iceberg_storage.parquet_statistics import FileMetrics
@@ -77,6 +78,7 @@ class DataFileWriter:
         target_file_size_bytes: of each file; by default what the table says, or `TARGET_FILE_SIZE_BYTES`.
         row_group_size_bytes: of rows, as Arrow holds them, that make a row group, if the table says nothing of them.
         encoders: threads that encode row groups while the caller gets more rows; by default the caller's does.
+        is_sorted: whether the rows have an order of their own; else they get that of the table (`row_order.py`).
     """
 
     def __init__(
@@ -86,9 +88,12 @@ class DataFileWriter:
         target_file_size_bytes: int | None = None,
         row_group_size_bytes: int | None = None,
         encoders: Executor | None = None,
+        is_sorted: bool = False,
     ) -> None:
         self._metadata = metadata
         self._io = io
+        order = next((one for one in metadata.sort_orders if one.order_id == metadata.default_sort_order_id), None)
+        self._order = None if is_sorted or order is None else RowOrder.of(order, metadata.schema())
         self._encoders = encoders
         told = property_as_int(metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
         self._target_size_bytes = target_file_size_bytes or told or TARGET_FILE_SIZE_BYTES
@@ -170,6 +175,7 @@ class DataFileWriter:
                 self._names,
                 self._row_groups,
                 self._encoders,
+                self._order,
             )
         self._open.move_to_end(key)
         file.write(rows)
@@ -293,9 +299,11 @@ class _OpenFile:
         names: _Names,
         row_groups: RowGroups,
         encoders: Executor | None,
+        order: RowOrder | None,
     ) -> None:
         self._metadata = metadata
         self._layout = layout
+        self._order = order
         self._partition = partition
         self._rows: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -351,13 +359,14 @@ class _OpenFile:
         layout, metadata = self._layout, self._writer.writer.metadata
         metrics = layout.metrics.of(metadata)
         metrics["nan_value_counts"] = self._nan_counts
+        is_sorted = self._order is not None and metadata.num_row_groups == 1
         file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self._path,
             file_format=layout.format,
             partition=self._partition.values if self._partition is not None else Record(),
             file_size_in_bytes=len(self._output),
-            sort_order_id=None,
+            sort_order_id=self._metadata.default_sort_order_id if is_sorted else None,
             equality_ids=None,
             key_metadata=None,
             **metrics,
@@ -433,6 +442,8 @@ class _OpenFile:
         chunks = rows.column(0).num_chunks if rows.num_columns else 0
         if chunks > 1 and rows.num_rows < chunks * _CHUNK_ROWS:
             rows = rows.combine_chunks()
+        if self._order is not None:
+            rows = self._order.sorted(rows)
         layout = self._layout
         if layout.in_file is not None:
             table = pa.Table.from_arrays(rows.columns, schema=layout.in_file)
