@@ -1,34 +1,256 @@
-"""Filters given as text, read by PyIceberg's parser.
+r"""The grammar of filters given as text, a part of SQL's: `"month = 1 and carrier in ('AA', 'UA')"`.
 
-The parser takes `_` in a pattern of LIKE for a letter, where SQL means any one character. A filter cannot express that,
-so it is refused.
+    filter     = and-part { OR and-part }
+    and-part   = not-part { AND not-part }
+    not-part   = NOT not-part | "(" filter ")" | condition | TRUE | FALSE
+    condition  = column ( operator value | [NOT] IN "(" value { "," value } ")" | [NOT] BETWEEN value AND value
+               | [NOT] LIKE text | IS [NOT] ( NULL | NAN ) )
+               | value operator column
+
+A column is one or more names with points between them; a name that is no word of letters, digits and `_` stands in
+double quotes. A value is a number, a text in single quotes, TRUE or FALSE. What a filter of Iceberg cannot express is
+refused: of LIKE it has what a text begins with, so `%` is only for the end, and `_` is not; `\%` and `\_` are
+characters.
 """
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, NamedTuple, TypeAlias
 
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg import expressions
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, Not, Or, Reference
+from pyiceberg.expressions.literals import BooleanLiteral, DecimalLiteral, Literal, LongLiteral, StringLiteral
 
 from trinitylake.errors import InvalidArgument
 
-_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\S""")
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>"(?:[^"]|"")+")|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"""
+    r"""|(?P<word>[^\W\d][\w$]*)|(?P<sign>==|!=|<>|<=|>=|[=<>(),.]))""",
+    re.IGNORECASE,
+)
+#: Makes a predicate of a column and a value.
+_Predicate: TypeAlias = Callable[..., BooleanExpression]
+_EQUAL: _Predicate = expressions.EqualTo
+_NOT_EQUAL: _Predicate = expressions.NotEqualTo
+_LESS: _Predicate = expressions.LessThan
+_AT_MOST: _Predicate = expressions.LessThanOrEqual
+_GREATER: _Predicate = expressions.GreaterThan
+_AT_LEAST: _Predicate = expressions.GreaterThanOrEqual
+_AMONG: _Predicate = expressions.In
+_BEGINS: _Predicate = expressions.StartsWith
+_IS_NULL: _Predicate = expressions.IsNull
+_IS_NAN: _Predicate = expressions.IsNaN
+#: By operator, the predicate of a column on its left, and of one on its right.
+_OPERATORS: dict[str, tuple[_Predicate, _Predicate]] = {
+    "=": (_EQUAL, _EQUAL),
+    "==": (_EQUAL, _EQUAL),
+    "!=": (_NOT_EQUAL, _NOT_EQUAL),
+    "<>": (_NOT_EQUAL, _NOT_EQUAL),
+    "<": (_LESS, _GREATER),
+    "<=": (_AT_MOST, _AT_LEAST),
+    ">": (_GREATER, _LESS),
+    ">=": (_AT_LEAST, _AT_MOST),
+}
+_KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "NULL", "NAN", "TRUE", "FALSE"})
+#: Of NOT and parentheses within each other: who evaluates a filter goes down as deep.
+_MAX_DEPTH = 100
+_SHOWN_CHARACTERS = 100
+_A_VALUE = "a value: a number, a text in quotes, true or false"
+
+
+class _Token(NamedTuple):
+    """A token and where it begins. Its kind is the name of its group in `_TOKEN`; "end" behind the last one."""
+
+    kind: str
+    text: str
+    position: int
+
+    @property
+    def word(self) -> str:
+        """In upper case, if it is a word without quotes."""
+        return self.text.upper() if self.kind == "word" else ""
 
 
 def parsed_filter(words: str) -> BooleanExpression:
-    """A filter such as `"month = 1 and carrier in ('AA', 'UA')"`.
+    """The filter that a text is.
 
-    Raises `InvalidArgument` for a pattern that a filter cannot express, and the parser's errors.
+    Raises `InvalidArgument` that shows the place if it cannot be read, and for what a filter cannot express.
     """
-    from pyiceberg.expressions.parser import parse
+    parser = _Parser(words)
+    found = parser.filter(0)
+    if parser.next.kind != "end":
+        raise parser.unexpected("and, or, or the end")
+    return found
 
-    tokens = _TOKEN.findall(words)
-    for word, pattern in pairwise(tokens):
-        if word.lower() == "like" and pattern[0] in "'\"" and "_" in pattern:
-            raise InvalidArgument(
-                f"LIKE {pattern[:100]} is not read in a filter: _ stands for any character, and filters only know what "
-                "a text begins with ('abc%'). Use lake.sql, or filter the rows that the scan returns"
+
+class _Parser:
+    """Recursive descent over the tokens of one text."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+        self._tokens: list[_Token] = []
+        position, end = 0, len(words.rstrip())
+        while position < end and (match := _TOKEN.match(words, position)) is not None:
+            kind = str(match.lastgroup)
+            self._tokens.append(_Token(kind, match[kind], match.start(kind)))
+            position = match.end()
+        if position < end:
+            position += len(words[position:]) - len(words[position:].lstrip())
+            self._tokens.append(_Token("unknown", words[position], position))
+        self._tokens.append(_Token("end", "", end))
+        self._at = 0
+
+    @property
+    def next(self) -> _Token:
+        """The token that comes next."""
+        return self._tokens[self._at]
+
+    def unexpected(self, expected: str) -> InvalidArgument:
+        """The error for what comes next."""
+        position = self.next.position
+        line_start = self._words.rfind("\n", 0, position) + 1
+        line = self._words[line_start:].partition("\n")[0]
+        column = position - line_start
+        cut = max(0, column - _SHOWN_CHARACTERS // 2)
+        shown = line[cut : cut + _SHOWN_CHARACTERS]
+        return InvalidArgument(f"cannot read the filter: expected {expected}\n  {shown}\n  {' ' * (column - cut)}^")
+
+    def filter(self, depth: int) -> BooleanExpression:
+        parts = [self._and_part(depth)]
+        while self._took("OR"):
+            parts.append(self._and_part(depth))
+        return Or(*parts) if len(parts) > 1 else parts[0]
+
+    def _and_part(self, depth: int) -> BooleanExpression:
+        parts = [self._not_part(depth)]
+        while self._took("AND"):
+            parts.append(self._not_part(depth))
+        return And(*parts) if len(parts) > 1 else parts[0]
+
+    def _not_part(self, depth: int) -> BooleanExpression:
+        if depth > _MAX_DEPTH:
+            raise InvalidArgument("filter is nested too deeply")
+        if self._took("NOT"):
+            return Not(self._not_part(depth + 1))
+        if self._took("("):
+            inside = self.filter(depth + 1)
+            self._expect(")", "and, or, or ) behind a condition")
+            return inside
+        if self.next.word in ("TRUE", "FALSE") and self._tokens[self._at + 1].text not in _OPERATORS:
+            return AlwaysTrue() if self._took("TRUE") else self._false()
+        return self._condition()
+
+    def _false(self) -> BooleanExpression:
+        self._at += 1
+        return AlwaysFalse()
+
+    def _condition(self) -> BooleanExpression:
+        if self.next.kind == "end":
+            raise self.unexpected("a condition")
+        if self.next.kind in ("text", "number") or self.next.word in ("TRUE", "FALSE"):
+            value = self._value()
+            _, made = self._operator()
+            return made(self._column(), value)
+        column = self._column()
+        if self.next.text in _OPERATORS:
+            made, _ = self._operator()
+            return made(column, self._value())
+        if self._took("IS"):
+            is_not = self._took("NOT")
+            if not (is_null := self._took("NULL")):
+                self._expect("NAN", "null or nan" if is_not else "null, not null, nan or not nan")
+            test = _IS_NULL(column) if is_null else _IS_NAN(column)
+            return Not(test) if is_not else test
+        is_not = self._took("NOT")
+        if self._took("IN"):
+            found = self._among(column)
+        elif self._took("LIKE"):
+            found = self._like(column)
+        elif self._took("BETWEEN"):
+            low = self._value("a value")
+            self._expect("AND", "and")
+            found = And(_AT_LEAST(column, low), _AT_MOST(column, self._value("a value")))
+        else:
+            raise self.unexpected(
+                "in, like or between" if is_not else "a comparison: = == != <> < <= > >=, in, is, like or between"
             )
-    parsed: BooleanExpression = parse(words)
-    return parsed
+        return Not(found) if is_not else found
+
+    def _operator(self) -> tuple[_Predicate, _Predicate]:
+        if self.next.text not in _OPERATORS:
+            raise self.unexpected("a comparison: = == != <> < <= > >=")
+        self._at += 1
+        return _OPERATORS[self._tokens[self._at - 1].text]
+
+    def _column(self) -> Reference:
+        names = [self._name()]
+        while self._took("."):
+            names.append(self._name())
+        return Reference(".".join(names))
+
+    def _name(self) -> str:
+        token = self.next
+        if token.kind == "quoted":
+            self._at += 1
+            return token.text[1:-1].replace('""', '"')
+        if token.kind != "word" or token.word in _KEYWORDS:
+            raise self.unexpected("a column")
+        self._at += 1
+        return token.text
+
+    def _value(self, expected: str = _A_VALUE) -> Literal[Any]:
+        token = self.next
+        self._at += 1
+        if token.kind == "text":
+            return StringLiteral(token.text[1:-1].replace("''", "'"))
+        if token.kind == "number":
+            is_whole = token.text.lstrip("+-").isdecimal()
+            return LongLiteral(int(token.text)) if is_whole else DecimalLiteral(_decimal(token.text))
+        if token.word in ("TRUE", "FALSE"):
+            return BooleanLiteral(token.word == "TRUE")
+        self._at -= 1
+        raise self.unexpected(expected)
+
+    def _among(self, column: Reference) -> BooleanExpression:
+        self._expect("(", "a list in parentheses")
+        values = [self._value()]
+        while self._took(","):
+            values.append(self._value())
+        self._expect(")", ", or )")
+        return _AMONG(column, values)
+
+    def _like(self, column: Reference) -> BooleanExpression:
+        if self.next.kind != "text":
+            raise self.unexpected("a text in quotes")
+        pattern = self.next.text
+        value = str(self._value().value)
+        is_beginning = value.endswith("%") and not value.endswith("\\%")
+        plain = value[:-1] if is_beginning else value
+        if re.search(r"(?<!\\)[%_]", plain):
+            raise InvalidArgument(
+                f"LIKE {pattern[:_SHOWN_CHARACTERS]} is not read in a filter: filters only know what a text begins "
+                "with ('abc%'), and _ stands for any character. Use lake.sql, or filter the rows that the scan returns"
+            )
+        plain = plain.replace("\\%", "%").replace("\\_", "_")
+        return (_BEGINS if is_beginning else _EQUAL)(column, StringLiteral(plain))
+
+    def _took(self, text: str) -> bool:
+        """Whether this word or sign comes next; it is read then."""
+        token = self.next
+        if token.word != text and (token.kind != "sign" or token.text != text):
+            return False
+        self._at += 1
+        return True
+
+    def _expect(self, text: str, expected: str) -> None:
+        if not self._took(text):
+            raise self.unexpected(expected)
+
+
+def _decimal(text: str) -> Decimal:
+    """The number that a text is, without an exponent, which Iceberg's decimals lack."""
+    number = Decimal(text)
+    return Decimal(f"{number:f}") if abs(number.adjusted()) <= 400 else number

@@ -72,6 +72,7 @@ from pyiceberg.types import (
 )
 
 from trinitylake.iceberg_storage.column_summary import ColumnSummary
+from trinitylake.iceberg_storage.moment_text import is_moment, units_since_epoch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -499,28 +500,13 @@ def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[typ
 
 def _value(literal: Literal[Any], type: IcebergType) -> Any:
     """The value of a literal that is no number. Raises `ValueError` and `TypeError` for one that the type has not."""
-    match type:
-        case TimestampNanoType():
-            return _nanoseconds(literal, TimestampType())
-        case TimestamptzNanoType():
-            return _nanoseconds(literal, TimestamptzType())
+    if isinstance(literal, StringLiteral) and is_moment(type):
+        return units_since_epoch(literal.value, type)
+    if isinstance(type, TimestampNanoType | TimestamptzNanoType):
+        micros = TimestampType() if isinstance(type, TimestampNanoType) else TimestamptzType()
+        return literal.value if isinstance(literal, LongLiteral) else literal.to(micros).value * 1000
     value = literal.to(type).value
     return value.bytes if isinstance(value, UUID) else value
-
-
-def _nanoseconds(literal: Literal[Any], type: IcebergType) -> int:
-    """Nanoseconds since the epoch: PyIceberg knows microseconds, so the last three digits of a text are read here."""
-    if isinstance(literal, LongLiteral):
-        return literal.value
-    rest = 0
-    if isinstance(literal, StringLiteral) and "." in literal.value:
-        text = literal.value
-        begin = text.index(".") + 1
-        end = begin + next((at for at, sign in enumerate(text[begin:]) if not sign.isdigit()), len(text) - begin)
-        if end - begin > 6:
-            rest = int(text[begin + 6 : end].ljust(3, "0")[:3])
-            literal = StringLiteral(text[: begin + 6] + text[end:])
-    return int(literal.to(type).value) * 1000 + rest
 
 
 def _beside(literal: Literal[Any], type: IcebergType) -> tuple[Any, Any] | None:

@@ -6,6 +6,9 @@ source column, so a dropped column is looked up in older schemas of the table, t
 
 from __future__ import annotations
 
+from typing import Any
+
+from pyiceberg import partitioning
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IcebergType, NestedField, UnknownType
@@ -23,6 +26,21 @@ def schema_with_sources(metadata: TableMetadata, schema: Schema | None = None) -
         return current
     fields = [NestedField(id, f"dropped:{id}", _last_type(metadata, id), required=False) for id in sorted(dropped)]
     return Schema(*current.fields, *fields, schema_id=current.schema_id)
+
+
+_validate_partition_name = partitioning.validate_partition_name
+
+
+def _name_of_present_source(
+    field_name: str, partition_transform: Any, source_id: int, schema: Schema, partition_names: set[str]
+) -> None:
+    """PyIceberg's check of the name of a partition field, but for a field whose source column was dropped: another
+    column may have that name."""
+    if source_id in schema.field_ids:
+        _validate_partition_name(field_name, partition_transform, source_id, schema, partition_names)
+
+
+partitioning.validate_partition_name = _name_of_present_source
 
 
 def _last_type(metadata: TableMetadata, id: int) -> IcebergType:

@@ -106,7 +106,8 @@ def key_filter(rows: pa.Table, columns: Sequence[str]) -> BooleanExpression:
         if keys.num_rows <= MAX_KEYS:
             return upsert_util.create_match_filter(rows, list(columns))
         return And(*(part for name in columns for part in _range(name, keys.column(name))))
-    except (KeyError, TypeError, ValueError, NotImplementedError):  # a type of keys that has no order, or no literal
+    except (KeyError, TypeError, ValueError, OverflowError, NotImplementedError):
+        # A type of keys that has no order, or a key that is no literal, such as a date before the year 1.
         return AlwaysTrue()
 
 

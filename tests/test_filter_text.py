@@ -1,0 +1,175 @@
+"""Filters given as text mean what they mean in SQL: the oracle is DuckDB over the same rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyiceberg.expressions import GreaterThan
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, TimestampNanoType
+
+import trinitylake as tl
+from trinitylake.iceberg_storage.filter_text import parsed_filter
+
+COLUMNS = {
+    "id": "int",
+    "f": "double",
+    "d": "decimal(9,2)",
+    "day": "date",
+    "ts": "timestamp",
+    "tz": "timestamptz",
+    "a": "text",
+    "b": "boolean",
+    "naïve": "bigint",
+    "a.b": "bigint",
+    "s": "row(x int)",
+}
+ROWS = [
+    {
+        "id": 1,
+        "f": 1e6,
+        "d": Decimal("1.10"),
+        "day": date(2020, 1, 1),
+        "ts": datetime(2020, 1, 1),
+        "tz": datetime(2020, 1, 1, tzinfo=UTC),
+        "a": "it's",
+        "b": True,
+        "naïve": 1,
+        "a.b": 7,
+        "s": {"x": 1},
+    },
+    {
+        "id": 2,
+        "f": -0.0,
+        "d": Decimal("-5.00"),
+        "day": date(1, 1, 1),
+        "ts": datetime(2020, 1, 1, 12, 30, 0, 500_000),
+        "tz": datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        "a": "100%",
+        "b": False,
+        "naïve": None,
+        "a.b": -7,
+        "s": None,
+    },
+    {"id": 3},
+]
+#: Texts that SQL and filters have in common.
+FILTERS = [
+    "ts = '2020-01-01 00:00:00'",
+    "ts >= '2020-01-01'",
+    "ts < '2020-01-01 12:30:00.5'",
+    "ts = '2020-01-01T12:30:00.500000'",
+    "tz = '2020-01-01T00:00:00Z'",
+    "tz = '2020-01-01T00:00:00+00:00'",
+    "tz = '2020-01-01 02:00:00+02'",
+    "tz >= '2020-01-01'",
+    "tz > '12000-01-01'",
+    "tz < '12000-01-01 00:00:00+00'",
+    "day = '0001-01-01'",
+    "day <= '0001-01-01'",
+    "day >= '0001-01-02'",
+    "ts in ('2020-01-01', '2021-01-01')",
+    "ts between '2020-01-01' and '2020-01-02'",
+    "f > 1e5",
+    "f > -1.5E-3",
+    "f = 1.0e+6",
+    "f < .5",
+    "d = 1.1",
+    "d in (1.10, -5)",
+    "naïve = 1",
+    "naïve IS NULL",
+    '"a.b" = 7',
+    '"a.b" != 7',
+    '"s"."x" = 1',
+    "s.x is not null",
+    "a = 'it''s'",
+    "a like 'it%'",
+    "a not like 'it%'",
+    "b = true",
+    "true = b",
+    "not b = true",
+    "id = 1 or id = 2 and f < 1",
+    "not (id = 1 or id = 2)",
+    "1 < id and 3 >= id",
+    "id not between 2 and 3",
+    "true",
+    "id = 1 or false",
+]
+
+
+@pytest.fixture(scope="module")
+def table() -> tl.Table:
+    lake = tl.create("memory://filter-text")
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", COLUMNS)
+    table.append(ROWS)
+    return table
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_a_filter_matches_the_rows_that_sql_matches(table: tl.Table, text: str) -> None:
+    with duckdb.connect() as oracle:
+        oracle.execute("SET TimeZone = 'UTC'")
+        oracle.register("t", table.scan().to_arrow())
+        oracle.execute("CREATE TABLE own AS SELECT * FROM t")
+        expected = [id for (id,) in oracle.execute(f"SELECT id FROM own WHERE {text} ORDER BY id").fetchall()]
+    assert sorted(table.scan(text).to_arrow()["id"].to_pylist()) == expected
+    assert table.scan(text).count() == len(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ts = '2020-13-01'",
+        "ts = '2020-01-01 25:00'",
+        "ts = '2020-01-01 00:00:00+00:00'",
+        "ts = '2020-01-01 00:00:00.0000001'",
+        "day = '2020-01-01 00:00'",
+        "day = 'yesterday'",
+        "a like 'a_b'",
+        "a like '%b'",
+        "id = 1 1",
+        "id = = 1",
+        "not",
+        "(" * 5000 + "id = 1" + ")" * 5000,
+    ],
+)
+def test_a_filter_that_cannot_be_evaluated_is_refused(table: tl.Table, text: str) -> None:
+    with pytest.raises(tl.InvalidArgument):
+        table.scan(text).count()
+
+
+def test_escaped_signs_of_like_are_characters() -> None:
+    assert parsed_filter("a like '100\\%'") == parsed_filter("a = '100%'")
+    assert parsed_filter("a like 'a\\_b'") == parsed_filter("a = 'a_b'")
+
+
+def test_nanoseconds_are_compared_with_texts_and_times() -> None:
+    lake = tl.create("memory://filter-nanos")
+    lake.create_namespace("n")
+    schema = Schema(NestedField(1, "ts", TimestampNanoType()))
+    table = lake.create_table("n.t", schema, properties={"format-version": "3"})
+    table.append(pa.table({"ts": pa.array([1, 1000], pa.timestamp("ns"))}))
+    for filter, count in (
+        ("ts > '1970-01-01T00:00:00'", 2),
+        ("ts > '1970-01-01 00:00:00.000000001'", 1),
+        ("ts = '1970-01-01 00:00:00.000001'", 1),
+        (GreaterThan("ts", datetime(1970, 1, 1)), 2),
+    ):
+        assert table.scan(filter).count() == count
+
+
+def test_a_column_with_a_dot_is_filtered_in_every_statement() -> None:
+    """A delete looked for a part `b` of a structure `a`."""
+    lake = tl.create("memory://filter-dots")
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"a.b": "bigint", "v": "text"})
+    table.append([{"a.b": 1, "v": "x"}, {"a.b": 2, "v": "y"}, {"a.b": 3, "v": "z"}])
+    table.delete('"a.b" = 2')
+    table.overwrite([{"a.b": 4, "v": "w"}], filter="a.b = 3")
+    assert sorted(table.scan().to_arrow()["v"].to_pylist()) == ["w", "x"]
+    assert lake.sql('DELETE FROM n.t WHERE "a.b" = 4').fetchone() == (0, 1, 0)
