@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Isolation;
 use super::distributed::{lifetime_millis, newest_sequence, read, saved_state};
-use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState as SavedState};
+use crate::definition::proto::DistributedTransactionState as SavedState;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, root_version};
@@ -148,7 +148,9 @@ async fn look_at(
     };
     let base_version = root_version(&record.beginning_root);
     Ok(Some(Unfinished {
-        is_resumable: is_alive(&record, false, is_over_age, oldest),
+        is_resumable: record.state() == SavedState::Open
+            && !is_over_age
+            && base_version.is_some_and(|base| base >= oldest),
         is_over_age,
         transaction: SavedTransaction {
             isolation: Isolation::of_proto(record.isolation()),
@@ -163,20 +165,6 @@ async fn look_at(
             sequence,
         },
     }))
-}
-
-/// Whether a saved transaction can be resumed: the files that it names are there as long as it is.
-///
-/// `has_record` says whether its id is used, `is_over_age` whether its lifetime is over, and `oldest` which version is
-/// the oldest that is kept.
-pub(crate) fn is_alive(
-    saved: &DistributedTransactionDef,
-    has_record: bool,
-    is_over_age: bool,
-    oldest: u64,
-) -> bool {
-    let is_base_kept = root_version(&saved.beginning_root).is_some_and(|base| base >= oldest);
-    saved.state() == SavedState::Open && !has_record && !is_over_age && is_base_kept
 }
 
 /// Comes after all files of a transaction, and before those of the next one.
