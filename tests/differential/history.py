@@ -366,7 +366,7 @@ class History:
         version = self._lake.version
         self._table.delete("k >= 0")
         self._lake.drop_table("n.t")
-        self._lake.restore("n.t", version=version)
+        self._lake.rollback(version, objects="n.t")
 
     # The comparison
 
