@@ -167,7 +167,7 @@ test-spark-3.5: $(VENV)/.packages-build
 	$(PYTHON) -m venv target/spark-3.5/venv
 	@$(STEP) "packages to test Spark 3.5" env $(INSTALL) locks/test-spark-3.5.txt --python target/spark-3.5/venv
 	$(UV) pip install --quiet --python target/spark-3.5/venv --no-deps target/spark-3.5/dist/*.whl
-	target/spark-3.5/venv/bin/python -m pytest $(addprefix tests/spark/test_,sql.py iceberg_sql.py verification.py)
+	target/spark-3.5/venv/bin/python -m pytest $(addprefix tests/spark/test_,sql.py iceberg_sql.py fsck_on_executors.py)
 
 # What the page of files reads with, compiled anew after a change of its sources: needs Rust's target for browsers, and npm.
 page-wasm:

@@ -164,7 +164,7 @@ def fill(size):
 
 def ids(where):
     fresh = tl.open(where, durability="none")
-    assert fresh.maintenance.fsck("all", data=True).is_sound
+    assert fresh.maintenance.fsck("all", files=True).is_sound
     return sorted(fresh.table("nyc.t").scan().to_arrow()["id"].to_pylist())
 
 def files():

@@ -242,7 +242,7 @@ def commands(name: str, folder: Path) -> list[list[str]]:
         ["stats"],
         ["tree"],
         ["fsck"],
-        ["verify"],
+        ["fsck", "--files"],
         ["expire", "--dry-run"],
         ["vacuum", "--dry-run"],
         ["maintain", "--dry-run"],

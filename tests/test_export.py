@@ -53,7 +53,7 @@ def _contents(lake: tl.Lakehouse | tl.LakehouseVersion) -> dict[str, object]:
 
 def _is_sound(root: Path) -> bool:
     cache.clear()
-    report = tl.open(root, durability="none").maintenance.fsck("all", data=True)
+    report = tl.open(root, durability="none").maintenance.fsck("all", files=True)
     assert report.is_sound, report.findings
     return True
 

@@ -189,12 +189,12 @@ def test_fsck_reports_an_external_table_whose_files_vacuum_could_take(disk: tl.L
     """Such a table had been registered by a release that did not look."""
     orders = catalog.load_table("sales.orders")
     disk.create_external_table("ns.orders", orders.metadata_location)
-    assert disk.maintenance.fsck(data=True).findings == ()
+    assert disk.maintenance.fsck(files=True).findings == ()
     orders.add_files([plain_file(disk)])
     with pytest.MonkeyPatch.context() as former_release:
         former_release.setattr("trinitylake.iceberg_storage.files_inside.first_inside", lambda *args, **kwargs: None)
         disk.alter_table("ns.orders", metadata_location=orders.metadata_location)
-    (finding,) = disk.maintenance.fsck(data=True).findings
+    (finding,) = disk.maintenance.fsck(files=True).findings
     assert (finding.kind, finding.affected) == ("misplaced", ("table ns.orders",))
     assert finding.path.endswith("/data/plain.parquet")
 

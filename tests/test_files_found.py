@@ -196,7 +196,7 @@ def test_old_files_are_taken_up_where_no_collection_is_under_way(place: Place, w
     place.lake.maintenance.expire(keep=1)
     place.lake.maintenance.vacuum(grace="1 minute")
     assert taken_up(place)
-    assert place.lake.maintenance.fsck(data=True).is_sound
+    assert place.lake.maintenance.fsck(files=True).is_sound
 
 
 def test_a_collection_that_is_under_way_stops_whoever_takes_up_old_files(

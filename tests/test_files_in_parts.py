@@ -67,7 +67,7 @@ def test_the_rows_of_a_large_file_are_read_back(lake: tl.Lakehouse) -> None:
     for file in files:
         assert os.path.getsize(file.file_path.removeprefix("file://")) == file.file_size_in_bytes
     assert table.scan().to_arrow()["value"].equals(given["value"])
-    assert not lake.maintenance.fsck(data=True).findings
+    assert not lake.maintenance.fsck(files=True).findings
 
 
 @pytest.mark.parametrize("way", ["exception", "discard", "rollback", "rollback when written", "forgotten"])

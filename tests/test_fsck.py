@@ -67,7 +67,7 @@ def copied(pristine: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
 
 def _checked(root: Path) -> FsckReport:
     cache.clear()
-    return fsck(_core.Storage(str(root), None, "none"), version="all", data=True)
+    return fsck(_core.Storage(str(root), None, "none"), version="all", files=True)
 
 
 def _contents(reader: Reader) -> dict[str, str]:
@@ -287,7 +287,7 @@ def test_what_nothing_refers_to_harms_nobody(copied: Callable[[], Path]) -> None
 def test_the_command_ends_with_five(copied: Callable[[], Path]) -> None:
     root = copied()
     run = CliRunner().invoke
-    fine = run(app, ["fsck", "--root", str(root), "--version", "all", "--data", "--json"])
+    fine = run(app, ["fsck", "--root", str(root), "--version", "all", "--files", "--json"])
     assert (fine.exit_code, json.loads(fine.stdout)["findings"]) == (0, [])
     node = next(root.rglob("*-node-*"))
     node.write_bytes(b"ARROW1")

@@ -81,7 +81,7 @@ def test_a_mirror_shows_the_old_or_the_new_state_whenever_its_export_is_killed(
         shown = found
     export()
     assert rows_there() == {"shop.a": ROUNDS, "shop.b": ROUNDS}
-    report = tl.open(target, storage_options=options).maintenance.fsck("all", data=True)
+    report = tl.open(target, storage_options=options).maintenance.fsck("all", files=True)
     assert report.is_sound, report.findings
 
 

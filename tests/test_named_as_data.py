@@ -46,4 +46,4 @@ def test_a_manifest_that_another_table_names_as_statistics_is_read_by_a_vacuum(t
     before = lake.table("shop.theirs").scan().to_arrow().num_rows
     lake.maintenance.vacuum(grace="1 hour")
     assert tl.open(tmp_path / "lake").table("shop.theirs").scan().to_arrow().num_rows == before
-    assert lake.maintenance.fsck(data=True).is_sound
+    assert lake.maintenance.fsck(files=True).is_sound

@@ -109,7 +109,7 @@ def test_a_collection_in_pieces_deletes_the_same_files(full: tl.Lakehouse, root:
     assert not files_below(root) & set(whole.deleted_paths)
     assert reachable <= files_below(root)
     assert full.at("tag:early").table("shop.gone").scan().to_arrow().num_rows == 10
-    assert full.maintenance.fsck(data=True).is_sound
+    assert full.maintenance.fsck(files=True).is_sound
     assert full.maintenance.vacuum().version is None, "nothing is left to do"
 
 
@@ -126,7 +126,7 @@ def test_what_is_committed_after_the_mark_is_not_deleted(full: tl.Lakehouse, roo
     assert 0 < deleted < len(doomed)
     assert Reachable(root).files <= files_below(root)
     assert full.table("shop.late").scan().to_arrow().num_rows == 10
-    assert full.maintenance.fsck(data=True).is_sound
+    assert full.maintenance.fsck(files=True).is_sound
 
     before = files_below(root)
     full.table("shop.late").append(ROWS)

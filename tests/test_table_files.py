@@ -1,8 +1,4 @@
-"""Verification finds the files of tables that are gone.
-
-An engine's housekeeping had deleted data files and manifests that a version needed. `verify` looked at nodes and
-definitions alone, and called that version whole.
-"""
+"""`fsck --files` finds missing and damaged files of tables."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
-from trinitylake.lakehouse.verification import verify
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
@@ -35,10 +30,10 @@ def shop(tmp_path: Path) -> tl.Lakehouse:
 
 
 def test_a_whole_version_has_all_its_files(shop: tl.Lakehouse) -> None:
-    found = verify(shop.uri, files=True, durability="none")
-    assert found.problems == ()
+    found = shop.maintenance.fsck(files=True)
+    assert found.findings == ()
     assert found.files > 10
-    assert verify(shop.uri, durability="none").files == 0
+    assert shop.maintenance.fsck().files == 0
 
 
 @pytest.mark.parametrize("pattern", ["*.parquet", "*-m0.avro", "snap-*.avro", "*.metadata.json"])
@@ -53,44 +48,31 @@ def test_each_file_that_is_gone_is_named(shop: tl.Lakehouse, pattern: str) -> No
     else:
         victim = sorted(folder.rglob(pattern))[0]
     victim.unlink()
-    found = verify(shop.uri, files=True, durability="none")
-    assert [problem.path for problem in found.problems] == [str(victim.relative_to(root))]
-    assert "missing" in found.problems[0].message
-    assert verify(shop.uri, durability="none").problems == ()
+    [finding] = shop.maintenance.fsck(files=True).findings
+    assert (finding.kind, finding.path) == ("missing", str(victim.relative_to(root)))
+    assert shop.maintenance.fsck().findings == ()
 
 
 def test_a_damaged_manifest_list_is_named(shop: tl.Lakehouse) -> None:
     folder = Path(shop.table("shop.items").location.removeprefix("file://"))
     [victim] = folder.rglob("snap-*.avro")
     victim.write_bytes(b"not avro")
-    [problem] = verify(shop.uri, files=True, durability="none").problems
-    assert problem.path.endswith(victim.name)
-    assert "cannot be read" in problem.message
+    [finding] = shop.maintenance.fsck(files=True).findings
+    assert finding.kind == "damaged"
+    assert finding.path.endswith(victim.name)
 
 
-def test_progress_ends_where_the_work_does(shop: tl.Lakehouse) -> None:
-    """Of a lakehouse of many tables nobody could tell whether `verify` went on."""
-    seen: list[tuple[int, int]] = []
-    verify(shop.uri, files=True, durability="none", progress=lambda done, total: seen.append((done, total)))
-    assert seen == sorted(seen)
-    assert seen[-1][0] == seen[-1][1]
-
-
-def test_the_command_line_looks_for_files_and_fails_if_one_is_gone(shop: tl.Lakehouse) -> None:
-    """What was gone could only be found from Python, where PySpark is installed: an operator had no command for it."""
-    command = [sys.executable, "-m", "trinitylake", "verify", "--files", "--root", shop.uri]
-    whole = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
-    document = json.loads(whole.stdout)
-    assert document["problems"] == []
-    assert document["files"] > 10
-    assert document["version"] == shop.version
+def test_the_command_line_looks_for_files_and_fails_if_one_is_missing(shop: tl.Lakehouse) -> None:
+    command = [sys.executable, "-m", "trinitylake", "fsck", "--root", shop.uri, "--json"]
+    whole = subprocess.run([*command, "--files"], capture_output=True, text=True, check=True)
+    assert json.loads(whole.stdout)["findings"] == []
+    assert json.loads(whole.stdout)["files"] > 10
     folder = Path(shop.table("shop.orders").location.removeprefix("file://"))
     victim = sorted(folder.rglob("*.parquet"))[0]
     victim.unlink()
-    broken = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    broken = subprocess.run([*command, "--files"], capture_output=True, text=True, check=False)
     assert broken.returncode == 5
-    assert [problem["message"] for problem in json.loads(broken.stdout)["problems"]] == ["it is missing"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (told.returncode, victim.name in told.stdout, "1 problem" in told.stdout) == (5, True, True)
-    without = subprocess.run([*command[:4], *command[5:], "--json"], capture_output=True, text=True, check=True)
+    [finding] = json.loads(broken.stdout)["findings"]
+    assert finding["path"].endswith(victim.name)
+    without = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(without.stdout)["files"] == 0

@@ -409,7 +409,7 @@ def test_a_change_that_comes_to_nothing_in_a_race_keeps_its_file(lake: tl.Lakeho
         late = lake.resume(late.id)
     table.maintenance.expire_snapshots(keep=1)
     late.commit()
-    assert not lake.maintenance.fsck(data=True).findings
+    assert not lake.maintenance.fsck(files=True).findings
     lake.table("ns.t").append(rows(3))
     assert ids(lake.table("ns.t")) == [0, 1, 2, 3]
 
@@ -422,7 +422,7 @@ def test_a_property_that_both_set_alike_keeps_its_file(lake: tl.Lakehouse) -> No
     with table.iceberg.transaction() as update:
         update.set_properties({"who": "both"})
     late.commit()
-    assert not lake.maintenance.fsck(data=True).findings
+    assert not lake.maintenance.fsck(files=True).findings
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
@@ -467,7 +467,7 @@ def test_manifests_say_of_a_file_what_those_before_said(lake: tl.Lakehouse, form
     assert len(after) == 49
     assert len(before.items() & after.items()) == 48
     assert table.scan("id = 12").to_arrow()["id"].to_pylist() == [12], "bounds are those of the file"
-    assert not lake.maintenance.fsck(data=True).findings
+    assert not lake.maintenance.fsck(files=True).findings
 
 
 def test_an_entry_of_a_schema_that_has_changed_is_written_anew(lake: tl.Lakehouse) -> None:
@@ -484,4 +484,4 @@ def test_an_entry_of_a_schema_that_has_changed_is_written_anew(lake: tl.Lakehous
     assert sorted(task.file.partition[0] for task in table.iceberg.scan().plan_files()) == [0.25, *[0.5] * 4]
     table.delete("id = 2")
     assert ids(table) == [1] * 4
-    assert not lake.maintenance.fsck(data=True).findings
+    assert not lake.maintenance.fsck(files=True).findings

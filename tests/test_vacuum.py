@@ -115,7 +115,7 @@ def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, 
     assert {path.removeprefix(f"file://{root}/") for path in paths} <= reachable
     assert saved
     assert files_below(root) >= reachable | saved
-    assert lake.maintenance.fsck("all", data=True).is_sound
+    assert lake.maintenance.fsck("all", files=True).is_sound
     iceberg = lake.table("shop.told").iceberg
     assert {"audit", "q1"} <= set(iceberg.metadata.refs)
     assert iceberg.scan(snapshot_id=first.snapshot_id).to_arrow().num_rows == 10

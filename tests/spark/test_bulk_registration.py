@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import trinitylake as tl
 from trinitylake import _core, core
 from trinitylake.definitions import new_view_def, serialize
-from trinitylake.spark import registration, verify
+from trinitylake.spark import registration
 from trinitylake.spark.registration import LeafTask
 from trinitylake.spark.sorted_runs import END_OF_NAMESPACE, CutTask, bounds_of, read_stream
 
@@ -122,7 +122,7 @@ def test_definitions_are_written_by_executors(spark: SparkSession, tmp_path: Pat
     assert lake.namespace("new").properties == {"owner": "ops"}
     assert lake.table("new.t7").scan().to_arrow()["id"].to_pylist() == [1, 2]
     assert lake.view("new.v3").representations == {"spark": "SELECT 1"}
-    assert verify(lake.uri, durability="none").problems == ()
+    assert lake.maintenance.fsck().findings == ()
 
     dry = lake.register(
         spark.createDataFrame([("view", "new", "dry", view, None, None)], schema), engine=spark, dry_run=True

@@ -128,7 +128,7 @@ def test_what_would_not_work_is_refused(remote: SparkSession, server: str, lake:
     with pytest.raises(tl.InvalidArgument, match="among its settings"):
         tl.spark.connect(uri=server, token=TOKEN, spark=remote)
     with pytest.raises(tl.InvalidArgument, match="leave engine out"):
-        tl.spark.verify(lake.uri, engine=remote)
+        lake.maintenance.fsck(engine=remote)
     objects = pa.table({"kind": ["namespace"], "namespace": ["far"], "name": pa.array([None], pa.string())})
     with pytest.raises(tl.InvalidArgument, match="leave engine out"):
         lake.register(objects, engine=remote)

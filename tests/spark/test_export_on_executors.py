@@ -66,7 +66,7 @@ def test_executors_copy_the_same_files_as_one_machine(spark: SparkSession, lake:
     assert contents(copy) == expected
     assert steps[-1][0] == N_TABLES + 1 + 11
     assert tl.open(copy).table("shop.t0").scan().count() == 7
-    assert tl.open(copy).maintenance.fsck(data=True).is_sound
+    assert tl.open(copy).maintenance.fsck(files=True).is_sound
 
     lake.table("shop.t2").append(ROWS)
     lake.drop_table("shop.t3")
@@ -109,7 +109,7 @@ def test_a_task_that_dies_is_run_again(
     assert (tmp_path / "_described_ranges").exists()
     assert (tmp_path / "_copied").exists()
     assert contents(copy) == expected
-    assert tl.open(copy).maintenance.fsck(data=True).is_sound
+    assert tl.open(copy).maintenance.fsck(files=True).is_sound
 
 
 def test_a_file_that_is_missing_leaves_the_copy_as_it_was(
@@ -127,10 +127,10 @@ def test_a_file_that_is_missing_leaves_the_copy_as_it_was(
     with pytest.raises(tl.CorruptFile, match="missing"):
         lake.export(many, durability="none", engine=spark)
     assert tl.open(many).version == 0
-    assert tl.open(many).maintenance.fsck(data=True).is_sound
+    assert tl.open(many).maintenance.fsck(files=True).is_sound
     newest.write_bytes(kept)
     assert lake.export(many, durability="none", engine=spark).version == 1
-    assert tl.open(many).maintenance.fsck(data=True).is_sound
+    assert tl.open(many).maintenance.fsck(files=True).is_sound
 
 
 def test_a_part_and_a_whole_history_go_to_executors_too(
@@ -142,6 +142,6 @@ def test_a_part_and_a_whole_history_go_to_executors_too(
     lake.maintenance.expire(keep=3)
     lake.export(tmp_path / "full", mode="full", durability="none", engine=spark)
     assert tl.open(tmp_path / "full").version == lake.version
-    assert tl.open(tmp_path / "full").maintenance.fsck("all", data=True).is_sound
+    assert tl.open(tmp_path / "full").maintenance.fsck("all", files=True).is_sound
     again = tl.restore(tmp_path / "part", tmp_path / "back", durability="none", engine=spark)
     assert again.table("shop.t0").scan().count() == 7

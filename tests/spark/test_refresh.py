@@ -241,4 +241,4 @@ def test_whoever_is_killed_leaves_whole_refreshes(root: str, tmp_path: Path) -> 
     assert lake.table("tpch.told").scan().count() == (number + 2) * ORDERS
     check_all_is_there_once(root, said + application.said)
     assert len(reader.looks) > number, "the reader saw refreshes come"
-    assert not lake.maintenance.fsck(data=True).findings
+    assert not lake.maintenance.fsck(files=True).findings

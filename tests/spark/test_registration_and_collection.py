@@ -84,4 +84,4 @@ def test_what_executors_wrote_before_a_collection_is_not_registered(
     with pytest.raises(tl.CommitConflict):
         lake.register(objects, engine=spark)
     assert lake.views("ns") == []
-    assert lake.maintenance.fsck("all", data=True).is_sound
+    assert lake.maintenance.fsck("all", files=True).is_sound

@@ -60,7 +60,7 @@ def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, ful
     assert [what for what, _ in steps][-1] == "swept"
     assert steps[-1][1] == done.total_deleted.files
     assert full.at("tag:early").table("shop.gone").scan().to_arrow().num_rows == 10
-    assert full.maintenance.fsck(data=True).is_sound
+    assert full.maintenance.fsck(files=True).is_sound
     assert full.maintenance.vacuum(engine=spark).version is None, "nothing is left to do"
 
 
@@ -85,7 +85,7 @@ def test_executors_delete_from_an_object_store(spark: SparkSession) -> None:
         assert told(done) == told(one_machine)
         assert before - set(server.files(bucket)) == {f"lake/{path}" for path in done.deleted_paths}
         assert sorted(lake.table("shop.orders").scan().to_arrow()["id"].to_pylist()) == list(range(3, 10))
-        assert lake.maintenance.fsck(data=True).is_sound
+        assert lake.maintenance.fsck(files=True).is_sound
 
 
 def test_what_is_committed_while_executors_work_stays(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
@@ -173,7 +173,7 @@ def test_another_collector_at_the_same_time_does_no_harm(spark: SparkSession, fu
     assert words[0] == "marked"
     assert not files_below(root) & set(doomed)
     assert Reachable(root).files <= files_below(root)
-    assert full.maintenance.fsck(data=True).is_sound
+    assert full.maintenance.fsck(files=True).is_sound
     age(root)
     full.maintenance.vacuum()
     assert full.maintenance.vacuum(dry_run=True).total_deleted.files == 0
@@ -220,7 +220,7 @@ def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakeho
     age(root)
     full.maintenance.vacuum()
     assert not any(path.exists() for path in doomed)
-    assert full.maintenance.fsck(data=True).is_sound
+    assert full.maintenance.fsck(files=True).is_sound
 
 
 def test_plans_do_not_double_with_each_level(spark: SparkSession) -> None:

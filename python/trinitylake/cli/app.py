@@ -55,7 +55,6 @@ COMMANDS = {
     "compact": Entry("compact", "Build the tree anew, or put small files of tables together."),
     "maintain": Entry("maintain", "Run the maintenance policy: compact, expire, vacuum."),
     "fsck": Entry("fsck", "Check every rule of the format."),
-    "verify": Entry("verify", "Read and check every node and every definition of a version."),
     "stats": Entry("inspect", "Count objects, tree nodes and bytes."),
     "tree": Entry("inspect", "Draw the tree of node files."),
     "serve": Entry("serve", "Serve the lakehouse to Iceberg's clients and to browsers."),

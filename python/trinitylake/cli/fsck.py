@@ -29,7 +29,7 @@ def fsck(
         str | None,
         typer.Option("--version", help='A version, a range such as "3-7", or "all"; the newest without it.'),
     ] = None,
-    data: Annotated[bool, typer.Option("--data", help="Look for the files of managed tables, too.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="Look for the files of managed tables, too.")] = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Mend the newest version first. Stop all who write before.")
     ] = False,
@@ -47,13 +47,13 @@ def fsck(
         report = check(
             storage,
             version=_versions(version),
-            data=data,
+            files=files,
             repair=repair,
             dry_run=dry_run,
             author=author,
             progress=lambda done, total, _: on_progress(done, total),
         )
-    emit(asdict(report) | {"is_sound": report.is_sound}, _picture(report, data, dry_run), as_json)
+    emit(asdict(report) | {"is_sound": report.is_sound}, _picture(report, files, dry_run), as_json)
     if not report.is_sound:
         raise typer.Exit(CORRUPT)
 
@@ -67,7 +67,7 @@ def _versions(text: str | None) -> Versions:
     return (int(first), int(last)) if dash else int(first)
 
 
-def _picture(report: FsckReport, data: bool, dry_run: bool) -> RenderableType:
+def _picture(report: FsckReport, with_files: bool, dry_run: bool) -> RenderableType:
     parts: list[RenderableType] = []
     if (mended := report.repair) is not None:
         if mended.version is not None:
@@ -77,7 +77,7 @@ def _picture(report: FsckReport, data: bool, dry_run: bool) -> RenderableType:
         parts += [Text(f"lost: {line}", "red") for line in mended.lost]
         if not mended.saved and not mended.lost:
             parts.append(Text("nothing to mend"))
-    files = f", {counted(report.files, 'file')} of tables looked for" if data else ""
+    files = f", {counted(report.files, 'file')} of tables looked for" if with_files else ""
     versions, nodes = counted(report.versions, "version"), counted(report.nodes, "node")
     read = f"{versions}, {nodes} and {counted(report.definitions, 'definition')} read{files}"
     parts.append(Text(f"{read}: {'sound' if report.is_sound else 'not sound'}", "bold"))

@@ -97,7 +97,7 @@ def fsck(
     storage: _core.Storage,
     *,
     version: Versions = None,
-    data: bool = False,
+    files: bool = False,
     repair: bool = False,
     dry_run: bool = False,
     author: str = "",
@@ -110,26 +110,26 @@ def fsck(
         made, saved, lost = _core.repair(storage, not repair or dry_run, author)
         mended = Repair(made, tuple(saved), tuple(lost))
     scope, first, last = _scope(version)
-    check = _core.Fsck(storage, scope, first, last, data)
+    check = _core.Fsck(storage, scope, first, last, files)
     findings: list[Finding] = []
-    files = _TableCheck(storage) if data else None
+    tables = _TableCheck(storage) if files else None
     with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
         while (step := check.next()) is not None:
-            found, tables = step
+            found, managed = step
             findings += [
                 Finding(_kind(one.kind), one.path, one.message, tuple(one.versions), tuple(one.affected))
                 for one in found
             ]
-            if files is not None:
-                for some in pool.map(files.check, tables):
+            if tables is not None:
+                for some in pool.map(tables.check, managed):
                     findings += some
             if progress is not None:
                 versions, total, nodes, definitions = check.counts()
-                progress(versions, total, nodes + definitions + (files.looked_for if files is not None else 0))
+                progress(versions, total, nodes + definitions + (tables.looked_for if tables is not None else 0))
     versions, _, nodes, definitions = check.counts()
     findings.sort(key=lambda finding: (finding.path, finding.message))
     return FsckReport(
-        versions, nodes, definitions, files.looked_for if files is not None else 0, tuple(findings), mended
+        versions, nodes, definitions, tables.looked_for if tables is not None else 0, tuple(findings), mended
     )
 
 

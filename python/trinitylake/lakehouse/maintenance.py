@@ -14,7 +14,7 @@ from trinitylake.base.arguments import checked, checked_as, flag, version_or_mom
 from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.log_note import LogNote
 from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
-from trinitylake.lakehouse.bulk.engines import collector_of
+from trinitylake.lakehouse.bulk.engines import checker_of, collector_of
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.maintenance_policy import MaintenanceReport, run_policy
 from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
@@ -213,15 +213,16 @@ class LakehouseMaintenance:
         """
         return compact_tree(self._handle.core, force, dry_run, message, author)
 
-    @checked_as(version=versions, data=flag)
+    @checked_as(version=versions, files=flag)
     def fsck(
         self,
         version: Versions = None,
         *,
-        data: bool = False,
+        files: bool = False,
         repair: bool = False,
         dry_run: bool = False,
         author: str = "",
+        engine: SparkSession | None = None,
         progress: OnProgress | None = None,
     ) -> FsckReport:
         """Check the rules of the format: roots, nodes, definitions, the hint, the boundary, saved transactions.
@@ -231,21 +232,27 @@ class LakehouseMaintenance:
         Args:
             version: by default the latest one; a number, a range such as `(3, 7)`, or "all": all that are kept or
                 tagged, and the files that no version refers to.
-            data: check also that the files of managed tables exist, with the sizes that are recorded: metadata,
+            files: check also that the files of managed tables exist, with the sizes that are recorded: metadata,
                 manifests, data files, statistics.
             repair: first repair the latest version, by making a new one of what is left. Nothing is deleted. Stop all
                 writers before.
             dry_run: report what would be repaired, and write nothing.
             author: of the new version, stored in the log.
+            engine: a Spark session whose executors check the nodes and definitions of one version, and its tables with
+                `files`. They check no other rules and repair nothing.
             progress: called from time to time with the numbers of checked versions, of all versions, and of files read.
 
         Raises `VersionNotFound` or `VersionExpired` for versions that do not exist.
         """
         from trinitylake.lakehouse.fsck import fsck
 
+        if engine is not None:
+            if repair or dry_run:
+                raise InvalidArgument("fsck repairs only without `engine`")
+            return checker_of(engine).fsck(engine, self._handle.core, version, files)
         storage = self._handle.storage
         report = fsck(
-            storage, version=version, data=data, repair=repair, dry_run=dry_run, author=author, progress=progress
+            storage, version=version, files=files, repair=repair, dry_run=dry_run, author=author, progress=progress
         )
         if report.repair is not None and report.repair.version is not None:
             self._handle.reopen(storage)

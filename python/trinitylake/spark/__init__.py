@@ -7,7 +7,7 @@
     spark.read.format("trinitylake").option("root", uri).load("nyc.flights")     # no jar, no server
 
 Needs PySpark 4.1, which the extra `trinitylake[spark]` brings. With PySpark 3.5 there is SQL, its transactions and
-`verify`; the data source and the functions are built on what is new in 4.1. Importing this package starts no JVM.
+`lake.fsck(engine=spark)`; the data source and the functions need 4.1. Importing this package starts no JVM.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from trinitylake.spark.functions import register_functions
     from trinitylake.spark.source import TrinityLakeDataSource
     from trinitylake.spark.sql_transaction import OutsideTransaction, SparkTransaction, resume, run, transaction
-    from trinitylake.spark.verification import verify
 
 __all__ = [
     "OutsideTransaction",
@@ -43,7 +42,6 @@ __all__ = [
     "resume",
     "run",
     "transaction",
-    "verify",
     "write",
 ]
 
@@ -58,7 +56,6 @@ _LAZY = {
     "resume": "trinitylake.spark.sql_transaction",
     "run": "trinitylake.spark.sql_transaction",
     "transaction": "trinitylake.spark.sql_transaction",
-    "verify": "trinitylake.spark.verification",
     "register_functions": "trinitylake.spark.functions",
     "clustered": "trinitylake.spark.frames",
     "write": "trinitylake.spark.frames",

@@ -16,6 +16,7 @@ from trinitylake.lakehouse.bulk.registration_options import Registration, Regist
 if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.lakehouse.exported_objects import ExportWorkers, OnProgress
+    from trinitylake.lakehouse.fsck import FsckReport, Versions
     from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.vacuum import Asked, Vacuumed
 
@@ -51,6 +52,13 @@ class Exporter(Protocol):
         """See `Lakehouse.export`."""
 
 
+class Checker(Protocol):
+    """A module that checks a version by the executors of a session."""
+
+    def fsck(self, session: Any, core: _core.Lakehouse, version: Versions, files: bool, /) -> FsckReport:
+        """See `LakehouseMaintenance.fsck`."""
+
+
 def engine_of(session: object) -> Engine:
     """The engine that a session belongs to. Raises `InvalidArgument` for what is no session of a known engine."""
     return cast(Engine, _module(session, "registration"))
@@ -64,6 +72,11 @@ def collector_of(session: object) -> Collector:
 def exporter_of(session: object) -> Exporter:
     """As `engine_of`, for copies at another root."""
     return cast(Exporter, _module(session, "export"))
+
+
+def checker_of(session: object) -> Checker:
+    """As `engine_of`, for consistency checks."""
+    return cast(Checker, _module(session, "fsck"))
 
 
 def _module(session: object, work: str) -> ModuleType:

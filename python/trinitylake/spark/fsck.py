@@ -1,33 +1,35 @@
-"""Verification of a whole version: every node and every definition is read and checked, and files of tables looked for.
+"""Consistency check of one version by the executors of a Spark session.
 
 The tree is walked down from the root until there are enough subtrees. A subtree stands for a range of keys; with the
-messages that nodes above it hold for that range, it can be checked without any other part of the tree. So the work is
-split the same way, and finds the same, whoever does it: this machine, or the executors of an engine.
+messages that nodes above it hold for that range, it can be checked without any other part of the tree.
 """
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from trinitylake import core
-from trinitylake.definitions import MANAGED, PARSERS, TableDef, read_definition
-from trinitylake.errors import TrinityLakeError
-from trinitylake.lakehouse.opening import open as open_lakehouse
+from trinitylake.definitions import MANAGED, PARSERS, TableDef, parse_lakehouse_def, read_definition
+from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.lakehouse.fsck import Finding, FsckReport, Versions
+from trinitylake.lakehouse.version_reference import find_version
+from trinitylake.reopening import StorageForTasks
+from trinitylake.spark.runtime import require_driver
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from trinitylake import _core
     from trinitylake.core import KeySizes
-    from trinitylake.lakehouse.opening import Durability
 
+#: Subtrees for each core: they differ in size, so a core that is done takes another one.
+SUBTREES_PER_CORE = 4
 #: How many files one task reads at the same time.
 NODE_READ_THREADS = 16
-#: Parts that the work of one machine is told in.
-PARTS = 64
 #: No tree is as high. It ends a walk that a damaged tree sends in circles.
 MAX_HEIGHT = 64
 
@@ -41,30 +43,20 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Verification:
-    """What was read, and what is wrong with it.
+class Checked:
+    """Counts of what was read, and the problems."""
 
-    Attributes:
-        version: the version that was verified.
-        nodes: how many node files were read.
-        definitions: how many definition files were read.
-        files: how many files of tables were looked for, if that was asked for.
-        problems: by path; empty if all is well.
-    """
-
-    version: int
     nodes: int = 0
     definitions: int = 0
     files: int = 0
-    problems: tuple[Problem, ...] = ()
+    problems: frozenset[Problem] = frozenset()
 
-    def __add__(self, other: Verification) -> Verification:
-        return replace(
-            self,
-            nodes=self.nodes + other.nodes,
-            definitions=self.definitions + other.definitions,
-            files=self.files + other.files,
-            problems=tuple(sorted({*self.problems, *other.problems})),
+    def __add__(self, other: Checked) -> Checked:
+        return Checked(
+            self.nodes + other.nodes,
+            self.definitions + other.definitions,
+            self.files + other.files,
+            self.problems | other.problems,
         )
 
 
@@ -103,50 +95,49 @@ class Visited:
 
 
 @dataclass(frozen=True)
-class Verifier:
-    """Checks the parts of one version. Sent to tasks, so it holds no connection.
+class Checker:
+    """Checks parts of one version. Tasks get a copy, so it holds no connection.
 
     Attributes:
-        root, storage_options, durability: to open the storage with.
-        version: the number.
         order: rows of every key table.
         sizes: of the parts of keys.
-        looks_for_files: of tables, too.
+        checks_files: of tables, too.
     """
 
-    root: str
-    storage_options: dict[str, str] = field(repr=False)
-    durability: Durability | None
-    version: int
     order: int
     sizes: KeySizes
-    looks_for_files: bool = False
+    checks_files: bool = False
 
-    def storage(self) -> _core.Storage:
-        """The storage, opened anew: as it is now, and nothing of it is kept in memory."""
-        from trinitylake import _core
-
-        return _core.Storage(self.root, self.storage_options or None, self.durability).unkept()
-
-    def verify(self, storage: _core.Storage, subtree: Subtree) -> Verification:
-        """Everything in a subtree, depth first, so that memory holds one path of nodes."""
-        result = Verification(self.version)
+    def check(self, storage: _core.Storage, subtree: Subtree) -> Checked:
+        """Check a subtree, depth first, so that memory holds one path of nodes."""
+        result = Checked()
         waiting = [subtree]
         with ThreadPoolExecutor(NODE_READ_THREADS) as pool:
             while waiting:
                 visited = self.visit(storage, waiting.pop())
                 waiting += reversed(visited.children)
-                result += self.verdict(storage, visited, pool)
+                result += self.check_definitions(storage, visited, pool)
         return result
 
-    def verdict(self, storage: _core.Storage, visited: Visited, pool: ThreadPoolExecutor) -> Verification:
-        """A node that was visited, and the definitions that it decides about."""
+    def split(self, storage: _core.Storage, root: Subtree, wanted: int) -> tuple[Checked, list[Subtree]]:
+        """Check the upper levels until at least so many subtrees are left, if there are; the result and these."""
+        result, level = Checked(), [root]
+        with ThreadPoolExecutor(NODE_READ_THREADS) as pool:
+            while level and len(level) < wanted:
+                visited = [self.visit(storage, subtree) for subtree in level]
+                for one in visited:
+                    result += self.check_definitions(storage, one, pool)
+                level = [child for one in visited for child in one.children]
+        return result, level
+
+    def check_definitions(self, storage: _core.Storage, visited: Visited, pool: ThreadPoolExecutor) -> Checked:
+        """Count a node that was visited, and check the definitions that it decides about."""
         found = pool.map(lambda named: self._definition(storage, *named), self._named(visited.locations), chunksize=1)
         problems, n_files = list(visited.problems), 0
         for one, n_of_table in found:
             problems += one
             n_files += n_of_table
-        return Verification(self.version, 1, len(visited.locations), n_files, tuple(sorted(problems)))
+        return Checked(1, len(visited.locations), n_files, frozenset(problems))
 
     def visit(self, storage: _core.Storage, subtree: Subtree) -> Visited:
         """Read and check one node, with the messages from above in effect."""
@@ -216,7 +207,7 @@ class Verifier:
             definition = parse(read_definition(storage, location), location)
         except TrinityLakeError as error:
             return [Problem(location, str(error))], 0
-        if not (self.looks_for_files and isinstance(definition, TableDef) and definition.table_type == MANAGED):
+        if not (self.checks_files and isinstance(definition, TableDef) and definition.table_type == MANAGED):
             return [], 0
         return self._files(storage, definition, location)
 
@@ -238,76 +229,43 @@ class Verifier:
         return [Problem(one.path, one.problem) for one in found if one.problem], len(found) + 1
 
 
-def verify(
-    root: str | os.PathLike[str],
-    *,
-    version: int | None = None,
-    files: bool = False,
-    progress: Callable[[int, int], object] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    durability: Durability | None = None,
-) -> Verification:
-    """Read and check every node and every definition of a version.
-
-    Args:
-        root: the URI of the lakehouse.
-        version: the latest if not given.
-        files: look also for the files of managed tables: metadata, manifest lists, manifests, data files, statistics.
-            Manifest lists and manifests are read; of the others only the names are looked up.
-        progress: is called from time to time, with how many parts are done, and how many there are.
-        storage_options: as for `trinitylake.open`.
-        durability: as for `trinitylake.open`.
-
-    Raises:
-        VersionNotFound, VersionExpired: there is no such version.
-        CorruptFile: its root cannot be read.
-    """
-    verifier, result, subtrees = begun(root, version, files, storage_options, durability, PARTS)
-    storage = verifier.storage()
-    for done, subtree in enumerate(subtrees):
-        if progress is not None:
-            progress(done, len(subtrees))
-        result += verifier.verify(storage, subtree)
-    if progress is not None:
-        progress(len(subtrees), len(subtrees))
-    return result
-
-
-def begun(
-    root: str | os.PathLike[str],
-    version: int | None,
-    files: bool,
-    storage_options: Mapping[str, str] | None,
-    durability: Durability | None,
-    parts: int,
-) -> tuple[Verifier, Verification, list[Subtree]]:
-    """The upper nodes of a version, verified, and at least so many subtrees that are left, if there are."""
-    from trinitylake.core import KeySizes
-    from trinitylake.definitions import parse_lakehouse_def
-
-    lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
-    view = lake.at(version=version)
-    definition = parse_lakehouse_def(view.state().definition)
-    sizes = KeySizes(
+def fsck(session: SparkSession, lake: _core.Lakehouse, version: Versions, files: bool) -> FsckReport:
+    """See `LakehouseMaintenance.fsck`."""
+    if version is not None and not isinstance(version, int):
+        raise InvalidArgument(f"with an engine, fsck checks one version, not {version!r}")
+    require_driver(session, "fsck")
+    checked = find_version(lake, version)
+    definition = parse_lakehouse_def(checked.definition)
+    sizes = core.KeySizes(
         definition.namespace_name_max_size_bytes,
         definition.table_name_max_size_bytes,
         definition.view_name_max_size_bytes,
     )
-    verifier = Verifier(lake.uri, dict(storage_options or {}), durability, view.version, definition.order, sizes, files)
-    result, subtrees = _split(verifier, Subtree(core.root_path(view.version)), parts)
-    if version is None and lake.core.loss is not None:  # the newest that is there is not the newest that was made
-        result += Verification(view.version, problems=(Problem(*lake.core.loss),))
-    return verifier, result, subtrees
+    storage = lake.storage.unkept()
+    checker = Checker(definition.order, sizes, files)
+    wanted = session.sparkContext.defaultParallelism * SUBTREES_PER_CORE
+    result, subtrees = checker.split(storage, Subtree(core.root_path(checked.number)), wanted)
+    if version is None and lake.loss is not None:
+        result += Checked(problems=frozenset([Problem(*lake.loss)]))
+    result = sum(_on_executors(session, storage, checker, subtrees), result)
+    findings = [
+        Finding("damaged", problem.path, problem.message, (checked.number,)) for problem in sorted(result.problems)
+    ]
+    return FsckReport(1, result.nodes, result.definitions, result.files, tuple(findings))
 
 
-def _split(verifier: Verifier, root: Subtree, wanted: int) -> tuple[Verification, list[Subtree]]:
-    """Walk down level by level until there are as many subtrees as wanted: what was seen on the way, and they."""
-    result, level = Verification(verifier.version), [root]
-    storage = verifier.storage()
-    with ThreadPoolExecutor(NODE_READ_THREADS) as pool:
-        while level and len(level) < wanted:
-            visited = [verifier.visit(storage, subtree) for subtree in level]
-            for one in visited:
-                result += verifier.verdict(storage, one, pool)
-            level = [child for one in visited for child in one.children]
-    return result, level
+def _on_executors(
+    session: SparkSession, storage: _core.Storage, checker: Checker, subtrees: list[Subtree]
+) -> list[Checked]:
+    if not subtrees:
+        return []
+    carried = StorageForTasks(storage)
+
+    def check(part: Iterable[Subtree]) -> Iterator[Checked]:
+        opened = carried.storage.unkept()
+        for subtree in part:
+            yield checker.check(opened, subtree)
+
+    shared: Any = session.sparkContext.parallelize(subtrees, len(subtrees))
+    results: list[Checked] = shared.mapPartitions(check).collect()
+    return results

@@ -1,4 +1,4 @@
-"""Verification of a whole version finds the same on executors as on one machine: everything, and every damage."""
+"""fsck by the executors of Spark finds the same as the core, which is another implementation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
-from trinitylake.lakehouse.verification import Subtree, Verification, Verifier
-from trinitylake.spark import verify
+from trinitylake.lakehouse.fsck import FsckReport
+from trinitylake.spark.fsck import Checker, Subtree
 
 VIEWS = 300
 
@@ -31,11 +31,12 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
     return lake
 
 
-def both(spark: SparkSession, lake: tl.Lakehouse) -> Verification:
-    """What both engines find, which is the same."""
-    alone = verify(lake.uri, durability="none")
-    assert verify(lake.uri, engine=spark, durability="none") == alone
-    return alone
+def both(spark: SparkSession, lake: tl.Lakehouse) -> FsckReport:
+    """The report of the executors, after comparison with that of the core."""
+    found, own = lake.maintenance.fsck(engine=spark), lake.maintenance.fsck()
+    assert {one.path for one in found.findings} == {one.path for one in own.findings}
+    assert (found.versions, found.nodes) == (own.versions, own.nodes)
+    return found
 
 
 def test_a_sound_version_is_read_completely(spark: SparkSession, lake: tl.Lakehouse) -> None:
@@ -43,11 +44,15 @@ def test_a_sound_version_is_read_completely(spark: SparkSession, lake: tl.Lakeho
     assert max(nodes["height"].to_pylist()) >= 1
     assert sum(nodes["n_messages"].to_pylist()) > 0
     found = both(spark, lake)
-    assert found.problems == ()
+    assert found.findings == ()
     assert (found.nodes, found.definitions) == (nodes.num_rows, len(lake.views("n")) + 1)
     assert len(lake.views("n")) == VIEWS - VIEWS // 10 + 1
-    older = verify(lake.uri, version=1, engine=spark, durability="none")
-    assert (older.version, older.definitions) == (1, 1)
+    older = lake.maintenance.fsck(1, engine=spark)
+    assert (older.findings, older.definitions) == ((), 1)
+    with pytest.raises(tl.InvalidArgument, match="one version"):
+        lake.maintenance.fsck("all", engine=spark)
+    with pytest.raises(tl.InvalidArgument, match="without `engine`"):
+        lake.maintenance.fsck(engine=spark, repair=True)
 
 
 def test_every_damaged_file_is_found_by_both(spark: SparkSession, lake: tl.Lakehouse) -> None:
@@ -55,14 +60,14 @@ def test_every_damaged_file_is_found_by_both(spark: SparkSession, lake: tl.Lakeh
     definitions = [next(root.rglob(f"*view-view{number:04d}*")) for number in (5, 155, 299)]
     for definition in definitions:
         definition.write_bytes(b"\xff\xff")
-    assert [problem.path for problem in both(spark, lake).problems] == sorted(
+    assert [finding.path for finding in both(spark, lake).findings] == sorted(
         str(definition.relative_to(root)) for definition in definitions
     )
     leaves = [node["path"] for node in lake.at().nodes().to_pylist() if node["height"] == 0]
     torn, gone = root / leaves[0], root / leaves[-1]
     torn.write_bytes(torn.read_bytes()[:-100])
     gone.unlink()
-    assert {leaves[0], leaves[-1]} <= {problem.path for problem in both(spark, lake).problems}
+    assert {leaves[0], leaves[-1]} <= {finding.path for finding in both(spark, lake).findings}
 
 
 def test_a_subtree_in_the_wrong_place_is_told(lake: tl.Lakehouse) -> None:
@@ -72,9 +77,9 @@ def test_a_subtree_in_the_wrong_place_is_told(lake: tl.Lakehouse) -> None:
         definition.table_name_max_size_bytes,
         definition.view_name_max_size_bytes,
     )
-    verifier = Verifier(lake.uri, {}, "none", lake.version, 7, sizes)
+    checker = Checker(7, sizes)
     leaf = next(node["path"] for node in lake.at().nodes().to_pylist() if node["height"] == 0 and node["n_keys"])
-    found = verifier.verify(verifier.storage(), Subtree(leaf, height=3, below="A"))
+    found = checker.check(lake.storage, Subtree(leaf, height=3, below="A"))
     messages = " ".join(problem.message for problem in found.problems)
     assert "its height is 0 where 3 is expected" in messages
     assert "its key table has 5 rows, not 7" in messages
