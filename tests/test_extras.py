@@ -68,7 +68,7 @@ NEEDS = {
 
 
 def test_who_lacks_a_library_reads_what_to_install(tmp_path: Path) -> None:
-    """`trinitylake.rest.serve` without its extra raised "No module named 'httptools'", and nothing else."""
+    """`trinitylake.rest.serve` without its extra raised "No module named 'uvicorn'", and nothing else."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "lake")],
         input=json.dumps([list(_EXTRA_OF), list(NEEDS)]),

@@ -23,7 +23,7 @@ from rest.shop import COLUMNS, ROWS, VIEW_VERSION
 from trinitylake.rest import RestServer, S3Access, ServerOptions
 from trinitylake.rest.http.routes import CATALOG, OTHERS, SIGN
 from trinitylake.rest.security.principals import Principal
-from trinitylake.rest.state.ownership import Ownership
+from trinitylake.rest.transactions.ownership import Ownership
 
 #: May do everything in the shop that Walt may, and make namespaces in it.
 WANDA = "the-token-of-wanda-0123456789"

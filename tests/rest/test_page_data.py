@@ -19,8 +19,8 @@ from rest.conftest import RITA, ROOT, WALT
 from rest.shop import ROWS, with_tables
 from trinitylake.rest import RestServer, ServerOptions, limits
 from trinitylake.rest.http.routes import PAGE as ROUTES
+from trinitylake.rest.maintenance import estimates
 from trinitylake.rest.page import history, objects
-from trinitylake.rest.state import upkeep_estimates
 from trinitylake.rest.workers.row_texts import texts_of
 from trinitylake.tables.first_rows import first_rows
 
@@ -416,7 +416,7 @@ def test_upkeep_is_estimated_and_nothing_deleted(
     assert found["expire"]["versions"] == 0
     assert found["vacuum"]["kept"]["data files"]["files"] == 6
     assert [path for path, *_ in shop.storage.list("")] == files
-    monkeypatch.setattr(upkeep_estimates, "MAX_TABLES", 1)
+    monkeypatch.setattr(estimates, "MAX_TABLES", 1)
     assert root("upkeep", "POST").code == 413
 
 

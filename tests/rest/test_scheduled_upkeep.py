@@ -17,9 +17,9 @@ from rest.client import running
 from rest.shop import ROWS
 from trinitylake.cli.app import app
 from trinitylake.rest import ServerOptions
-from trinitylake.rest.state import scheduled_upkeep
-from trinitylake.rest.state.meters import Meters
-from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
+from trinitylake.rest.maintenance import schedule as schedule_module
+from trinitylake.rest.maintenance.schedule import ScheduledUpkeep
+from trinitylake.rest.meters import Meters
 from trinitylake.rest.workers import maintenance_jobs
 from trinitylake.rest.workers.pool import WorkerPool
 
@@ -135,7 +135,7 @@ def test_a_server_that_ends_stops_a_run_between_two_tables() -> None:
 
 def test_a_server_that_ends_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """A collection of a million files would keep the server from ending; it may die anywhere."""
-    monkeypatch.setattr(scheduled_upkeep, "PATIENCE_SECONDS", TICK_SECONDS)
+    monkeypatch.setattr(schedule_module, "PATIENCE_SECONDS", TICK_SECONDS)
     begun, may_end = threading.Event(), threading.Event()
 
     class Vacuuming:

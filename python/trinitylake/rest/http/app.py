@@ -33,6 +33,9 @@ from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints, by_path
+from trinitylake.rest.maintenance.estimates import UpkeepEstimates
+from trinitylake.rest.maintenance.schedule import ScheduledUpkeep
+from trinitylake.rest.meters import Meters, Outcome
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
 from trinitylake.rest.request.body import HEAVY_VALUES, SMALL_SIZE_BYTES, BodiesAtWork, HeavyBodies, check_values
@@ -43,13 +46,10 @@ from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
 from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.security.told import told_to
-from trinitylake.rest.state.meters import Meters, Outcome
 from trinitylake.rest.state.metrics_reports import MetricsReports
 from trinitylake.rest.state.oldest_kept import OldestKept
-from trinitylake.rest.state.open_transactions import OpenTransactions
 from trinitylake.rest.state.planned_scans import PlannedScans
-from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
-from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
+from trinitylake.rest.transactions.open_transactions import OpenTransactions
 from trinitylake.rest.workers.pool import WorkerPool
 
 #: How long an answer of `/readyz` holds, so that clients without a token cannot make the server read the storage.

@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trinitylake.base.random_names import random_hex
+from trinitylake.rest.meters import Meters
 from trinitylake.rest.redaction import Redaction, without_secrets
 from trinitylake.rest.security.guard import PRINCIPAL
-from trinitylake.rest.state.meters import Meters
 
 try:
     from opentelemetry import propagate, trace

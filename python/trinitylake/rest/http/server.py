@@ -25,7 +25,7 @@ from trinitylake.rest.http.app import App
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.guard import Bearers, is_loopback
 from trinitylake.rest.security.tokens import Tokens
-from trinitylake.rest.state.open_transactions import OpenTransactions
+from trinitylake.rest.transactions.open_transactions import OpenTransactions
 
 if TYPE_CHECKING:
     from trinitylake.rest.security.jwt_bearer import JwtSettings

@@ -16,11 +16,11 @@ from trinitylake.errors import VersionExpired, VersionNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_entry, millis_of
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.errors import RestError, bad_request
-from trinitylake.rest.page import sight
+from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, require_something, whole_number, work
 from trinitylake.rest.page.lakehouse import named_versions
 from trinitylake.rest.request.call import Call
-from trinitylake.rest.state.ownership import OWNER_PROPERTY
+from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 from trinitylake.rest.workers.page_jobs import DifferenceJob
 
 #: Versions that one request shows, and looks at, and for how long; then it says where to go on.
@@ -46,7 +46,7 @@ def log(call: Call) -> Response:
     size = max(whole_number(call, "size", 50, MAX_SHOWN), 1)
     wanted = call.query.get("search", "").casefold()
     # A name tells of all of its version, as a message does of its transaction.
-    names = _names_of_versions(call) if sight.reads_everything(call.principal) else {}
+    names = _names_of_versions(call) if visibility.reads_everything(call.principal) else {}
     shown_entries: list[dict[str, Any]] = []
     following: int | None = None
     deadline = time.monotonic() + SECONDS
@@ -78,7 +78,7 @@ def diff(call: Call) -> Response:
     with call.service.long_requests.taken(call.principal.name):
         rows, n_rows = _difference(call, before, after, start, MAX_DIFFERENCES, by_transaction=False)
     end = start + len(rows)
-    changes = sight.visible_changes(call.principal, rows)
+    changes = visibility.visible_changes(call.principal, rows)
     return answer({"from": before, "to": after, "changes": changes, "next": end if end < n_rows else None})
 
 
@@ -117,12 +117,12 @@ def _names_of_versions(call: Call) -> dict[int, list[str]]:
 
 def _visible(call: Call, entry: LogEntry) -> dict[str, Any] | None:
     """What may be shown of a version; None for nothing."""
-    everything = sight.reads_everything(call.principal)
+    everything = visibility.reads_everything(call.principal)
     rows = _changes(call, entry, everything)
     transactions = []
     for position, transaction in enumerate(entry.transactions):
         mine = None if rows is None else [row for row in rows if row["transaction"] == position]
-        changes = None if mine is None else sight.visible_changes(call.principal, mine)
+        changes = None if mine is None else visibility.visible_changes(call.principal, mine)
         if everything or changes:
             is_whole = everything or (mine is not None and changes is not None and len(mine) == len(changes))
             transactions.append(_transaction(transaction, changes, is_whole))

@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from trinitylake import core
 from trinitylake.lakehouse.history import SavedTransaction, millis_of
-from trinitylake.rest.page import queries, rows, sight
+from trinitylake.rest.page import queries, rows, visibility
 from trinitylake.rest.page.answers import answer, require_something, version_of
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.resources import transactions
 from trinitylake.rest.state.addresses import prefix_of
-from trinitylake.rest.state.ownership import OWNER_PROPERTY
+from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
 _KINDS = {"namespaces": "B===", "tables": "C===", "views": "D==="}
 #: Objects of a kind are counted up to here.
@@ -25,7 +25,7 @@ def describe(call: Call) -> Response:
     """The lakehouse, its newest version, and what the principal may ask for."""
     require_something(call)
     lake, principal = call.service.lake, call.principal
-    everything = sight.reads_everything(principal)
+    everything = visibility.reads_everything(principal)
     newest = lake.at()
     document: dict[str, Any] = {
         "name": lake.name,
@@ -69,7 +69,7 @@ def resolve(call: Call) -> Response:
 
 def counts(call: Call) -> Response:
     """How many objects a version has, of each kind; at most `MAX_COUNTED` are counted."""
-    sight.require_everything(call, "the number of objects")
+    visibility.require_everything(call, "the number of objects")
     state = version_of(call).state()
     found = {}
     for plural, prefix in _KINDS.items():

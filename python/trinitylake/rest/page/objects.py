@@ -16,7 +16,7 @@ from trinitylake.iceberg.identifiers import object_name
 from trinitylake.lakehouse.history import millis_of
 from trinitylake.lakehouse.object_history import changes_of_object
 from trinitylake.rest.errors import bad_request
-from trinitylake.rest.page import sight
+from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, require_something, version_of, whole_number
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.resources.elsewhere import reached
@@ -60,8 +60,8 @@ def search(call: Call) -> Response:
         state = version_of(call).state()
         for page in names_with(state, text, call.query.get("namespace"), _position(call.query.get("next"))):
             for one in page.found:
-                name = sight.parts_of(one.kind, one.namespace, one.name)
-                if sight.sees(call.principal, one.kind, name):
+                name = visibility.parts_of(one.kind, one.namespace, one.name)
+                if visibility.sees(call.principal, one.kind, name):
                     found.append({"kind": one.kind, "name": list(name)})
                     if len(found) == size:
                         following = one.position
@@ -84,8 +84,8 @@ def history(call: Call) -> Response:
     with call.service.long_requests.taken(call.principal.name):
         try:
             for change in changes_of_object(call.service.lake.core, identifier):
-                name = sight.parts_of(change.kind, *_split(change.name, identifier))
-                if len(entries) == _MAX_HISTORY or not sight.sees(call.principal, change.kind, name):
+                name = visibility.parts_of(change.kind, *_split(change.name, identifier))
+                if len(entries) == _MAX_HISTORY or not visibility.sees(call.principal, change.kind, name):
                     break
                 entries.append(
                     {

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from trinitylake.reopening import StorageForTasks
-from trinitylake.rest.page import sight
+from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, version_of, work
 from trinitylake.rest.page.rows import can_show
 from trinitylake.rest.request.call import Call
@@ -37,7 +37,7 @@ def can_run(call: Call) -> bool:
 
 def run(call: Call) -> Response:
     """The first rows of a query over one version, a text for each value."""
-    sight.require_everything(call, "a query")
+    visibility.require_everything(call, "a query")
     if not can_run(call):
         raise forbidden(
             "this server runs no queries: it shows no rows (--page-rows), has no DuckDB, or its lakehouse is in memory"

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from trinitylake.lakehouse.history import millis_of
 from trinitylake.lakehouse.vacuum import Files
+from trinitylake.rest.maintenance.estimates import Estimate
 from trinitylake.rest.page.answers import answer
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.security.principals import forbidden
-from trinitylake.rest.state.upkeep_estimates import Estimate
 
 _MAX_FOLDERS = 50
 

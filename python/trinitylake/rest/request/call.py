@@ -23,8 +23,8 @@ from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.security.principals import Principal, Role
 from trinitylake.rest.state.addresses import LATEST, source_of
-from trinitylake.rest.state.ownership import OWNER_PROPERTY
 from trinitylake.rest.state.served_catalog import Commit, ServedCatalog
+from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.bounded_files import ManifestsAtWork
     from trinitylake.rest.limits import SharedLimit
+    from trinitylake.rest.maintenance.estimates import UpkeepEstimates
+    from trinitylake.rest.meters import Meters
     from trinitylake.rest.outbound import Outbound
-    from trinitylake.rest.state.meters import Meters
     from trinitylake.rest.state.metrics_reports import MetricsReports
     from trinitylake.rest.state.oldest_kept import OldestKept
-    from trinitylake.rest.state.open_transactions import OpenTransactions
     from trinitylake.rest.state.planned_scans import PlannedScans
-    from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
+    from trinitylake.rest.transactions.open_transactions import OpenTransactions
     from trinitylake.rest.workers.pool import WorkerPool
 
 #: Properties of a commit that tell who made it, and in which request; nobody else can set them.

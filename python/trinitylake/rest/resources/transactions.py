@@ -29,7 +29,7 @@ from trinitylake.rest.request.call import (
 from trinitylake.rest.resources.table_changes import TableChange, stage
 from trinitylake.rest.security.principals import Role, forbidden
 from trinitylake.rest.state.addresses import transaction_prefix
-from trinitylake.rest.state.ownership import Ownership
+from trinitylake.rest.transactions.ownership import Ownership
 
 #: What a transaction begins with, its properties above all.
 MAX_BEGIN_SIZE_BYTES = 64 << 10

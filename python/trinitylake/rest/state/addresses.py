@@ -23,7 +23,7 @@ from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.security.principals import Principal
-from trinitylake.rest.state.open_transactions import OpenTransactions
+from trinitylake.rest.transactions.open_transactions import OpenTransactions
 
 LATEST = "latest"
 _VERSION, _TAG, _TRANSACTION = "version~", "tag~", "txn~"

@@ -10,15 +10,15 @@ from typing import TypeVar
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
-from trinitylake.base.foreign_errors import errors_as
 from trinitylake.definitions import TableDef
-from trinitylake.errors import CommitConflict, CommitStateUnknown
+from trinitylake.errors import CommitConflict
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.bounded_files import BoundedForeignFileIO
+from trinitylake.rest.transactions.commit import commit
 from trinitylake.rest.workers.foreign_files import ForeignFileIO, load_federated_table
 from trinitylake.rest.workers.pool import WorkerPool
 
@@ -102,8 +102,7 @@ class ServedCatalog(TrinityLakeCatalog):
                     transaction.rollback()
                     raise
                 try:
-                    with _open_outcomes(transaction):
-                        told.version = transaction.commit()
+                    told.version = commit(transaction)
                 except CommitConflict:
                     if attempt == STATEMENT_MAX_ATTEMPTS:
                         raise
@@ -112,20 +111,3 @@ class ServedCatalog(TrinityLakeCatalog):
                     told.is_own, told.transaction_id = True, transaction.id
                     return result
         raise AssertionError("the last attempt returns or raises")
-
-
-def commit(transaction: Transaction) -> int:
-    """Commit; returns the version. Raises as `Transaction.commit`, but `CommitStateUnknown` for every open outcome."""
-    with _open_outcomes(transaction):
-        return transaction.commit()
-
-
-def _open_outcomes(transaction: Transaction) -> errors_as:
-    """Raise `CommitStateUnknown` in the block for every error of a commit whose outcome is not known."""
-
-    def mapped(error: Exception) -> Exception | None:
-        if isinstance(error, CommitStateUnknown) or not transaction.is_unknown:
-            return None
-        return CommitStateUnknown(f"the outcome of the commit is not known: {error}")
-
-    return errors_as(mapped)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from trinitylake.base.log_note import LogNote
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.maintenance_policy import reason_of, run_policy
+from trinitylake.rest.meters import Meters
 from trinitylake.rest.redaction import without_secrets
-from trinitylake.rest.state.meters import Meters
 from trinitylake.rest.workers.maintenance_jobs import maintain_tables
 from trinitylake.rest.workers.pool import JobAbandoned, WorkerPool
 

@@ -5,7 +5,7 @@ saved. A saved one is in the storage and nowhere else: each request that works i
 it wrote. So any server, and any program, goes on with it as it is, and asking for it takes no memory.
 
 Nobody gets at a transaction but through `_used`, which asks whose it is (`ownership.py`). How much memory they take is
-counted and limited (`transactions_in_memory.py`).
+counted and limited (`memory.py`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.principals import Principal
-from trinitylake.rest.state.ownership import OWNER_PROPERTY, Ownership, not_theirs
-from trinitylake.rest.state.served_catalog import commit
-from trinitylake.rest.state.transactions_in_memory import Entry, TransactionsInMemory
+from trinitylake.rest.transactions.commit import commit
+from trinitylake.rest.transactions.memory import Entry, TransactionsInMemory
+from trinitylake.rest.transactions.ownership import OWNER_PROPERTY, Ownership, not_theirs
 
 #: Saved transactions are used one request at a time, by these many locks for all their ids.
 _SAVED_LOCKS = 64

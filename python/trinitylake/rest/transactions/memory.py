@@ -18,7 +18,7 @@ from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.options import ServerOptions
-from trinitylake.rest.state.ownership import OWNERSHIP_PROPERTIES, Ownership
+from trinitylake.rest.transactions.ownership import OWNERSHIP_PROPERTIES, Ownership
 
 #: Of these many transactions that ended here it is known how.
 _ENDED_MAX = 1000

@@ -1,0 +1,1 @@
+"""Maintenance of the lakehouse by the server: on a schedule, and estimates of what it would free."""
