@@ -194,6 +194,8 @@ PROPERTIES: dict[str, dict[str, str]] = {
 def test_few_rows_are_told_of_as_pyiceberg_tells_of_them(lake: tl.Lakehouse, spec: str, properties: str) -> None:
     """Few rows are written by the thread that appends them. What manifests say of them, by which scans leave files out,
     is what they say of files that PyIceberg writes, but for names and for sizes of what is encoded differently."""
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
     lake.create_namespace("a", exist_ok=True)
     found = []
     for name in ("ours", "pyiceberg"):
@@ -201,7 +203,8 @@ def test_few_rows_are_told_of_as_pyiceberg_tells_of_them(lake: tl.Lakehouse, spe
         if name == "ours":
             table.append(rows())
         else:
-            table.iceberg.append(rows())
+            with table.writing() as iceberg, iceberg.transaction() as change:
+                change.append_files(_dataframe_to_data_files(change.table_metadata, rows(), iceberg.io))
         iceberg = lake.table(f"a.{name}").iceberg
         snapshot = iceberg.current_snapshot()
         assert snapshot is not None

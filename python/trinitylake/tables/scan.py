@@ -14,12 +14,12 @@ from trinitylake.base.markup import shown
 from trinitylake.base.tracing import Span, begin, span
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
-from trinitylake.tables.streamed_rows import is_faster, streamed_rows
+from trinitylake.tables.streamed_rows import streamed_rows
 from trinitylake.tables.table_html import scan_html
 
 if TYPE_CHECKING:
@@ -68,14 +68,10 @@ class Scan:
     def to_arrow(self) -> pa.Table:
         """All matching rows, in no particular order."""
         with self._reading():
-            if is_faster(self._scan):
-                return self.to_arrow_batch_reader().read_all()
-        with span("scan", self._table_name) as told, self._reading():
-            rows = self._scan.to_arrow()
-            told.set("db.response.returned_rows", rows.num_rows)
-        return rows
+            reader = self.to_arrow_batch_reader()
+            batches = list(reader)
+        return pa.Table.from_batches(batches, reader.schema) if batches else no_rows(reader.schema)
 
-    @checked
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """The matching rows as a stream of record batches, for more than fits in memory."""
         told = begin("scan", self._table_name)

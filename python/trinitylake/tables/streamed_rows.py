@@ -1,8 +1,4 @@
-"""The rows of a scan as a stream, of which a bounded part is in memory.
-
-PyIceberg's own stream reads files in threads and keeps what nobody has taken yet: all of a table, if who takes the rows
-is slower than they are.
-"""
+"""The rows of a scan as a stream, of which a bounded part is in memory: the only reader of scans."""
 
 from __future__ import annotations
 
@@ -13,8 +9,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import SMALL_FILE_SIZE_BYTES, LiveRows
-from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.tables.rows_ahead import RowsAhead
 
@@ -22,8 +17,6 @@ from trinitylake.tables.rows_ahead import RowsAhead
 READ_AHEAD = 4
 #: Files that one thread reads, one after the other, at most, and their size unless it is one file.
 RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20
-#: So many files are streamed sooner, if they are small.
-_MANY_FILES = 8
 
 
 def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema) -> Iterator[pa.RecordBatch]:
@@ -61,26 +54,6 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
         yield batch
         if left == 0:
             return
-
-
-def is_faster(scan: DataScan) -> bool:
-    """Whether a stream has all rows sooner than PyIceberg, which spends a millisecond on each file.
-
-    By what the snapshot says of itself, for tables of many small files on this machine.
-    """
-    snapshot = scan.snapshot()
-    told = snapshot.summary if snapshot is not None else None
-    if told is None or scan.row_filter != AlwaysTrue() or scan.limit is not None:
-        return False
-    files, size_bytes = told.get("total-data-files") or "", told.get("total-files-size") or ""
-    if (
-        not files.isdecimal()
-        or not size_bytes.isdecimal()
-        or not isinstance(scan.io, LakehouseFileIO)
-        or scan.io.is_remote
-    ):
-        return False
-    return int(files) >= _MANY_FILES and int(size_bytes) <= int(files) * SMALL_FILE_SIZE_BYTES
 
 
 def runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:

@@ -3,7 +3,7 @@
 `transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
 redone on another parent, `rows_without` deletes by a filter, `scan_planner`, `scan` and `live_rows` plan scans and read
 files, `manifest` reads and writes manifests with prepared schemas, `avro_encoding` encodes them, `avro_doubles` decodes
-them, `copied_entries` moves entries between them, `partition_types` gives the types of partitions, `row_ids` assigns
+them, `partition_types` gives the types of partitions, `row_ids` assigns
 the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata and its updates,
 `data_file_writer` writes rows in bounded memory, `partitioned_rows` sorts them by partition, `added_files` takes in
 files that exist, `variant` adds a type, `rows_written` fills in default values, `catalog` implements the private

@@ -34,12 +34,10 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles, _new_manifest_list
 from pyiceberg.typedef import EMPTY_DICT, Record
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
-from trinitylake.iceberg_storage.extended_pyiceberg.copied_entries import moved
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import (
     DeleteEntryWriter,
     EntryWriter,
     EntryWriterV3,
-    entries_to_copy,
     manifest_lists,
     read_entries,
     write_list,
@@ -94,12 +92,6 @@ class AppendFiles(_FastAppendFiles):
     def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
         """The entries of a manifest."""
         return read_entries(self._io, manifest, discard_deleted)
-
-    def entries_to_move(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        """Those of files that are there, to be put into other manifests of this commit."""
-        if self._transaction.table_metadata.format_version == 2:
-            return entries_to_copy(self._io, manifest, self.spec(manifest.partition_spec_id), self.schema())
-        return read_entries(self._io, manifest)
 
     def schema(self) -> Schema:
         """The columns of the table, with the sources of all of its partition specs."""
@@ -224,7 +216,7 @@ class AppendFiles(_FastAppendFiles):
         gone = {manifest.manifest_path for group in groups for manifest in group}
         merged = []
         for group in groups:
-            entries = [entry for manifest in group for entry in self.entries_to_move(manifest)]
+            entries = [entry for manifest in group for entry in read_entries(self._io, manifest)]
             kind = (group[0].partition_spec_id, ManifestContent.DATA)
             merged.append(self._manifest_of(*kind, entries, ManifestEntryStatus.EXISTING))
         return merged + [manifest for manifest in manifests if manifest.manifest_path not in gone]
@@ -241,7 +233,9 @@ class AppendFiles(_FastAppendFiles):
         with self._writer(spec_id, content) as writer:
             for entry in entries:
                 is_gone = status == ManifestEntryStatus.DELETED
-                writer.add_entry(moved(entry, status, self._snapshot_id if is_gone else entry.snapshot_id))
+                snapshot_id = self._snapshot_id if is_gone else entry.snapshot_id
+                numbers = entry.sequence_number, entry.file_sequence_number
+                writer.add_entry(ManifestEntry(status, snapshot_id, *numbers, entry.data_file))
         return writer.to_manifest_file()
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, AvroOutputFile
-from pyiceberg.avro.reader import Reader, StructReader
+from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader, resolve_writer
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
@@ -46,7 +46,6 @@ from pyiceberg.manifest import (
     manifest_entry_schema_with_data_file,
     write_manifest_list,
 )
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.typedef import StructProtocol, TableVersion
@@ -59,7 +58,6 @@ from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg import avro_doubles  # noqa: F401
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import Encode, encoder_of, number
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import MAX_MANIFEST_SIZE_BYTES, Allowance
-from trinitylake.iceberg_storage.extended_pyiceberg.copied_entries import copied_entry_reader, entries_of, entry_encoder
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import share_nan
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import assigned, inherit
 
@@ -289,22 +287,6 @@ def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = Tru
     return entries
 
 
-def entries_to_copy(io: FileIO, manifest: ManifestFile, spec: PartitionSpec, schema: Schema) -> list[ManifestEntry]:
-    """The entries that are not deleted, to be put into another manifest of format version 2. Raises as `read_entries`.
-
-    Their files may have no more than the first fields (`copied_entries.py`).
-
-    Args:
-        spec, schema: of the manifest that they are put into.
-    """
-    target = _entry_layout(spec.partition_type(schema), 2).avro_schema
-    with _opened(io, manifest) as file:
-        if file.header.meta[SCHEMA_KEY] != target:
-            return read_entries(io, manifest)
-        entries = [_inherit_from_manifest(entry, manifest) for entry in file.copied_entries()]
-    return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
-
-
 @contextmanager
 def entries_in_turn(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[list[int], Iterator[ManifestEntry]]]:
     """The ids of the partition fields of a manifest, and its entries one after the other, as they stand there.
@@ -378,13 +360,6 @@ class _ReadFile(InputFile):
         return cast(InputStream, BytesIO(self._data))
 
 
-class PreparedManifest(ManifestFile):
-    """A manifest whose entries are read as here when PyIceberg plans a scan."""
-
-    def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
-        return read_entries(io, self, discard_deleted)
-
-
 class _PreparedInput(AvroFile[ManifestEntry]):
     """A manifest to be read; the reader for its schema is made once."""
 
@@ -396,20 +371,6 @@ class _PreparedInput(AvroFile[ManifestEntry]):
         self.header = _HEADER_READER.read(self.decoder)
         self.schema, self.reader = _entry_reader(self.header.meta[SCHEMA_KEY])
         return self
-
-    def copied_entries(self) -> Iterator[ManifestEntry]:
-        """The entries, each with the bytes that encode its file."""
-        avro_schema, codec = self.header.meta[SCHEMA_KEY], self.header.compression_codec()
-        reader = _copied_entry_reader(avro_schema)
-        while True:
-            try:
-                count = self.decoder.read_int()
-            except EOFError:
-                return
-            block = self.decoder.read_bytes()
-            yield from entries_of(codec.decompress(block) if codec else block, count, avro_schema, reader)
-            if self.decoder.read(SYNC_SIZE) != self.header.sync:
-                raise ValueError(f"{self.input_file.location} has a block that does not end as it should")
 
 
 class ManifestListCache:
@@ -456,11 +417,6 @@ class ManifestListCache:
 manifest_lists = ManifestListCache()
 
 
-def prepared_manifests(io: FileIO, uri: str) -> list[ManifestFile]:
-    """The manifests of a list, for PyIceberg to plan a scan by. Raises `InvalidLocation` for what `io` refuses."""
-    return [PreparedManifest(*manifest._data) for manifest in manifest_lists.read(io, uri)]
-
-
 def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
     """The manifest with the sequence numbers that the commit gives to one it wrote (-1 until then)."""
     if UNASSIGNED_SEQ not in (manifest.sequence_number, manifest.min_sequence_number):
@@ -482,9 +438,7 @@ def _entry_layout(partition_type: StructType, version: TableVersion) -> AvroLayo
     # The fields of a version are the first ones of those of the next, so records that have more of them serve as well.
     data_file = data_file_with_partition(format_version=version, partition_type=partition_type)
     schema = manifest_entry_schema_with_data_file(format_version=version, data_file=data_file)
-    layout = _layout(schema, "manifest_entry")
-    # Row ids, which version 3 has, are not those that were read.
-    return layout._replace(encode=entry_encoder(layout.encode, layout.avro_schema)) if version == 2 else layout
+    return _layout(schema, "manifest_entry")
 
 
 @lru_cache(maxsize=2)
@@ -533,13 +487,6 @@ def _entry_reader(avro_schema: str) -> tuple[Schema, Reader]:
         {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     )
     return schema, reader
-
-
-@lru_cache(maxsize=32)
-def _copied_entry_reader(avro_schema: str) -> Reader:
-    _, whole = _entry_reader(avro_schema)
-    assert isinstance(whole, StructReader)
-    return copied_entry_reader(whole)
 
 
 _HEADER_READER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})

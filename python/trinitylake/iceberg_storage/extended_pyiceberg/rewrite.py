@@ -31,6 +31,7 @@ from pyiceberg.utils.properties import property_as_int
 from trinitylake.iceberg_storage.column_summary import plain_value, value_of_bytes
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import read_entries
 
 
 class RewriteFiles(AppendFiles):
@@ -104,7 +105,7 @@ class RewriteFiles(AppendFiles):
             if manifest.content not in contents or not may_hold(manifest):
                 kept.append(manifest)
                 continue
-            entries = self.entries_to_move(manifest)
+            entries = read_entries(self._io, manifest)
             staying = [entry for entry in entries if entry.data_file.file_path not in wanted]
             if len(staying) == len(entries):
                 kept.append(manifest)
@@ -203,7 +204,7 @@ class RewriteManifests(RewriteFiles):
         result: list[ManifestFile] = []
         for key, manifests in by_kind.items():
             size_bytes = sum(manifest.manifest_length for manifest in manifests)
-            entries = [entry for manifest in manifests for entry in self.entries_to_move(manifest)]
+            entries = [entry for manifest in manifests for entry in read_entries(self._io, manifest)]
             entries.sort(key=lambda entry: repr(entry.data_file.partition))
             pieces = max(1, -(-size_bytes // target_size_bytes))
             length = -(-len(entries) // pieces)
