@@ -28,7 +28,7 @@ from trinitylake.errors import InvalidArgument
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>"(?:[^"]|"")+")|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"""
-    r"""|(?P<word>[^\W\d][\w$]*)|(?P<sign>==|!=|<>|<=|>=|[=<>(),.]))""",
+    r"""|(?P<word>[^\W\d][\w$]*)|(?P<sign>[=<>!]+|[(),.]))""",
     re.IGNORECASE,
 )
 #: Makes a predicate of a column and a value.
