@@ -19,14 +19,16 @@ MATURIN := MAKEFLAGS= VIRTUAL_ENV=$(abspath $(VENV)) PATH=$(abspath $(BIN)):$$PA
 WORKERS := 3
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
+PAGE_SOURCES := Cargo.toml Cargo.lock scripts/build_page.py $(shell find page proto $(addprefix rust/,base format tree version) \
+	-type f -not -path '*/node_modules/*')
 
-.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page-wasm test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench bench-check clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench bench-check clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
 	@echo "make test           set up, build, lint, make the documentation, and pass every test"
 	@echo "make test-browser   the page for browsers in Chromium, with its driver (needs both, and npm)"
-	@echo "make page-wasm      what the page of files reads with, as WebAssembly (needs the target wasm32-unknown-unknown, and npm)"
+	@echo "make page           the web page, in the package; leaves it out without npm"
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
 	@echo "make docs           the site of the documentation, in target/site"
 	@echo "make dist           the wheel for this platform and the source distribution, checked, in dist/"
@@ -101,7 +103,7 @@ docs: $(VENV)/.packages-docs
 test-rust:
 	$(CARGO) test --workspace --features trinitylake/testing --no-fail-fast
 
-test-python: $(VENV)/.built $(VENV)/.packages-test
+test-python: $(VENV)/.built $(VENV)/.packages-test target/.page-built
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # The wheel as a stranger gets it: built, installed alone into a new environment, used. Versions are those of the lock.
@@ -118,6 +120,7 @@ PYTHONS :=
 DIST_FLAGS := --profile dist $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_28)
 dist: $(VENV)/.packages-dist
 	rm -rf dist
+	@$(PYTHON) scripts/build_page.py --required
 	@$(STEP) "wheel" env $(MATURIN) build $(DIST_FLAGS) --out dist
 	@$(STEP) "source distribution" env $(MATURIN) sdist --out dist
 	$(BIN)/python scripts/check_dist.py dist $(PYTHONS)
@@ -125,7 +128,7 @@ dist: $(VENV)/.packages-dist
 # The server alone, with the versions of its lock: SERVER is where, SERVER_BUILD how its core is compiled.
 SERVER := target/server
 SERVER_BUILD := --profile dist
-server: $(VENV)/.packages-build
+server: $(VENV)/.packages-build target/.page-built
 	rm -rf target/server-wheel
 	@$(STEP) "wheel" env $(MATURIN) build $(SERVER_BUILD) --out target/server-wheel
 	$(PYTHON) -m venv --clear --without-pip $(SERVER)
@@ -169,14 +172,17 @@ test-spark-3.5: $(VENV)/.packages-build
 	$(UV) pip install --quiet --python target/spark-3.5/venv --no-deps target/spark-3.5/dist/*.whl
 	target/spark-3.5/venv/bin/python -m pytest $(addprefix tests/spark/test_,sql.py iceberg_sql.py fsck_on_executors.py)
 
-# What the page of files reads with, compiled anew after a change of its sources: needs Rust's target for browsers, and npm.
-page-wasm:
-	$(PYTHON) scripts/page_core.py
+# The web page, in python/trinitylake/page/built. Without npm it is left out, with a printed line.
+page: target/.page-built
+target/.page-built: $(PAGE_SOURCES)
+	@mkdir -p target
+	@$(PYTHON) scripts/build_page.py
+	@test ! -d python/trinitylake/page/built || touch $@
 
-# The page for browsers in a real one: Chromium and its driver (Debian: chromium, chromium-driver), axe from a package.
-test-browser: $(VENV)/.built $(VENV)/.packages-test
-	cd tests/browser && npm ci --silent --ignore-scripts --no-audit --no-fund
-	$(BIN)/python -m pytest --lane browser tests/browser
+# The web page in a real browser: Chromium and its driver (Debian: chromium, chromium-driver).
+test-browser: $(VENV)/.built $(VENV)/.packages-test target/.page-built
+	cd page && npm ci --silent --ignore-scripts --no-audit --no-fund
+	$(BIN)/python -m pytest --lane browser tests/page
 
 # Changed and untracked files of the checkout; nothing outside of a checkout. A clone may belong to another user.
 CHECKOUT = if test -e .git; then git -c safe.directory='*' status --porcelain --untracked-files=all; fi
@@ -184,7 +190,7 @@ CHECKOUT = if test -e .git; then git -c safe.directory='*' status --porcelain --
 # While types are checked and the site is made, each on one processor, cargo has the other.
 test:
 	@mkdir -p target && $(CHECKOUT) >target/checkout-before
-	@$(MAKE) --no-print-directory --jobs=3 lint docs test-rust
+	@$(MAKE) --no-print-directory --jobs=3 lint docs test-rust page
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-wheel
 	@$(CHECKOUT) >target/checkout-after

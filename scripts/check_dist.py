@@ -104,6 +104,8 @@ def main() -> int:
             smoke(wheel, python, folder / f"python{number}")
         smoke(build_from_source(source, folder / "from-source"), chosen[-1], folder / "source")
     with zipfile.ZipFile(wheel) as archive:
+        if "trinitylake/page/built/ui/core.bin" not in archive.namelist():
+            raise SystemExit(f"{wheel.name} has no web page")
         unpacked = sum(file.file_size for file in archive.infolist())
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {unpacked / 1e6:.1f} MB when installed")
     print(f"{source.name}: {source.stat().st_size / 1e6:.1f} MB")

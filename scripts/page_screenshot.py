@@ -19,7 +19,7 @@ import trinitylake as tl
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from browser.driver import browsing  # noqa: E402
+from page.driver import browsing  # noqa: E402
 
 PICTURE = ROOT / "docs" / "images" / "page-table.png"
 CARRIERS = ["AA", "B6", "DL", "EV", "UA"]

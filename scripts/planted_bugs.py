@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 #: Folder of the files that a mistake names, by their extension.
 SOURCES = {".rs": Path("rust"), ".py": Path("python/trinitylake")}
 #: What the crates are built from.
-COPIED = ("Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", "proto", "rust")
+COPIED = ("Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", "proto", "rust", "page/core")
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line")
 #: A mistake may cause an endless loop.
 TIMEOUT_SECONDS = 900

@@ -51,7 +51,7 @@ class Files(http.server.SimpleHTTPRequestHandler):
 def main(tables: int) -> None:
     """Measure and print."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-    from browser.driver import browsing
+    from page.driver import browsing
 
     with tempfile.TemporaryDirectory() as folder:
         registered(Path(folder) / "lake", tables)

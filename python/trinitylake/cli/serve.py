@@ -10,7 +10,8 @@ from rich.text import Text
 
 import trinitylake
 from trinitylake.cli.command import Json, Options, Root, command, storage_options
-from trinitylake.cli.output import emit
+from trinitylake.cli.output import emit, emit_warning
+from trinitylake.page import NOT_BUILT, is_built
 
 
 @command
@@ -94,6 +95,8 @@ def serve(
         ),
     )
     log_to_standard_error()
+    if page and not is_built():
+        emit_warning(NOT_BUILT)
     emit({"url": server.url}, Text(f"serving {server.url}"), as_json)
     try:
         server.run_process()

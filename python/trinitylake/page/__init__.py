@@ -1,9 +1,8 @@
-"""The page that shows a lakehouse in a browser: its files, and what a browser is told about them.
+"""The web page of a lakehouse: its built files and the headers that a browser gets with them.
 
-One application of plain modules and one style sheet, without a build step and without anything from elsewhere. A server
-sends it (`trinitylake serve`), or it is written beside a lakehouse (`trinitylake page`). There it reads the files of
-the lakehouse by the library's own core, which `make page-wasm` compiles for it (`ui/files/core.bin`: WebAssembly,
-compressed with gzip).
+`make page` builds it from `page/` into `built/`, which every wheel contains and a checkout may lack. A server sends it
+(`trinitylake serve`), or `trinitylake page` writes it as files for a lakehouse on a web server. In that case the page
+reads the files of the lakehouse with the library's own core (`ui/core.bin`: WebAssembly, compressed with gzip).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.extras import NotInstalled
 from trinitylake.page.duckdb_wasm import files_of_duckdb
 
 _MEDIA_TYPES = {
@@ -61,15 +61,30 @@ class Asset:
         return _MEDIA_TYPES[self.path.rpartition(".")[2]]
 
 
+#: For a build without the page.
+NOT_BUILT = "this build of TrinityLake has no web page: install a wheel, or run `make page`, which needs npm"
+_BUILT = "built"
+
+
+def is_built() -> bool:
+    """Whether this installation contains the page."""
+    return (resources.files(__package__) / _BUILT / "index.html").is_file()
+
+
 def assets() -> list[Asset]:
-    """All files but the page itself, by path."""
-    folder = resources.files(__package__) / "ui"
-    return sorted(_below(folder, "ui"), key=lambda one: one.path)
+    """All files except `index.html`, by path. Raises `NotInstalled` in a build without the page."""
+    return sorted(_below(_built() / "ui", "ui"), key=lambda one: one.path)
 
 
 def index_of_server() -> Asset:
-    """The page itself, for a server that has the data behind the same address."""
-    return Asset("index.html", (resources.files(__package__) / "index.html").read_bytes())
+    """`index.html` for a server, which answers its requests at the same address. Raises as `assets` does."""
+    return Asset("index.html", (_built() / "index.html").read_bytes())
+
+
+def _built() -> Traversable:
+    if not is_built():
+        raise NotInstalled(NOT_BUILT)
+    return resources.files(__package__) / _BUILT
 
 
 def _below(folder: Traversable, path: str) -> list[Asset]:
@@ -86,7 +101,7 @@ def index_of_files(root: str, *, has_sql: bool = False) -> Asset:
     """The page itself, for files of a lakehouse that a browser reads without a server.
 
     `root` is the address of the lakehouse's root: relative to the page, or a whole one (http or https). With `has_sql`
-    the page has queries, by a DuckDB that lies beside it. Raises `InvalidArgument` for any other.
+    the page has queries, by a DuckDB that lies beside it. Raises `InvalidArgument` for any other, and as `assets` does.
     """
     parts = urlsplit(root)
     if not root or parts.scheme not in ("", "http", "https") or (parts.scheme and not parts.hostname):
@@ -102,7 +117,7 @@ def index_of_files(root: str, *, has_sql: bool = False) -> Asset:
     # Only here: with a server there is nothing to compile.
     policy = policy.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'")
     if has_sql:
-        # One policy of Trusted Types, which names one script: that of DuckDB's worker (`ui/files/sql/duckdb.js`).
+        # One policy of Trusted Types, which names one script: that of DuckDB's worker (`page/src/files/sql/duckdb.js`).
         policy = policy.replace("trusted-types 'none'", "trusted-types trinitylake-sql; worker-src 'self'")
     tags = [
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',

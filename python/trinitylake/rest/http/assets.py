@@ -1,4 +1,4 @@
-"""The files of the page for browsers, as they are sent: the same for every lakehouse, and for everybody."""
+"""HTTP responses with the files of the web page, which are the same for every lakehouse and caller."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from collections.abc import Awaitable, Callable
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from trinitylake.page import HEADERS, Asset, assets, index_of_server
+from trinitylake.page import HEADERS, NOT_BUILT, Asset, assets, index_of_server, is_built
 
 
 def asset_responders() -> dict[str, Callable[[], Awaitable[ASGIApp]]]:
-    """For each path of the page what makes its answer: `/` for the page itself, `/ui/…` for its parts."""
+    """Responders by path: `/` for the page itself, `/ui/…` for its parts; without the page, `/` says why."""
+    if not is_built():
+        return {"/": _without_page}
     index = index_of_server()
     paths = {"/": index, "/ui/": index, **{f"/{one.path}": one for one in assets()}}
     return {path: _responder(asset) for path, asset in paths.items()}
+
+
+async def _without_page() -> ASGIApp:
+    return Response(f"{NOT_BUILT}\n", 404, HEADERS, "text/plain")
 
 
 def _responder(asset: Asset) -> Callable[[], Awaitable[ASGIApp]]:

@@ -1,0 +1,136 @@
+// Rows of a table out of its files: Iceberg's manifests, and Parquet by hyparquet. Loaded when rows are asked for.
+
+import { Refused } from "../server.js";
+import { parquetMetadataAsync, parquetReadObjects } from "hyparquet";
+import { records } from "./avro.js";
+import { Damaged, decompressor } from "./core.js";
+import { textOf } from "./values.js";
+
+const MAX_COLUMNS = 100, MAX_MANIFESTS = 40;
+/** Bytes of a file that may be read for its first rows, and of all files of a table for all of its rows. */
+const MAX_READ = 64 << 20;
+const REMOVED = 2, DELETES = 1;
+
+/**
+ * The same answer as a server's. `metadata` is Iceberg's; `whole(location)` gives the bytes of a small file, and
+ * `part(location, start, end)` those of a range.
+ */
+export async function firstRows({ metadata, limit, whole, part }) {
+  const schema = metadata.schemas?.find((one) => one["schema-id"] === metadata["current-schema-id"]) ?? metadata.schema;
+  const fields = schema.fields.slice(0, MAX_COLUMNS);
+  const answer = {
+    columns: fields.map((one) => ({ name: one.name, type: typeof one.type === "object" ? one.type.type : one.type })),
+    rows: [], problem: "", "omitted-columns": schema.fields.slice(MAX_COLUMNS).map((one) => one.name),
+  };
+  try {
+    for await (const file of dataFiles(metadata, whole)) {
+      const rows = await rowsOfFile(file, { fields, limit: limit - answer.rows.length, part, budget: { left: MAX_READ } });
+      for (const row of rows) answer.rows.push(row);
+      if (answer.rows.length >= limit) return answer;
+    }
+  } catch (error) {
+    if (!(error instanceof TooMany)) throw error;
+    return { ...answer, problem: `only ${MAX_MANIFESTS} manifests are read` };
+  }
+  return answer;
+}
+
+/** All rows, of some fields, as texts that are not cut. */
+export async function* rowsOfTable({ metadata, fields, whole, part }) {
+  const budget = { left: MAX_READ };
+  try {
+    for await (const file of dataFiles(metadata, whole)) {
+      yield* await rowsOfFile(file, { fields, limit: Infinity, part, budget, longest: Infinity });
+    }
+  } catch (error) {
+    if (!(error instanceof TooMany)) throw error;
+    throw new Refused(413, `A table has more than ${MAX_MANIFESTS} manifests, which is more than this page reads.`);
+  }
+}
+
+class TooMany extends Error {}
+
+/** The data files of the current snapshot, as manifests describe them. */
+async function* dataFiles(metadata, whole) {
+  const snapshot = metadata.snapshots?.find((one) => one["snapshot-id"] === metadata["current-snapshot-id"]);
+  if (!snapshot) return;
+  const lists = snapshot["manifest-list"] ? await records(await whole(snapshot["manifest-list"])) : snapshot.manifests.map((path) => ({ manifest_path: path }));
+  if (lists.some((one) => one.content === DELETES && !(one.existing_files_count === 0 && one.added_files_count === 0))) {
+    throw new Refused(501, "Rows of this table were deleted by files of their own (merge-on-read), which are not read without a server.");
+  }
+  let manifests = 0;
+  for (const { manifest_path: path } of lists.filter((one) => (one.content ?? 0) !== DELETES)) {
+    manifests += 1;
+    if (manifests > MAX_MANIFESTS) throw new TooMany();
+    for (const { status, data_file: file } of await records(await whole(path))) {
+      if (status !== REMOVED && (file.content ?? 0) === 0) yield file;
+    }
+  }
+}
+
+async function rowsOfFile(file, { fields, limit, part, budget, longest }) {
+  if (String(file.file_format).toUpperCase() !== "PARQUET") throw new Refused(501, `Files of the format ${file.file_format} are not read without a server.`);
+  const size = file.file_size_in_bytes;
+  const buffer = { byteLength: size, slice: async (start, end = size) => exact(await part(file.file_path, start, end)) };
+  try {
+    const metadata = await parquetMetadataAsync(buffer);
+    const names = namesIn(metadata, fields);
+    const wanted = [...new Set(names.values())];
+    if (!wanted.length) return Array.from({ length: Math.min(limit, Number(metadata.num_rows)) }, () => fields.map(defaultOf));
+    spend(budget, metadata, wanted, limit);
+    const decompress = await decompressor();
+    const zstd = (bytes, size) => decompress(bytes, size);
+    const found = await parquetReadObjects({ file: buffer, metadata, columns: wanted, rowStart: 0, rowEnd: Math.min(limit, Number(metadata.num_rows)), utf8: false, compressors: { ZSTD: zstd } });
+    return found.map((row) => fields.map((one) => (names.has(one.id) ? textOf(row[names.get(one.id)], one.type, longest) : defaultOf(one))));
+  } catch (error) {
+    if (error instanceof Refused || error instanceof Damaged || error.name === "AbortError") throw error;
+    throw new Damaged(`a data file cannot be read here: ${error.message}`);
+  }
+}
+
+/** The columns of a file by Iceberg's ids, with their names there. Values keep the form that they have in the file. */
+function namesIn(metadata, fields) {
+  for (const one of metadata.schema) {
+    const isText = one.converted_type === "UTF8" || one.logical_type?.type === "STRING";
+    if (one.type && !isText) delete one.converted_type, delete one.logical_type;
+  }
+  const columns = topLevel(metadata.schema);
+  const hasIds = columns.some((one) => one.field_id !== undefined);
+  const found = fields.map((field) => [field.id, columns.find((one) => (hasIds ? one.field_id === field.id : one.name === field.name))?.name]);
+  return new Map(found.filter(([, name]) => name !== undefined));
+}
+
+function topLevel(schema) {
+  const found = [];
+  for (let at = 1; at < schema.length; at = behind(schema, at)) found.push(schema[at]);
+  return found;
+}
+
+function behind(schema, at) {
+  let next = at + 1;
+  for (let child = 0; child < (schema[at].num_children ?? 0); child += 1) next = behind(schema, next);
+  return next;
+}
+
+function defaultOf(field) {
+  const given = field["initial-default"];
+  return given === undefined || given === null ? null : typeof given === "object" ? JSON.stringify(given) : String(given);
+}
+
+/** What is read of a file: the columns of its first groups of rows, as many as hold the rows that are wanted. */
+function spend(budget, metadata, names, limit) {
+  let size = 0, rows = 0;
+  for (const group of metadata.row_groups) {
+    if (rows >= limit) break;
+    rows += Number(group.num_rows);
+    for (const one of group.columns) if (names.includes(one.meta_data.path_in_schema[0])) size += Number(one.meta_data.total_compressed_size);
+  }
+  budget.left -= size;
+  if (budget.left >= 0) return;
+  const others = limit === Infinity ? "take" : "come with others that take";
+  throw new Refused(413, `The rows of this table ${others} ${Math.round((MAX_READ - budget.left) / 1e6)} MB, which is more than this page reads.`);
+}
+
+function exact(bytes) {
+  return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
+}

@@ -1,0 +1,24 @@
+// DuckDB-Wasm in a worker that fetches one file, DuckDB itself, and nothing else: a query may be somebody else's.
+
+// In a block: the names at the top of a worker are those of all its scripts.
+{
+  const duckdb = new URL("../duckdb/", self.location.href);
+  const program = new URL("duckdb-eh.bin", duckdb).href;
+  const fetched = self.fetch.bind(self);
+
+  /** DuckDB, which is sent as gzip; a server of files may have unpacked it on the way. */
+  self.fetch = async (address) => {
+    if (String(address.url ?? address) !== program) throw new Error("a query fetches nothing");
+    const answer = await fetched(program);
+    if (!answer.ok) throw new Error(`a file of this page is not there: ${program}`);
+    const bytes = new Uint8Array(await answer.arrayBuffer());
+    const body = bytes[0] === 0x1f ? new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")) : bytes;
+    return new Response(body, { headers: { "Content-Type": "application/wasm" } });
+  };
+  // What goes wrong is in its answers.
+  for (const name of ["debug", "log", "info", "warn", "error"]) self.console[name] = () => {};
+  self.importScripts(new URL("duckdb-browser-eh.worker.js", duckdb).href);
+  for (const name of ["XMLHttpRequest", "WebSocket", "WebSocketStream", "WebTransport", "EventSource", "Worker", "importScripts", "indexedDB", "caches"]) {
+    Object.defineProperty(self, name, { value: undefined });
+  }
+}

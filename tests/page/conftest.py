@@ -1,0 +1,44 @@
+"""A browser for all tests of the page, and lakehouses behind servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from page import driver
+from page.driver import Browser
+
+AXE = Path(__file__).parents[2] / "page" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture(scope="session")
+def one_browser() -> Iterator[Browser]:
+    """Started once: that takes seconds."""
+    if absent := driver.missing():
+        pytest.fail(f"not installed: {absent} (Debian: apt install chromium chromium-driver)")
+    with driver.browsing() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(one_browser: Browser) -> Iterator[Browser]:
+    """A window of usual size, without anything of the test before; nothing went wrong in it unseen."""
+    one_browser.go("about:blank")
+    one_browser.devtools("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
+    one_browser.emulate(prefers_color_scheme="light")
+    one_browser.resize(1280, 900)
+    one_browser.log()
+    yield one_browser
+    # What the server refuses is written there by the browser itself.
+    wrong = [line for line in one_browser.log() if "Failed to load resource: the server responded" not in line]
+    assert wrong == []
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The text of axe, which looks for what keeps people from using a page."""
+    if not AXE.is_file():
+        pytest.fail("axe-core is not installed: make test-browser")
+    return AXE.read_text()

@@ -1,0 +1,357 @@
+"""The page for browsers in a real one: hostile names, tokens, addresses, keys, very many tables, and who cannot see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from page.driver import Browser
+from rest.client import TOKEN, running
+from rest.shop import with_tables
+from trinitylake.definitions import new_table_def, serialize
+
+pytestmark = pytest.mark.lane("browser")
+
+#: Each would run a script, leave its place, or hide what comes after it, if it were taken for more than text.
+HOSTILE = (
+    "<img src=x onerror=pwned()>",
+    "</script><script>pwned()</script>",
+    '" onmouseover="pwned()',
+    "javascript:pwned()",
+    "{{pwned()}}${pwned()}",
+    "a\u202etxt.exe",
+    "zero\u200bwidth\ufeff",
+    "%2e%2e%2f%00",
+    "#/latest/upkeep?x=<svg onload=pwned()>",
+    "..",
+    "名前 🦆",
+    "x" * 90,
+)
+READY = "return document.querySelector('main h1') !== null && document.querySelector('.waiting') === null"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> tl.Lakehouse:
+    """Something of everything."""
+    lake = tl.create(str(tmp_path_factory.mktemp("lake") / "lake"), name="The shop", order=8, durability="none")
+    with_tables(lake, "shop.orders", "shop.till.orders", "payroll.wages")
+    lake.create_view("shop.top", "SELECT id\nFROM shop.orders", dialect="duckdb")
+    lake.tags.create("q1", message="the quarter")
+    with lake.transaction(message="A bad load", author="etl") as txn:
+        txn.table("shop.orders").delete("id = 1")
+    lake.rollback(lake.version - 1, message="The load was wrong", author="ana")
+    with lake.transaction(message="Many tables", author="etl") as txn:
+        for number in range(40):
+            txn.create_table(f"shop.t{number:02}", {"id": "bigint", "note": "varchar"})
+    lake.begin(id="nightly", message="Waits", author="bob").save()
+    return lake
+
+
+@pytest.fixture(scope="module")
+def url(lake: tl.Lakehouse) -> Iterator[str]:
+    """A server without tokens."""
+    with running(lake) as server:
+        yield server.url
+
+
+def opened(browser: Browser, url: str, address: str = "#/") -> None:
+    """Open a view, as if somebody had sent its address."""
+    browser.go("about:blank")
+    browser.go(f"{url}/{address}")
+    browser.wait(READY)
+
+
+VIEWS = {
+    "overview": "#/",
+    "namespace": "#/latest/namespace/shop",
+    "table": "#/latest/table/shop/orders",
+    "rows": "#/latest/table/shop/orders?tab=rows",
+    "snapshots": "#/latest/table/shop/orders?tab=snapshots",
+    "history": "#/latest/table/shop/orders?tab=history",
+    "properties": "#/latest/table/shop/orders?tab=properties",
+    "view": "#/latest/view/shop/top",
+    "search": "#/latest/search?text=orders",
+    "log": "#/latest/log",
+    "version": "#/latest/version/5",
+    "tree": "#/latest/tree",
+    "transactions": "#/latest/transactions",
+    "upkeep": "#/latest/upkeep",
+    "sql": "#/latest/sql",
+    "past": "#/version~2/namespace/shop",
+    "absent": "#/latest/table/shop/none",
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_keeps_anybody_from_using_a_view(browser: Browser, url: str, axe: str, view: str) -> None:
+    """By the rules of WCAG 2.2 and good practice, in light and dark, on a screen and on a phone."""
+    for scheme, width in (("light", 1280), ("dark", 1280), ("light", 400), ("dark", 400)):
+        browser.resize(width, 900)
+        browser.emulate(prefers_color_scheme=scheme)
+        opened(browser, url, VIEWS[view])
+        assert found_by(axe, browser) == [], (scheme, width)
+        overflow = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0, f"one has to scroll sideways at {width}"
+
+
+def found_by(axe: str, browser: Browser) -> list[Any]:
+    """What axe finds. It comes by the browser's own protocol, since the page lets no other script in."""
+    call = "axe.run(document, {resultTypes: ['violations']}).then(found => JSON.stringify(found.violations.map("
+    call += "one => [one.id, one.help, one.nodes.slice(0, 3).map(node => node.html)])))"
+    browser.devtools("Runtime.evaluate", {"expression": axe})
+    answer = browser.devtools("Runtime.evaluate", {"expression": call, "awaitPromise": True, "returnByValue": True})
+    found: list[Any] = json.loads(answer["result"]["value"])
+    return found
+
+
+def test_axe_would_find_something(browser: Browser, url: str, axe: str) -> None:
+    opened(browser, url)
+    browser.run("document.querySelector('#search').removeAttribute('aria-label'); document.title = ''")
+    browser.run("document.querySelector('#search').removeAttribute('placeholder')")
+    assert {one[0] for one in found_by(axe, browser)} >= {"label", "document-title"}
+
+
+def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path: Path) -> None:
+    """Names, comments, properties, messages, authors, SQL, columns and values are written by others than those who look
+    at them. A script in one of them would act with the token of whoever looks."""
+    lake = tl.create(str(tmp_path / "lake"), name=HOSTILE[0], properties={HOSTILE[1]: HOSTILE[0]}, durability="none")
+    names = [text for text in HOSTILE if "\u200b" not in text]
+    columns = list(dict.fromkeys(names))
+    rows = pa.table({name: [HOSTILE[number % len(HOSTILE)]] for number, name in enumerate(columns)})
+    with lake.transaction(message=" ".join(HOSTILE), author=HOSTILE[0]) as txn:
+        txn.create_namespace("shop", {HOSTILE[0]: HOSTILE[1]})
+        for name in HOSTILE:
+            txn.create_table(("shop", name), {"id": "bigint"}, properties={"comment": HOSTILE[0]})
+        txn.create_table("shop.rows", rows, properties={HOSTILE[1]: HOSTILE[0]}).append(rows)
+        txn.create_view("shop.view", f"SELECT '{HOSTILE[1]}'", dialect="spark", properties={HOSTILE[0]: HOSTILE[2]})
+    lake.begin(id="nightly", message=HOSTILE[0], author=HOSTILE[1]).save()
+    with running(lake) as server:
+        addresses = ["#/", "#/latest/namespace/shop", "#/latest/log", "#/latest/version/1", "#/latest/transactions"]
+        addresses += ["#/latest/tree", "#/latest/table/shop/rows", "#/latest/view/shop/view"]
+        addresses += [f"#/latest/table/shop/rows?tab={tab}" for tab in ("rows", "properties")]
+        addresses += [f"#/latest/table/shop/{quote(name, safe='')}" for name in HOSTILE]
+        addresses += [f"#/latest/search?text={quote(name[:50], safe='')}" for name in HOSTILE]
+        addresses += [f"#/{quote(name, safe='')}/{quote(name, safe='')}" for name in HOSTILE]
+        for address in addresses:
+            opened(browser, server.url, address)
+            marks = browser.run(
+                "return [typeof pwned, document.querySelectorAll('main img, main script, [onerror]').length]"
+            )
+            assert marks == ["undefined", 0], address
+        opened(browser, server.url, "#/latest/table/shop/rows?tab=rows")
+        assert HOSTILE[0] in browser.text("table")
+        assert "U+202E" in browser.text("table")
+        opened(browser, server.url, "#/latest/version/1")
+        assert HOSTILE[1] in browser.text("main")
+
+
+def test_a_wrong_element_is_refused_before_it_is_made(browser: Browser, url: str) -> None:
+    """The functions that make all elements refuse what would run code, so that a mistake in a view is harmless."""
+    opened(browser, url)
+    script = """
+        const [attribute, value] = arguments;
+        return import(new URL("ui/dom.js", document.baseURI)).then(
+            ({ h }) => { try { h("a", { [attribute]: value }); return "made"; } catch { return "refused"; } });
+    """
+    for attribute, value in (
+        ("href", "javascript:pwned()"),
+        ("href", "https://elsewhere.example/"),
+        ("xlink:href", "javascript:pwned()"),
+        ("onclick", "pwned()"),
+        ("style", "background: url(//elsewhere.example)"),
+        ("srcdoc", "<script>pwned()</script>"),
+        ("src", "//elsewhere.example"),
+        ("formaction", "javascript:pwned()"),
+    ):
+        assert browser.run(script, attribute, value) == "refused", attribute
+    assert browser.run(script, "href", "#/latest/log") == "made"
+    refused = "try { document.body.innerHTML = '<p>'; return 'made'; } catch { return 'refused'; }"
+    assert browser.run(refused) == "refused"
+    assert any("TrustedHTML" in line for line in browser.log())
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("#/latest/table/shop/none", "Nothing is here"),
+        ("#/latest/table/shop", "Nothing is here"),
+        ("#/latest/table/none/none", "Nothing is here"),
+        ("#/latest/view/shop/none", "Nothing is here"),
+        ("#/latest/namespace/none", "Nothing is here"),
+        ("#/latest/namespace", "Nothing is here"),
+        ("#/version~99999/overview", "Nothing is here"),
+        ("#/version~999999999999999999/table/shop/orders", "Nothing is here"),
+        ("#/tag~none/namespace/shop", "Nothing is here"),
+        ("#/latest/version/99999", "Nothing is here"),
+        ("#/latest/version/x", "Nothing is here"),
+        ("#/latest/version/", "Nothing is here"),
+        ("#/latest/version/3?from=-1", "Nothing is here"),
+        ("#/latest/nowhere", "Nothing is here"),
+        ("#/latest/__proto__", "Nothing is here"),
+        ("#/latest/constructor", "Nothing is here"),
+        ("#/latest/tree?way=77.3", "Nothing is here"),
+        ("#/latest/tree?way=x", "Tree"),
+        ("#/latest/table/shop/orders?tab=none", "orders"),
+        ("#/latest/log?before=x", "Log"),
+        ("#/latest/search", "Search"),
+        ("#/%E0%A4%A", "Nothing is here"),
+    ],
+)
+def test_an_address_that_leads_nowhere_says_so(browser: Browser, url: str, address: str, words: str) -> None:
+    opened(browser, url, address)
+    assert words in browser.text("main h1")
+    assert "undefined" not in browser.text("main")
+
+
+def test_a_token_is_asked_for_and_kept_for_the_tab_alone(browser: Browser, lake: tl.Lakehouse) -> None:
+    with running(lake, token=TOKEN) as server:
+        opened(browser, server.url, "#/latest/table/shop/orders")
+        assert "A token, please" in browser.text("main")
+        assert "The shop" not in browser.text()
+        for token, words in (("wrong-" + TOKEN, "bearer token"), (TOKEN, "orders")):
+            browser.run("document.querySelector('#token').value = arguments[0]", token)
+            browser.click("form.token button")
+            browser.wait_for_text(words)
+        assert browser.run("return [document.cookie, Object.keys(localStorage).length, sessionStorage.length]") == [
+            "",
+            0,
+            1,
+        ]
+        browser.run("location.reload()")
+        browser.wait_for_text("orders", "main h1")
+        browser.click(".who button")
+        browser.wait_for_text("A token, please")
+        assert browser.run("return sessionStorage.length") == 0
+
+
+def test_without_a_mouse(browser: Browser, url: str) -> None:
+    opened(browser, url)
+    browser.press("Tab")
+    assert browser.run("return document.activeElement.innerText").startswith("Skip to")
+    browser.press("Enter")
+    assert browser.run("return document.activeElement.id") == "main"
+    browser.press("/")
+    assert browser.run("return document.activeElement.id") == "search"
+    browser.press(*"t07", "Enter")
+    browser.wait("return location.hash === '#/latest/search?text=t07'")
+    browser.wait_for_text("shop.t07")
+    browser.run("document.activeElement.blur(); scrollTo(0, 0)")
+    reached = []
+    for _ in range(40):
+        browser.press("Tab")
+        reached.append(browser.run("return document.activeElement.innerText.trim()"))
+        if reached[-1] == "shop.t07":
+            break
+    assert reached[-1] == "shop.t07", reached
+    outline = browser.run("return getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    browser.press("Enter")
+    browser.wait("return document.querySelector('main h1')?.innerText === 't07'")  # that of the search has it, too
+    assert browser.run("return document.activeElement.tagName") == "H1"
+    assert browser.run("return document.title").startswith("shop.t07")
+
+
+def test_time_travel(browser: Browser, url: str, lake: tl.Lakehouse) -> None:
+    opened(browser, url, "#/latest/namespace/shop")
+    assert "t07" in browser.text("main")
+    browser.click("button.version")
+    browser.wait("return document.querySelector('dialog[open]') !== null")
+    browser.run("document.querySelector('#chosen-version').value = '2'")
+    browser.run("document.querySelector('#chosen-version').form.requestSubmit()")
+    browser.wait("return location.hash === '#/version~2/namespace/shop'")
+    browser.wait_for_text("This is version 2", ".banner")
+    browser.wait(READY)
+    assert "t07" not in browser.text("main")
+    assert "orders" in browser.text("main")
+    browser.click(".banner a")
+    browser.wait_for_text("t07")
+    browser.click("button.version")
+    browser.press("Escape")
+    browser.wait("return document.querySelector('dialog') === null")
+
+
+def test_the_log_draws_what_was_undone_beside_the_trunk(browser: Browser, url: str, lake: tl.Lakehouse) -> None:
+    opened(browser, url, "#/latest/log")
+    undone = browser.run(
+        "return [...document.querySelectorAll('.entry')].filter(one => one.querySelector('.lanes.undone'))"
+        ".map(one => one.querySelector('.no').innerText)"
+    )
+    target = lake.log()[1]
+    assert target.rollback_from is not None
+    assert undone == [str(target.rollback_from)]
+    assert browser.run("return document.querySelectorAll('.bend').length") == 1
+    opened(browser, url, "#/latest/log?text=bad%20load")
+    assert browser.run("return document.querySelectorAll('.entry').length") == 1
+
+
+def test_a_query_is_written_and_run(browser: Browser, url: str) -> None:
+    opened(browser, url, "#/latest/sql")
+    browser.click("#query")
+    browser.press(*"SELECT id, '<b>' AS x FROM shop.orders WHERE id = 2")
+    event = "new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true, bubbles: true})"
+    browser.run(f"document.activeElement.dispatchEvent({event})")
+    assert "<b>" in browser.wait_for_text("1 row")
+    browser.run("document.querySelector('#query').value = 'DROP TABLE shop.orders'")
+    browser.click(".query button")
+    browser.wait("return document.querySelector('.note.bad') !== null")
+    assert "orders" in browser.text(".note.bad")
+
+
+def test_upkeep_is_estimated_when_it_is_asked_for(browser: Browser, url: str) -> None:
+    opened(browser, url, "#/latest/upkeep")
+    browser.click("button.main")
+    assert "Would free" in browser.wait_for_text("What stays", seconds=60)
+
+
+def test_a_namespace_of_very_many_tables(browser: Browser, tmp_path: Path) -> None:
+    """All in one list, a page would hold 100,000 elements, and its first answer all names."""
+    number = 100_000
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("big")
+    lake.storage.put("one.binpb", serialize(new_table_def()))
+    names = [f"table_{one:06}" for one in range(number)]
+    ones = {
+        "kind": ["table"] * number,
+        "namespace": ["big"] * number,
+        "name": names,
+        "location": ["one.binpb"] * number,
+    }
+    lake.register(pa.table(ones))
+    with running(lake) as server:
+        opened(browser, server.url, "#/latest/namespace/big")
+        browser.wait_for_text("table_000000")
+        shown = "return document.querySelectorAll('.long li').length"
+        for _ in range(12):
+            before = browser.run("return document.querySelector('.longlist p').innerText")
+            browser.run("const box = document.querySelector('.longbox'); box.scrollTop = box.scrollHeight")
+            browser.wait("return document.querySelector('.longlist p').innerText !== arguments[0]", before)
+            assert browser.run(shown) < 120
+        assert browser.run("return document.querySelector('.longbox li:last-child').innerText") >= "table_005000"
+        opened(browser, server.url, "#/latest/namespace/big?text=_09999")
+        assert browser.wait_for_text("table_099999").count("table_") == 10
+        opened(browser, server.url, "#/latest/search?text=table_05")
+        browser.wait_for_text("big.table_050000")
+        opened(browser, server.url, "#/latest/tree")
+        assert browser.run("return document.querySelectorAll('.child').length") > 4
+        browser.click(".child:nth-child(2)")
+        browser.wait("return location.hash.includes('way=1')")
+        browser.wait(READY)
+
+
+def test_a_view_that_was_left_does_not_come_back(browser: Browser, url: str) -> None:
+    """Answers that come late were shown in the place of the view that somebody had gone on to."""
+    opened(browser, url)
+    for _ in range(5):
+        browser.run(
+            "location.hash = '#/latest/tree'; location.hash = '#/latest/log'; location.hash = '#/latest/transactions'"
+        )
+    browser.wait_for_text("Transactions", "main h1")
+    browser.wait(READY)
+    assert browser.text("main h1") == "Transactions"
