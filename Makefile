@@ -10,7 +10,7 @@ STEP := $(PYTHON) scripts/step.py
 # Cargo shares out processors by itself: what it is told of make's own jobs, it cannot use.
 CARGO := env -u MAKEFLAGS cargo
 UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
-# From a file in locks/ and nothing else: nothing is resolved, and what another command installed stays.
+# From uv.lock and nothing else: nothing is resolved, no index is named, and what another command installed stays.
 INSTALL := $(UV) pip install --no-deps --require-hashes --requirement
 MATURIN := MAKEFLAGS= VIRTUAL_ENV=$(abspath $(VENV)) PATH=$(abspath $(BIN)):$$PATH maturin
 # Processes of tests, one more than processors: a third of the time tests wait, for clocks, for Spark and for processes
@@ -52,10 +52,33 @@ $(VENV)/.uv: pyproject.toml
 		$(STEP) "uv" $(BIN)/python -m pip install --quiet --disable-pip-version-check "uv$$range"
 	@touch $@
 
-# What a command needs besides the package. What is in each file: scripts/lock.py.
+# The extras and groups that each command needs. Sets that are not in the environment together: [tool.uv.conflicts].
+SET_build := --group build
+SET_demo := --extra demo
+SET_spark := --extra demo --extra spark
+SET_lint := --all-extras --group lint
+SET_test := --all-extras --group test
+SET_docs := --group docs
+SET_server := --extra rest --extra s3
+SET_dist := --group build --group dist
+SET_compatibility := --group compatibility
+SET_spark-connect := --group spark-connect
+SET_bench := --extra spark --group bench
+SET_test-spark-3.5 := --extra rest --extra spark --group test-spark-3-5
+SET_clients := --only-group clients
+SET_generator := --only-group generator
+SET_integrations := --extra rest --extra sql --group integrations
+SET_integrations-airflow := --extra rest --extra sql --group integrations-airflow
+SET_integrations-dbt := --extra rest --extra sql --group integrations-dbt
+
+# The versions and hashes of one set, out of uv.lock.
 .SECONDARY:
-$(VENV)/.packages-%: $(VENV)/.uv locks/%.txt
-	@$(STEP) "packages to $*" env $(INSTALL) locks/$*.txt --python $(VENV)
+target/locks/%.txt: $(VENV)/.uv uv.lock
+	@mkdir -p target/locks
+	@$(UV) export --quiet --frozen --no-header --no-annotate --no-emit-project $(SET_$*) --output-file $@ >/dev/null
+
+$(VENV)/.packages-%: $(VENV)/.uv target/locks/%.txt
+	@$(STEP) "packages to $*" env $(INSTALL) target/locks/$*.txt --python $(VENV)
 	@touch $@
 
 # The package, editable, with its extension: again when Rust sources or dependencies change.
@@ -72,29 +95,29 @@ demo-alone: $(VENV)/.built $(VENV)/.packages-demo
 	@$(BIN)/trinitylake demo
 
 # What Spark says while it starts is shown if something fails.
-demo-on-spark: demo-alone target/.spark-fetched
-	@if command -v java >/dev/null; then $(INSTALL) locks/spark.txt --quiet --python $(VENV); fi
+demo-on-spark: demo-alone target/.spark-fetched target/locks/spark.txt
+	@if command -v java >/dev/null; then $(INSTALL) target/locks/spark.txt --quiet --python $(VENV); fi
 	@echo; echo "Every tenth of these flights in a pipeline on Spark:"
 	@TRINITYLAKE_PIPELINE_EVERY=10 $(BIN)/python examples/nycflights_pipeline.py 2>target/spark.log || { cat target/spark.log; exit 1; }
 
 # Into uv's cache only (400 MB), so that nobody waits for it who does not need it yet.
-target/.spark-fetched: $(VENV)/.uv locks/spark.txt
+target/.spark-fetched: $(VENV)/.uv target/locks/spark.txt
 	@mkdir -p target
 	@if command -v java >/dev/null; then \
 		$(PYTHON) -m venv --without-pip target/spark-fetched; \
-		$(STEP) --quietly "Spark, fetched meanwhile" nice env $(INSTALL) locks/spark.txt --python target/spark-fetched; \
+		$(STEP) --quietly "Spark, fetched meanwhile" nice env $(INSTALL) target/locks/spark.txt --python target/spark-fetched; \
 		rm -rf target/spark-fetched; \
 	fi
 	@touch $@
 
-lint: $(VENV)/.built $(VENV)/.packages-lint
+lint: $(VENV)/.built $(VENV)/.packages-lint target/locks/generator.txt
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --features trinitylake/testing -- -D warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict python/trinitylake
 	$(BIN)/lint-imports
-	$(UV) run --quiet --no-project --with-requirements locks/generator.txt scripts/generate_definitions.py --check
+	$(UV) run --quiet --no-project --with-requirements target/locks/generator.txt scripts/generate_definitions.py --check
 
 # The site, in target/site; a link that leads nowhere or a parameter that does not exist is an error.
 docs: $(VENV)/.packages-docs
@@ -107,11 +130,11 @@ test-python: $(VENV)/.built $(VENV)/.packages-test target/.page-built
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # The wheel as a stranger gets it: built, installed alone into a new environment, used. Versions are those of the lock.
-test-wheel: $(VENV)/.packages-build
+test-wheel: $(VENV)/.packages-build target/locks/test.txt
 	rm -rf target/wheel-test
 	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/wheel-test/dist
 	$(PYTHON) -m venv target/wheel-test/venv
-	$(UV) pip install --quiet --python target/wheel-test/venv --constraint locks/development.txt target/wheel-test/dist/*.whl
+	$(UV) pip install --quiet --python target/wheel-test/venv --constraint target/locks/test.txt target/wheel-test/dist/*.whl
 	cd target/wheel-test && venv/bin/python $(abspath scripts/smoke_test.py)
 
 # What is handed out: optimised across crates and, on Linux, linked by zig against a C library of 2018. PYTHONS are those
@@ -128,11 +151,11 @@ dist: $(VENV)/.packages-dist
 # The server alone, with the versions of its lock: SERVER is where, SERVER_BUILD how its core is compiled.
 SERVER := target/server
 SERVER_BUILD := --profile dist
-server: $(VENV)/.packages-build target/.page-built
+server: $(VENV)/.packages-build target/.page-built target/locks/server.txt
 	rm -rf target/server-wheel
 	@$(STEP) "wheel" env $(MATURIN) build $(SERVER_BUILD) --out target/server-wheel
 	$(PYTHON) -m venv --clear --without-pip $(SERVER)
-	@$(STEP) "packages of the server" env $(INSTALL) locks/server.txt --python $(SERVER)
+	@$(STEP) "packages of the server" env $(INSTALL) target/locks/server.txt --python $(SERVER)
 	$(UV) pip install --quiet --python $(SERVER) --no-deps target/server-wheel/*.whl
 	$(SERVER)/bin/trinitylake serve --help >/dev/null
 
@@ -156,7 +179,7 @@ test-lowest: $(VENV)/.packages-build
 # After a change of dependencies; `make locks UPGRADE=--upgrade` for their newest versions.
 UPGRADE :=
 locks: $(VENV)/.uv
-	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python scripts/lock.py $(UPGRADE)
+	$(UV) lock $(UPGRADE)
 
 # What the release workflow asks before it builds.
 TAG :=
@@ -164,11 +187,11 @@ check-release:
 	$(PYTHON) scripts/check_release.py $(TAG)
 
 # Spark SQL with the PySpark before, in an environment of its own, from the wheel.
-test-spark-3.5: $(VENV)/.packages-build
+test-spark-3.5: $(VENV)/.packages-build target/locks/test-spark-3.5.txt
 	rm -rf target/spark-3.5
 	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/spark-3.5/dist
 	$(PYTHON) -m venv target/spark-3.5/venv
-	@$(STEP) "packages to test Spark 3.5" env $(INSTALL) locks/test-spark-3.5.txt --python target/spark-3.5/venv
+	@$(STEP) "packages to test Spark 3.5" env $(INSTALL) target/locks/test-spark-3.5.txt --python target/spark-3.5/venv
 	$(UV) pip install --quiet --python target/spark-3.5/venv --no-deps target/spark-3.5/dist/*.whl
 	target/spark-3.5/venv/bin/python -m pytest $(addprefix tests/spark/test_,sql.py iceberg_sql.py fsck_on_executors.py)
 
@@ -215,18 +238,18 @@ soak: $(VENV)/.built $(VENV)/.packages-test
 
 # The pages of docs/integrations that need environments of their own; INTEGRATIONS="dlt dbt" for some of them.
 INTEGRATIONS :=
-integrations: $(VENV)/.packages-build
+integrations: $(VENV)/.packages-build $(addprefix target/locks/,$(addsuffix .txt,integrations integrations-airflow integrations-dbt))
 	rm -rf target/integrations-wheel
 	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/integrations-wheel
 	$(BIN)/python compatibility/run_integrations.py target/integrations-wheel/*.whl $(INTEGRATIONS)
 
-compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5 integrations
+compatibility: target/locks/clients.txt $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5 integrations
 	$(BIN)/python compatibility/run_rck.py
 	$(BIN)/python compatibility/run_pyiceberg.py
 	$(BIN)/python compatibility/run_trino.py
 	$(BIN)/python compatibility/run_flink.py
 	$(PYTHON) -m venv --clear --without-pip target/clients
-	@$(STEP) "packages of clients" env $(INSTALL) locks/clients.txt --python target/clients
+	@$(STEP) "packages of clients" env $(INSTALL) target/locks/clients.txt --python target/clients
 	$(BIN)/python compatibility/run_dlt_polars.py target/clients/bin/python
 	$(BIN)/python -m pytest $(PARALLEL) tests/rest
 	$(BIN)/python -m pytest --lane spark-on-s3

@@ -2,7 +2,7 @@
 
     python compatibility/run_dlt_polars.py PYTHON
 
-They run in an environment of their own (`locks/clients.txt`), whose Python is the argument, against a server in this
+They run in an environment of their own (the group `clients`), whose Python is the argument, against a server in this
 process: on the latest version, and in an open transaction, of which nobody sees anything before its commit.
 """
 

@@ -36,7 +36,7 @@ def environment(name: str, wheel: str) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     uv = [str(Path(sys.executable).with_name("uv")), "--quiet"]
     python = str(folder / "bin" / "python")
-    lock = str(ROOT / "locks" / f"{name}.txt")
+    lock = str(ROOT / "target" / "locks" / f"{name}.txt")
     subprocess.run([*uv, "venv", "--python", sys.executable, str(folder)], check=True)
     subprocess.run([*uv, "pip", "install", "--no-deps", "--require-hashes", "-r", lock, "--python", python], check=True)
     subprocess.run([*uv, "pip", "install", "--no-deps", "--python", python, wheel], check=True)

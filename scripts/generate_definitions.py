@@ -1,7 +1,7 @@
 """Generate `python/trinitylake/definitions/trinitylake_pb2.py` and its stub from `proto/trinitylake.proto`.
 
-    uv run --no-project --with-requirements locks/generator.txt scripts/generate_definitions.py
-    uv run --no-project --with-requirements locks/generator.txt scripts/generate_definitions.py --check
+    uv run --no-project --with-requirements target/locks/generator.txt scripts/generate_definitions.py
+    uv run --no-project --with-requirements target/locks/generator.txt scripts/generate_definitions.py --check
 
 The first writes the two files; the second exits with 1 if those in the tree are stale. The generator has a lock file
 of its own, so that two machines agree on the bytes: it is the first one whose code runs with protobuf 6, and with 7 as

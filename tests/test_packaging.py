@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 import trinitylake as tl
 
@@ -22,75 +21,48 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from check_dist import OLDEST_PYTHON, pythons_of_pyenv, version_of  # noqa: E402
 from check_release import faults  # noqa: E402
-from lock import APART, SETS  # noqa: E402
 
-LOCKS = ROOT / "locks"
+LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
 PACKAGES = ("trinitylake", "pyspark_trinitylake")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def locked(name: str) -> dict[str, list[Requirement]]:
-    """The packages of a lock file, each as often as its version differs between systems; without their hashes."""
-    lines = re.sub(r"\\\n", " ", (LOCKS / f"{name}.txt").read_text()).splitlines()
-    packages: dict[str, list[Requirement]] = {}
-    for line in lines:
-        requirement, *hashes = line.split("--hash=")
-        if requirement and not requirement.startswith("#"):
-            assert hashes, line
-            assert all(text.startswith("sha256:") for text in hashes), line
-            parsed = Requirement(requirement)
-            packages.setdefault(canonicalize_name(parsed.name), []).append(parsed)
-    return packages
-
-
-def required(*arguments: str) -> list[Requirement]:
-    """What extras and groups of pyproject.toml ask for."""
-    texts = list(PYPROJECT["project"]["dependencies"])
-    extras, groups = PYPROJECT["project"]["optional-dependencies"], PYPROJECT["dependency-groups"]
-    for argument in arguments:
-        option, _, name = argument.partition("=")
-        if option == "--all-extras":
-            texts += [text for extra in extras.values() for text in extra]
-        else:
-            texts += (extras if option == "--extra" else groups)[name]
-    included = [text["include-group"] for text in texts if isinstance(text, dict)]
-    texts = [text for text in texts if isinstance(text, str)] + [text for group in included for text in groups[group]]
-    return [requirement for requirement in map(Requirement, texts) if requirement.name != "trinitylake"]
-
-
-@pytest.mark.parametrize("name", SETS | APART)
-def test_lock_files_hold_versions_and_hashes_and_name_no_index(name: str) -> None:
+def test_the_lock_file_holds_hashes_and_public_addresses() -> None:
     """A lock file that was made behind a mirror names the mirror, and then nobody else can install from it."""
-    assert "://" not in (LOCKS / f"{name}.txt").read_text()
-    packages = locked(name)
-    assert len(packages) > 2
-    for versions in packages.values():
-        assert all(str(requirement.specifier).startswith("==") for requirement in versions)
+    assert len(LOCK["package"]) > 300
+    for package in LOCK["package"]:
+        if package["name"] == "trinitylake":
+            continue
+        assert package["source"] == {"registry": "https://pypi.org/simple"}
+        for file in [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]:
+            assert file["hash"].startswith("sha256:")
+            assert file["url"].startswith("https://files.pythonhosted.org/")
 
 
-@pytest.mark.parametrize("name", [name for name in SETS | APART if name != "generator"])
-def test_lock_files_hold_what_pyproject_asks_for(name: str) -> None:
-    packages = locked(name)
-    for requirement in required(*(SETS | APART)[name]):
-        held = packages[canonicalize_name(requirement.name)]
-        for one in held:
-            [version] = one.specifier
-            assert requirement.specifier.contains(version.version), f"{one} is not {requirement}: make locks"
+def test_the_lock_file_is_of_these_requirements() -> None:
+    """After a change of dependencies: `make locks`."""
+    [own] = [package["metadata"] for package in LOCK["package"] if package["name"] == "trinitylake"]
+    extras, groups = PYPROJECT["project"]["optional-dependencies"], PYPROJECT["dependency-groups"]
+    wanted = [*PYPROJECT["project"]["dependencies"], *(text for texts in extras.values() for text in texts)]
+    for held, texts in [
+        (own["requires-dist"], wanted),
+        *((own["requires-dev"][name], groups[name]) for name in groups),
+    ]:
+        locked = {(one["name"], frozenset(one.get("specifier", "").replace(" ", "").split(","))) for one in held}
+        for text in texts:
+            if isinstance(text, str) and (parsed := Requirement(text)).name != "trinitylake":
+                name = re.sub(r"[-_.]+", "-", parsed.name).lower()
+                assert (name, frozenset(str(parsed.specifier).split(","))) in locked, text
 
 
-@pytest.mark.parametrize("name", [name for name in SETS if name != "development"])
-def test_lock_files_agree(name: str) -> None:
-    """What one command installs is not changed by another that installs into the same environment."""
-    whole = {key: {str(one.specifier) for one in held} for key, held in locked("development").items()}
-    for key, held in locked(name).items():
-        assert {str(one.specifier) for one in held} <= whole[key]
-
-
-def test_what_make_installs_has_a_lock_file() -> None:
+def test_each_set_that_make_installs_is_of_extras_and_groups() -> None:
     makefile = (ROOT / "Makefile").read_text()
     named = set(re.findall(r"\.packages-([\w-]+)", makefile)) | set(re.findall(r"locks/([\w.-]+)\.txt", makefile))
-    assert {"build", "demo", "spark", "lint", "test", "generator"} <= named <= set(SETS | APART)
-    assert {path.stem for path in LOCKS.glob("*.txt")} == set(SETS | APART)
+    sets = dict(re.findall(r"^SET_([\w.-]+) := (.*)$", makefile, re.M))
+    assert {"build", "demo", "spark", "lint", "test", "generator"} <= named <= set(sets)
+    for arguments in sets.values():
+        assert set(re.findall(r"--extra (\S+)", arguments)) <= set(PYPROJECT["project"]["optional-dependencies"])
+        assert set(re.findall(r"group (\S+)", arguments)) <= set(PYPROJECT["dependency-groups"])
 
 
 def test_the_version_stands_in_one_place() -> None:
@@ -183,7 +155,7 @@ def test_the_image_of_the_server_is_built_by_make_from_the_lock() -> None:
     commands = re.findall(r"^RUN (?!apt-get)(.*)$", (ROOT / "deploy" / "Containerfile").read_text(), re.M)
     assert commands == ["make server SERVER=/opt/trinitylake"]
     [recipe] = re.findall(r"^server:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)
-    assert "$(INSTALL) locks/server.txt" in recipe
+    assert "$(INSTALL) target/locks/server.txt" in recipe
     assert "--no-deps target/server-wheel/*.whl" in recipe
     left_out = (ROOT / ".dockerignore").read_text().split()
     assert {".git", ".venv", "target", "**/*.so"} <= set(left_out)
