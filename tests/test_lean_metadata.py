@@ -19,9 +19,11 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetStatisticsUpdate
 
 import trinitylake as tl
 from trinitylake.errors import CommitConflict, InvalidArgument
+from trinitylake.iceberg_storage import snapshot_retention
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
-from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT, without
+from trinitylake.iceberg_storage.snapshot_retention import SNAPSHOTS_KEPT, without
 
+RETRY_TIME = "commit.retry.total-timeout-ms"
 FEW = {"history.expire.min-snapshots-to-keep": "3"}
 
 
@@ -36,8 +38,9 @@ def rows(*ids: int) -> pa.Table:
 
 
 def table_of(lake: tl.Lakehouse, properties: dict[str, str] | None = None) -> tl.Table:
+    """A table whose clients do not try again, unless the properties say otherwise: young snapshots go at once."""
     lake.create_namespace("ns")
-    return lake.create_table("ns.t", rows(), properties=properties or {})
+    return lake.create_table("ns.t", rows(), properties={RETRY_TIME: "0", **(properties or {})})
 
 
 def append(table: tl.Table, count: int) -> list[int]:
@@ -346,3 +349,54 @@ def test_the_text_of_a_log_that_loses_and_gains_entries_is_that_of_its_entries(
         text = ",".join(entry.model_dump_json() for entry in log)
         assert known.render(log) == f'"log":[{text}],'
         assert known.render(log) == f'"log":[{text}],', "and the same again"
+
+
+def test_snapshots_are_kept_as_long_as_clients_try_again(lake: tl.Lakehouse) -> None:
+    """An append of PyIceberg that met more than 20 other commits failed: it looks among the ancestors of the new head
+    for the snapshot that it began with, and that was not listed any more."""
+    table = table_of(lake, {RETRY_TIME: "1800000"})
+    table.append(rows(0))
+    for others in (SNAPSHOTS_KEPT + 5, 40):
+        began = table.iceberg.catalog.load_table("ns.t")
+        append(table, others)
+        began.append(rows(-1))
+    assert lake.table("ns.t").scan().count() == 1 + SNAPSHOTS_KEPT + 5 + 40 + 2
+
+
+def test_snapshots_for_clients_that_try_again_have_a_limit(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_retention, "RETRIES_KEPT", SNAPSHOTS_KEPT + 3)
+    table = table_of(lake, {RETRY_TIME: "1800000"})
+    append(table, SNAPSHOTS_KEPT + 10)
+    assert len(kept(table)) == SNAPSHOTS_KEPT + 3
+
+
+def test_snapshots_are_kept_from_the_newest_of_each_streaming_query_on(lake: tl.Lakehouse) -> None:
+    """Iceberg's sink for streams of Spark looks for its last epoch among the ancestors of the head. It was not listed
+    any more, and the sink wrote the epoch a second time."""
+    table = table_of(lake, FEW)
+
+    def of_query(id: str) -> int:
+        with table.writing() as iceberg:
+            iceberg.append(rows(0), snapshot_properties={snapshot_retention.STREAMING_QUERY: id})
+        return current(table)
+
+    append(table, 2)
+    of_query("a")
+    newest = of_query("a")
+    append(table, 5)
+    of_query("b")
+    append(table, 5)
+    assert kept(table)[0] == newest
+    assert len(kept(table)) == 12
+
+
+def test_a_streaming_query_that_ended_days_ago_keeps_nothing(lake: tl.Lakehouse) -> None:
+    table = table_of(lake, FEW)
+    with table.writing() as iceberg:
+        iceberg.append(rows(0), snapshot_properties={snapshot_retention.STREAMING_QUERY: "a"})
+    append(table, 5)
+    metadata = table.iceberg.metadata
+    days_millis = 5 * 24 * 3_600_000
+    later = snapshot_retention.retained(metadata, now_millis=metadata.last_updated_ms + days_millis)
+    assert len(metadata.snapshots) == 6
+    assert len(later) == 3

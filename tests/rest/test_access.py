@@ -118,7 +118,7 @@ def test_tokens_come_from_a_file_that_nobody_else_can_read(
 
 
 def test_a_token_is_kept_as_a_hash_only() -> None:
-    tokens = Tokens([TOKEN])
+    tokens = Tokens([TOKEN], grants=["admin:*"])
     assert TOKEN not in repr(vars(tokens))
     assert tokens.principal(TOKEN.encode()) is not None
     assert tokens.principal(b"") is None

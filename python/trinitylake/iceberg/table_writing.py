@@ -29,6 +29,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata_invariants import check_metadata
 from trinitylake.iceberg_storage.qualified_location import qualified_path
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
@@ -252,7 +253,9 @@ def metadata_from_updates(
     if not any(isinstance(update, SetLocationUpdate) for update in updates):
         updates.append(SetLocationUpdate(location=default_location(io, namespace, name, ids[-1])))
     try:
-        metadata = indexed(TableMetadataUtil.parse_obj(apply_updates(empty_table_metadata(), updates).model_dump()))
+        made = apply_updates(empty_table_metadata(), updates)
+        check_metadata(made)
+        metadata = indexed(TableMetadataUtil.parse_obj(made.model_dump()))
     except (ValueError, KeyError) as error:
         raise CommitFailedException(f"the updates do not make a table {namespace}.{name}: {error}") from error
     _check_new(metadata, io)

@@ -5,7 +5,7 @@ PyIceberg deep-copies the whole metadata each time that a transaction reads it, 
 makes each copy dearer. Its models are frozen and its updates replace lists instead of changing them, so the copies
 protect against nobody. Here every version shares what it has in common with the one before.
 
-A metadata file lists the snapshots that the table keeps (`kept_snapshots.py`), about 0.7 KB each.
+A metadata file lists the snapshots that the table keeps (`snapshot_retention.py`), about 0.7 KB each.
 """
 
 from __future__ import annotations

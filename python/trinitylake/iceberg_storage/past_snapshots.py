@@ -1,4 +1,4 @@
-"""Finds snapshots of a table that it does not keep in its own metadata any more (`kept_snapshots.py`).
+"""Finds snapshots of a table that it does not keep in its own metadata any more (`snapshot_retention.py`).
 
 Each stands in the metadata file of the version that brought it, and the log of metadata files leads there: every file
 names some of those before it. Such a file is there as long as a version of the lakehouse needs it.

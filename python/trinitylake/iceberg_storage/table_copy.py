@@ -17,7 +17,6 @@ from pyiceberg.typedef import Record
 from trinitylake import _core
 from trinitylake.errors import CommitConflict, InvalidLocation, ObjectAlreadyExists
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
-from trinitylake.iceberg_storage.kept_snapshots import without
 from trinitylake.iceberg_storage.metadata import encoder, read_metadata
 from trinitylake.iceberg_storage.metadata_compression import file_bytes
 from trinitylake.iceberg_storage.relocation import (
@@ -29,6 +28,7 @@ from trinitylake.iceberg_storage.relocation import (
     TableRelocation,
     positions,
 )
+from trinitylake.iceberg_storage.snapshot_retention import without
 
 _STATUS = 0
 

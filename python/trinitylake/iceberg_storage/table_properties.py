@@ -13,8 +13,8 @@ from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.iceberg_storage.metadata_compression import file_suffix
+from trinitylake.iceberg_storage.snapshot_retention import SNAPSHOTS_KEPT
 
 #: Properties that hold a location for files to be written.
 LOCATION_PROPERTIES = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ MAX_ENTRIES = 500_000
 #: Of metadata of a table or view, which is JSON, perhaps compressed; and what it takes once it is parsed.
 MAX_METADATA_SIZE_BYTES, MAX_PARSED_SIZE_BYTES = 32 << 20, 512 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+#: For the plan of one scan.
+MAX_PLAN_SECONDS = 60
 #: Manifests and lists that a commit brings, of all its tables.
 MAX_BROUGHT_FILES = 10_000
 
@@ -39,9 +42,16 @@ class ManifestsAtWork:
 
     @contextmanager
     def for_plan(self, who: str) -> Iterator[Allowance]:
-        """What is read to plan one scan."""
+        """What is read to plan one scan, and in how much time."""
+        deadline = time.monotonic() + MAX_PLAN_SECONDS
         with self._taking(who) as taken:
-            yield Allowance(MAX_SIZE_BYTES, MAX_ENTRIES, on_spent=taken)
+
+            def taken_in_time(size_bytes: int, entries: int) -> None:
+                if time.monotonic() > deadline:
+                    raise TooHeavy(f"to plan the scan takes more than {MAX_PLAN_SECONDS} s")
+                taken(size_bytes, entries)
+
+            yield Allowance(MAX_SIZE_BYTES, MAX_ENTRIES, on_spent=taken_in_time)
 
     @contextmanager
     def for_commit(self, who: str) -> Iterator[Allowance]:

@@ -28,6 +28,7 @@ from pyiceberg.exceptions import (
 from starlette.responses import Response
 
 from trinitylake import errors as ours
+from trinitylake.base.foreign_errors import errors_as
 from trinitylake.rest.redaction import without_secrets
 from trinitylake.rest.wording import in_their_words
 
@@ -47,6 +48,21 @@ class RestError(Exception):
 def bad_request(message: str) -> RestError:
     """400: the request itself is wrong."""
     return RestError(400, "BadRequestException", message)
+
+
+def client_faults(what: str) -> errors_as:
+    """The boundary around what libraries make of what a client sent: an error that nobody foresaw is 400.
+
+    Not around a commit: a client that reads 400 deletes the files that it wrote for it.
+    """
+
+    def mapped(error: Exception) -> RestError | None:
+        if isinstance(error, (RestError, InvalidModel, ours.TrinityLakeError, OSError, MemoryError, *_FORESEEN)):
+            return None
+        logger.info("%s makes no sense", what, exc_info=error)
+        return bad_request(f"{what} makes no sense: {error or type(error).__name__}")
+
+    return errors_as(mapped)
 
 
 class _Answer(NamedTuple):
@@ -87,6 +103,9 @@ _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
     (ours.PermissionDenied, _Answer(500, "StorageException")),
     (ours.CorruptFile, _Answer(500, "CorruptFileException")),
 )
+
+
+_FORESEEN = tuple(kind for kind, _ in _ANSWERS)
 
 
 def error_response(code: int, type: str, message: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -14,8 +14,8 @@ from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.kept_snapshots import Retention, kept, kept_of
 from trinitylake.iceberg_storage.own_files import own_files
+from trinitylake.iceberg_storage.snapshot_retention import Retention, retained, retained_of_refs
 from trinitylake.tables.compaction import CompactResult, compact
 from trinitylake.tables.filters import parse_filter
 
@@ -144,7 +144,9 @@ class Maintenance:
 
         def operation(iceberg: IcebergTable) -> list[int]:
             metadata = iceberg.metadata
-            staying = kept(metadata) if keep is None and older_than is None else kept_of(metadata, keep or 1)
+            staying = (
+                retained(metadata) if keep is None and older_than is None else retained_of_refs(metadata, keep or 1)
+            )
             if older_than is not None:
                 moment = older_than if isinstance(older_than, datetime) else datetime.now().astimezone()
                 limit = int(moment.timestamp() * 1000) - (age or 0)
@@ -170,7 +172,7 @@ class Maintenance:
         def operation(iceberg: IcebergTable) -> list[int]:
             now_millis = int(datetime.now().timestamp() * 1000)
             unset = Retention(max(minimum_versions_to_keep, 1), maximum_version_age_millis)
-            return self._taken_out(iceberg, kept(iceberg.metadata, unset, now_millis))
+            return self._taken_out(iceberg, retained(iceberg.metadata, unset, now_millis))
 
         return self._write(operation, note=LogNote(message, author))
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from trinitylake.definitions import METADATA_LOCATION, TableDef, new_table_def
-from trinitylake.errors import InvalidLocation
+from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.brought_files import named_by, statistics_of
 from trinitylake.iceberg_storage.external import load_external
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.files_inside import require_none_inside
 from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.iceberg_storage.metadata_invariants import check_history
 from trinitylake.iceberg_storage.table_location import managed_location
 from trinitylake.iceberg_storage.table_properties import check_properties
 from trinitylake.tables.table_definition import describe
@@ -38,7 +39,7 @@ def registered_table(
     Raises:
         InvalidLocation: for a table whose metadata lies in the lakehouse and whose data does not, or the other way
             round; an external file that cannot be read; one that names files as nobody may (`brought_files.py`).
-        InvalidArgument: for a property that names code.
+        InvalidArgument: for a property that names code, and for a history that other readers refuse.
         CorruptFile, FileNotFoundError: for a file that is no table metadata, or is not there.
     """
     try:
@@ -53,6 +54,10 @@ def registered_table(
         metadata = read_metadata(io, io.uri_of(path), path)
         managed_location(io, metadata.location)
         check_properties(metadata.properties, metadata.location, io)
+        try:
+            check_history(metadata)
+        except ValueError as error:
+            raise InvalidArgument(f"the table at {metadata_location!r} cannot be registered: {error}") from error
         brought = [path, *statistics_of(io, metadata), *named_by(io, None, metadata.snapshots)]
         definition = new_table_def(str(metadata.table_uuid), format_properties={METADATA_LOCATION: path})
     describe(definition, metadata)

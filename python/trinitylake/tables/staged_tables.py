@@ -375,6 +375,11 @@ class StagedTables:
         """The full names of the tables that it changes."""
         return [table.name for table in self._changed()]
 
+    @property
+    def changed_objects(self) -> list[tuple[str, str]]:
+        """Namespace and name of each table that it changes."""
+        return [(table.namespace, table.own_name) for table in self._changed()]
+
     def _changed(self) -> list[TransactionTable]:
         return [table for table in self._tables.values() if table.staged is not None and table.staged.changed]
 

@@ -205,6 +205,12 @@ impl Transaction {
         self.locked(py, |transaction| transaction.has_writes())
     }
 
+    /// The keys that it changes.
+    fn written_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let keys = self.locked(py, |transaction| StringArray::from_iter_values(transaction.written_keys()));
+        arrow::batch(py, vec![("key", Arc::new(keys))])
+    }
+
     #[pyo3(signature = (kind, namespace, name=""))]
     fn exists(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str) -> PyResult<bool> {
         let kind = parse_kind(kind)?;

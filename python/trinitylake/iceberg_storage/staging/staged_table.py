@@ -45,7 +45,6 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.kept_snapshots import lean
 from trinitylake.iceberg_storage.metadata import (
     cache,
     encoder,
@@ -54,6 +53,7 @@ from trinitylake.iceberg_storage.metadata import (
     with_log_entry,
 )
 from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
+from trinitylake.iceberg_storage.snapshot_retention import trimmed
 from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
@@ -272,13 +272,13 @@ class StagedTable:
 
         The name is `<table>/metadata/<sequence>-<uuid>.metadata.json`, numbered on from the file before; the metadata
         log records that file. Of the snapshots before this transaction it has those that the table keeps
-        (`kept_snapshots.py`). The same answer until something changes. An unchanged table gets a file too.
+        (`snapshot_retention.py`). The same answer until something changes. An unchanged table gets a file too.
         """
         with self._lock:
             if self._finished is None or self._finished[0] is not self.metadata:
                 if self._finished is not None:
                     self._superseded.append(self._finished[1])
-                metadata = lean(self.metadata, self._base)
+                metadata = trimmed(self.metadata, self._base)
                 if self._base_metadata_path is not None:
                     metadata = with_log_entry(metadata, self.io.uri_of(self._base_metadata_path), self._base)
                 uri = self._metadata_uri()

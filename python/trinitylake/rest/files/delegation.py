@@ -3,6 +3,9 @@
 Both are off unless the operator asks for them (`S3Access`), and end at the location of the table. A role on a table
 opens that location only if the lakehouse has chosen it for that name; one that a client has chosen may lie around other
 tables, so it takes the role on everything. The past can only be read.
+
+Access is to a folder as it is now, whatever version the client looks at. So the name that counts is the one that the
+table has in the latest version: a table that was moved or dropped since is open to readers of everything alone.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from urllib.parse import quote, unquote
 from starlette.responses import Response
 
 from trinitylake import _core
+from trinitylake.definitions import parse_table_def
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.files.s3_store import S3Store, Scope, not_given
@@ -157,7 +161,10 @@ class Delegation:
         """What the principal may reach of a table's files; None for nothing."""
         place = self._place(table)
         path = path_of_object(self._io, place.location)
-        return None if path is None else self._granted(call, identifier, path, is_own(path, identifier, place.table_id))
+        if path is None:
+            return None
+        opens_by_name = is_own(path, identifier, place.table_id) and _has_name_now(call, identifier, place.table_id)
+        return self._granted(call, identifier, path, opens_by_name)
 
     def _place(self, table: Response) -> _Place:
         tag = table.headers.get("etag")
@@ -188,6 +195,19 @@ class Delegation:
 
     def _audit(self, call: Call, what: str, identifier: tuple[str, ...], code: int) -> None:
         audit(call.principal.name, what, [".".join(identifier)], code, None, None, call.request_id)
+
+
+def _has_name_now(call: Call, identifier: tuple[str, ...], table_id: str) -> bool:
+    """Whether a table has that name in the latest version, or is new in the transaction that the client works in."""
+    if call.prefix == LATEST:
+        return True
+    name, core = object_name(identifier), call.service.lake.core
+    if (present := core.latest().read("table", *name)) is not None:
+        return parse_table_def(present).id == table_id
+    if call.base_version is None:
+        return False
+    before = core.version(call.base_version).read("table", *name)
+    return before is None or parse_table_def(before).id != table_id
 
 
 def _table_path(call: Call, identifier: tuple[str, ...]) -> str:

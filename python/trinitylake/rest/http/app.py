@@ -193,6 +193,8 @@ class App:
         """The answer to a request."""
         try:
             call.authorize(endpoint.role)
+            for name in endpoint.named(call):
+                call.require(endpoint.role, name)
             if endpoint.replay is None:
                 response = endpoint.handler(call)
             else:

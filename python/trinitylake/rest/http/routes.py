@@ -1,4 +1,4 @@
-"""Every route of the server: its handler, and the role that it needs on what the path names."""
+"""Every route of the server: its handler, and the role that it needs on what the path and the body name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from trinitylake.rest.page import history, lakehouse, objects, queries, rows, tr
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.request.idempotency import Replay
 from trinitylake.rest.resources import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
-from trinitylake.rest.security.principals import Role
+from trinitylake.rest.resources.names import renamed
+from trinitylake.rest.security.principals import Name, Role
 
 Handler = Callable[[Call], Response]
+#: What a request names besides the table or view in its path.
+Named = Callable[[Call], Iterable[Name]]
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,13 @@ class Endpoint:
     """One method of one path.
 
     Attributes:
-        role: on the table, view or namespace in the path.
+        role: on the table, view or namespace in the path, and on all that `named` gives.
         writes: what the past and clients of the past do not have.
         replay: how to answer a request again that was committed before; None if it cannot be sent twice.
         is_audited: for what changes something without being a write to the catalog.
         shows_rows: for rows of tables and queries, which are in the audit log, too.
         ends_with_client: for what somebody has to wait for, and is broken off when the client goes away.
+        named: what else the request names: it needs the role there, also when it is answered again (`replay`).
     """
 
     method: str
@@ -38,6 +42,7 @@ class Endpoint:
     is_audited: bool = False
     ends_with_client: bool = False
     shows_rows: bool = False
+    named: Named = lambda call: ()
 
     @property
     def changes(self) -> bool:
@@ -70,8 +75,15 @@ def _read(method: str, path: str, handler: Handler) -> Endpoint:
     return Endpoint(method, path, handler, Role.READER)
 
 
-def _write(method: str, path: str, handler: Handler, replay: Replay, role: Role = Role.WRITER) -> Endpoint:
-    return Endpoint(method, path, handler, role, writes=True, replay=replay)
+def _write(
+    method: str,
+    path: str,
+    handler: Handler,
+    replay: Replay,
+    named: Named = lambda call: (),
+    role: Role = Role.WRITER,
+) -> Endpoint:
+    return Endpoint(method, path, handler, role, writes=True, replay=replay, named=named)
 
 
 _NAMESPACES = "/v1/{prefix}/namespaces"
@@ -97,24 +109,37 @@ CATALOG = (
     _read("POST", f"{_TABLE}/plan", scan_planning.plan),
     _read("POST", f"{_TABLE}/tasks", scan_planning.fetch_tasks),
     _read("GET", f"{_NAMESPACE}/tables", tables.list_all),
-    _write("POST", f"{_NAMESPACE}/tables", tables.create, replays.new_table),
-    _write("POST", f"{_NAMESPACE}/register", tables.register, replays.new_table),
-    _write("POST", "/v1/{prefix}/tables/rename", tables.rename, replays.nothing),
-    _write("POST", "/v1/{prefix}/transactions/commit", transactions.commit_tables, replays.nothing),
+    _write("POST", f"{_NAMESPACE}/tables", tables.create, replays.new_table, tables.name_to_create),
+    _write("POST", f"{_NAMESPACE}/register", tables.register, replays.new_table, tables.name_to_register),
+    _write("POST", "/v1/{prefix}/tables/rename", tables.rename, replays.nothing, renamed),
+    _write(
+        "POST",
+        "/v1/{prefix}/transactions/commit",
+        transactions.commit_tables,
+        replays.nothing,
+        transactions.changed_tables,
+    ),
     _read("GET", _NAMESPACES, namespaces.list_all),
-    _write("POST", _NAMESPACES, namespaces.create, replays.created_namespace, Role.ADMIN),
+    _write("POST", _NAMESPACES, namespaces.create, replays.created_namespace, namespaces.name_to_create, Role.ADMIN),
     _read("HEAD", _NAMESPACE, namespaces.exists),
     _read("GET", _NAMESPACE, namespaces.load),
-    _write("DELETE", _NAMESPACE, namespaces.drop, replays.nothing, Role.ADMIN),
-    _write("POST", f"{_NAMESPACE}/properties", namespaces.update_properties, replays.changed_properties, Role.ADMIN),
+    _write("DELETE", _NAMESPACE, namespaces.drop, replays.nothing, namespaces.in_path, Role.ADMIN),
+    _write(
+        "POST",
+        f"{_NAMESPACE}/properties",
+        namespaces.update_properties,
+        replays.changed_properties,
+        namespaces.in_path,
+        Role.ADMIN,
+    ),
     _read("GET", f"{_NAMESPACE}/views", views.list_all),
-    _write("POST", f"{_NAMESPACE}/views", views.create, replays.view),
-    _write("POST", f"{_NAMESPACE}/register-view", views.register, replays.view),
+    _write("POST", f"{_NAMESPACE}/views", views.create, replays.view, views.name_to_create),
+    _write("POST", f"{_NAMESPACE}/register-view", views.register, replays.view, views.name_to_register),
     _read("HEAD", _VIEW, views.exists),
     _read("GET", _VIEW, views.load),
     _write("POST", _VIEW, views.replace, replays.view),
     _write("DELETE", _VIEW, views.drop, replays.nothing),
-    _write("POST", "/v1/{prefix}/views/rename", views.rename, replays.nothing),
+    _write("POST", "/v1/{prefix}/views/rename", views.rename, replays.nothing, renamed),
 )
 
 #: Those without a prefix.

@@ -229,7 +229,7 @@ def serve(
     bearers: list[Bearers] = []
     names: frozenset[str] = frozenset()
     if token_file is not None or token is not None:
-        tokens = Tokens.from_file(token_file) if token_file is not None else Tokens([token or ""])
+        tokens = Tokens.from_file(token_file) if token_file is not None else Tokens([token or ""], grants=["admin:*"])
         bearers.append(tokens)
         names = tokens.names
     if jwt is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from typing import Any
 
@@ -18,6 +17,7 @@ from trinitylake.lakehouse.object_history import changes_of_object
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, require_something, version_of, whole_number
+from trinitylake.rest.page.sealed_positions import opened, sealed
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.resources.elsewhere import reached
 from trinitylake.rest.state.listing import names_with
@@ -58,7 +58,7 @@ def search(call: Call) -> Response:
     deadline = time.monotonic() + SECONDS
     with call.service.long_requests.taken(call.principal.name):
         state = version_of(call).state()
-        for page in names_with(state, text, call.query.get("namespace"), _position(call.query.get("next"))):
+        for page in names_with(state, text, call.query.get("namespace"), _position(call)):
             for one in page.found:
                 name = visibility.parts_of(one.kind, one.namespace, one.name)
                 if visibility.sees(call.principal, one.kind, name):
@@ -71,8 +71,7 @@ def search(call: Call) -> Response:
                 following = page.position
             if following is not None:
                 break
-    token = None if following is None else base64.urlsafe_b64encode(following.encode()).decode()
-    return answer({"found": found, "next": token})
+    return answer({"found": found, "next": None if following is None else sealed(following)})
 
 
 def history(call: Call) -> Response:
@@ -108,13 +107,9 @@ def _split(full_name: str, identifier: tuple[str, ...]) -> tuple[str, str]:
     return namespace, name
 
 
-def _position(token: str | None) -> str | None:
-    if token is None:
-        return None
-    try:
-        return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
-    except ValueError as error:
-        raise bad_request("next is not a token that this server gave") from error
+def _position(call: Call) -> str | None:
+    token = call.query.get("next")
+    return None if token is None else opened(token)
 
 
 def _type_of(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str:

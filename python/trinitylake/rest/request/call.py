@@ -9,16 +9,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 
 from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.errors import RestError, bad_request, client_faults
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.security.principals import Principal, Role
@@ -132,7 +132,10 @@ class Call:
     """Whether the client still waits for the answer, as far as is known."""
     commit: Commit = field(init=False)
     """What this request commits, if it does."""
+    base_version: int | None = field(init=False, default=None)
+    """Of the open transaction that it is about, once `catalog` has opened that."""
     _names: dict[str, str] = field(init=False, default_factory=dict)
+    _parsed: dict[type[BaseModel], BaseModel] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.commit = Commit(
@@ -150,7 +153,7 @@ class Call:
         return self.name("prefix") if "prefix" in self.raw_names else LATEST
 
     def authorize(self, role: Role) -> None:
-        """Check the role on what the path names. What a body names is checked by its handler.
+        """Check the role on what the path names. What the body names is checked by `require`.
 
         Raises `RestError` 403.
         """
@@ -197,6 +200,8 @@ class Call:
                 raise RestError(
                     403, "ForbiddenException", f"version {source.version} is read-only: write through @latest or @txn"
                 )
+            if not isinstance(source, LakehouseVersion):
+                self.base_version = source.base_version
             yield self.served(source)
 
     def served(self, source: Lakehouse | LakehouseVersion | Transaction) -> ServedCatalog:
@@ -230,8 +235,13 @@ class Call:
         return (*self.namespace(), self.name(parameter))
 
     def parsed(self, model: type[Model]) -> Model:
-        """The body. Raises `RestError` 400 for what is not JSON, and that or pydantic's error for what does not fit."""
-        return parsed_json(model, self.body)
+        """The body, parsed once; treat it as immutable.
+
+        Raises `RestError` 400 for what is not JSON, and that or pydantic's error for what does not fit.
+        """
+        if (known := self._parsed.get(model)) is None:
+            known = self._parsed[model] = parsed_json(model, self.body)
+        return cast(Model, known)
 
     def brought(self) -> AbstractContextManager[Allowance]:
         """What a commit may read of the manifests that it brings."""
@@ -245,13 +255,8 @@ class Call:
 def parsed_json(model: type[Model], text: bytes) -> Model:
     """A body, or what a client has sent in it as a text. Raises as `Call.parsed` does."""
     document = strict_json(text)
-    try:
+    with client_faults("the body"):  # PyIceberg's models look into what they get before it is checked
         return model.model_validate(document)
-    except ValidationError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        # PyIceberg's models look into what they get before anybody has checked it.
-        raise bad_request(f"the body makes no sense: {error}") from error
 
 
 def strict_json(body: bytes) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from trinitylake.rest.request.call import checked_namespace
+from trinitylake.rest.request.call import Call, checked_namespace
 
 
 class Name(BaseModel):
@@ -23,3 +23,9 @@ class Rename(BaseModel):
 
     source: Name
     destination: Name
+
+
+def renamed(call: Call) -> list[tuple[str, ...]]:
+    """The former and the new name of a table or view."""
+    body = call.parsed(Rename)
+    return [body.source.identifier(), body.destination.identifier()]

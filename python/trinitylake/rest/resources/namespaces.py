@@ -12,7 +12,6 @@ from trinitylake.rest.request.pages import namespaces_response, page_of
 from trinitylake.rest.resources import transaction_namespaces as reserved
 from trinitylake.rest.resources.updates import check_growth
 from trinitylake.rest.security.locations import LOCATION_PROPERTY, namespace_location
-from trinitylake.rest.security.principals import Role
 
 
 class CreateNamespace(BaseModel):
@@ -27,6 +26,17 @@ class UpdateProperties(BaseModel):
 
     removals: list[str] = Field(default_factory=list)
     updates: dict[str, str] = Field(default_factory=dict)
+
+
+def name_to_create(call: Call) -> list[tuple[str, ...]]:
+    """The namespace that a request creates; none for a transaction, which any writer may begin."""
+    namespace = checked_namespace(call.parsed(CreateNamespace).namespace)
+    return [] if reserved.is_reserved(call, namespace) else [namespace]
+
+
+def in_path(call: Call) -> list[tuple[str, ...]]:
+    """The namespace in the path; none for a transaction, whose owner decides about it."""
+    return [] if reserved.is_reserved(call, call.namespace()) else [call.namespace()]
 
 
 def list_all(call: Call) -> Response:
@@ -48,7 +58,6 @@ def create(call: Call) -> Response:
     namespace = checked_namespace(body.namespace)
     if reserved.is_reserved(call, namespace):
         return reserved.create(call, namespace, body.properties)
-    call.require(Role.ADMIN, namespace)
     with call.catalog() as catalog:
         catalog.create_namespace(namespace, body.properties)
     return json_response({"namespace": namespace, "properties": body.properties})
@@ -79,7 +88,6 @@ def drop(call: Call) -> Response:
     """An empty namespace."""
     if reserved.is_reserved(call, call.namespace()):
         return reserved.drop(call, call.namespace())
-    call.require(Role.ADMIN, call.namespace())
     with call.catalog() as catalog:
         catalog.drop_namespace(call.namespace())
     return no_content()
@@ -92,7 +100,6 @@ def update_properties(call: Call) -> Response:
         raise RestError(422, "UnprocessableEntityException", f"properties are both set and removed: {both}")
     if reserved.is_reserved(call, call.namespace()):
         return reserved.update(call, call.namespace(), body.updates, body.removals)
-    call.require(Role.ADMIN, call.namespace())
     with call.catalog() as catalog:
         if body.updates:
             present = catalog.load_namespace_properties(call.namespace())

@@ -39,6 +39,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import (
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata_invariants import check_parents
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.row_filter import n_values
 from trinitylake.rest.bounded_files import weighing
@@ -141,6 +142,7 @@ def _document_of(call: Call, table: Table, request: PlanTableScanRequest, start:
     request = _pinned(table, request)
     _check_filter(request)
     try:
+        check_parents(table.metadata.snapshots)  # which PyIceberg follows, of a table elsewhere too
         planned = sorted(_files(table, request), key=lambda task: task.file.file_path)
         _check_residuals(planned)
     except PlanTooLarge as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, field_validator
@@ -24,7 +24,6 @@ from pyiceberg.table.update import (
 
 from trinitylake.base.arguments import user_names
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
-from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg.namespaces import require_namespace
@@ -32,7 +31,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import NO_F
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_update
-from trinitylake.rest.errors import bad_request
+from trinitylake.rest.errors import bad_request, client_faults
 from trinitylake.rest.resources.names import Name
 from trinitylake.rest.resources.updates import MAX_UPDATES, Updates, check_growth
 
@@ -181,19 +180,8 @@ def _leave_own_properties(transaction: Transaction, change: TableChange) -> None
 def _stage_one(
     transaction: Transaction, name: tuple[str, str], change: TableChange, brought: Sequence[str]
 ) -> StagedTable:
-    with _sense_made(".".join(name)):
+    with client_faults(f"the change of {'.'.join(name)}"):
         return table_writing.commit_table(transaction, *name, change.requirements, change.updates, brought=brought)
-
-
-@contextmanager
-def _sense_made(table: str) -> Iterator[None]:
-    """Refuse, with 400, updates of a table that PyIceberg cannot apply."""
-    try:
-        yield
-    except TrinityLakeError:
-        raise
-    except (ValueError, KeyError) as error:
-        raise bad_request(f"the updates of {table} make no sense: {error}") from error
 
 
 def _rehearse(transaction: Transaction, change: TableChange) -> None:
@@ -208,7 +196,7 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
         table_writing.metadata_from_updates(io, namespace, name, change.updates)
         return
     staged = table_writing.managed_table(transaction, namespace, name, change.requirements)
-    with _sense_made(f"{namespace}.{name}"):
+    with client_faults(f"the change of {namespace}.{name}"):
         for update in change.updates:
             check_update(update, staged.metadata, staged.io)
         try:

@@ -25,7 +25,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexe
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.bounded_files import BoundedFileIO, too_much_brought
-from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.errors import RestError, bad_request, client_faults
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pages import identifiers_response
 from trinitylake.rest.resources.elsewhere import peer_of
@@ -35,7 +35,6 @@ from trinitylake.rest.resources.table_changes import (
     stage,
     with_field_ids,
 )
-from trinitylake.rest.security.principals import Role
 from trinitylake.rest.state.served_catalog import ServedCatalog
 from trinitylake.rest.state.table_responses import Snapshots, response_of_file, response_of_metadata, table_body
 from trinitylake.tables.table_definition import metadata_path
@@ -66,6 +65,16 @@ class Register(BaseModel):
     overwrite: bool = False
 
 
+def name_to_create(call: Call) -> list[tuple[str, ...]]:
+    """The full name of the table that a request creates."""
+    return [(*call.namespace(), call.parsed(CreateTable).name)]
+
+
+def name_to_register(call: Call) -> list[tuple[str, ...]]:
+    """The full name of the table that a request registers."""
+    return [(*call.namespace(), call.parsed(Register).name)]
+
+
 def list_all(call: Call) -> Response:
     """The tables in exactly one namespace."""
     namespace = call.namespace()
@@ -76,14 +85,13 @@ def list_all(call: Call) -> Response:
 def create(call: Call) -> Response:
     """A new table; with `stage-create` only its metadata, to be committed with `assert-create`."""
     body = call.parsed(CreateTable)
-    identifier = (*call.namespace(), body.name)
-    call.require(Role.WRITER, identifier)
+    [identifier] = name_to_create(call)
     user_names(body.properties, "properties")
     spec = body.partition_spec or UNPARTITIONED_PARTITION_SPEC
     order = body.write_order or UNSORTED_SORT_ORDER
     with call.catalog() as catalog:
         location = call.locations(catalog).new_object(body.location, identifier)
-        try:
+        with client_faults("the table"):
             if body.stage_create:
                 staged = catalog.stage_table(identifier, body.table_schema, location, spec, order, body.properties)
                 _make_folders(catalog, staged.metadata.location)
@@ -91,8 +99,6 @@ def create(call: Call) -> Response:
                 return with_access(call, identifier, Response(text, media_type="application/json"))
             namespace, name = object_name(identifier)
             metadata = catalog.new_metadata(namespace, name, body.table_schema, location, spec, order, body.properties)
-        except (ValueError, NotImplementedError) as error:  # the latter is PyIceberg's for what format 2 cannot hold
-            raise bad_request(str(error)) from error
         with translated():
             made = catalog.write(lambda transaction: table_writing.create_table(transaction, namespace, name, metadata))
         _make_folders(catalog, metadata.location)
@@ -158,8 +164,6 @@ def drop(call: Call) -> Response:
 def rename(call: Call) -> Response:
     """Another name, in another namespace if wished."""
     body = call.parsed(Rename)
-    call.require(Role.WRITER, body.source.identifier())
-    call.require(Role.WRITER, body.destination.identifier())
     (old_namespace, old), (namespace, name) = (
         object_name(body.source.identifier()),
         object_name(body.destination.identifier()),
@@ -182,8 +186,7 @@ def register(call: Call) -> Response:
     The file may be of any table, so whoever registers one must be a reader of everything.
     """
     body = call.parsed(Register)
-    identifier = (*call.namespace(), body.name)
-    call.require(Role.WRITER, identifier)
+    [identifier] = name_to_register(call)
     namespace, name = object_name(identifier)
     with call.catalog() as catalog:
         call.locations(catalog).registered(body.metadata_location)

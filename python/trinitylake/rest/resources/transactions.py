@@ -27,7 +27,7 @@ from trinitylake.rest.request.call import (
     no_content,
 )
 from trinitylake.rest.resources.table_changes import TableChange, stage
-from trinitylake.rest.security.principals import Role, forbidden
+from trinitylake.rest.security.principals import forbidden
 from trinitylake.rest.state.addresses import transaction_prefix
 from trinitylake.rest.transactions.ownership import Ownership
 
@@ -55,11 +55,14 @@ class Begin(BaseModel):
     """Principals who may work in it, too, and not end it."""
 
 
+def changed_tables(call: Call) -> list[tuple[str, ...]]:
+    """The full names of the tables that a commit over several tables changes."""
+    return [change.full_name for change in call.parsed(CommitTransaction).table_changes]
+
+
 def commit_tables(call: Call) -> Response:
     """Commit to several tables: all of it in one version of the lakehouse, or nothing."""
     body = call.parsed(CommitTransaction)
-    for change in body.table_changes:
-        call.require(Role.WRITER, change.full_name)
     with call.catalog() as catalog, translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
         gate = call.locations(catalog)
         changes = [change.model_copy(update={"updates": gate.kept(change.updates)}) for change in body.table_changes]

@@ -16,15 +16,15 @@ from trinitylake.rest.security.principals import Principal
 TOKEN_MIN_LENGTH = 16
 _HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
-_EVERYTHING = ("admin:*",)
 
 
 class Tokens:
     """The tokens that open the server, and whose they are. Only their hashes are kept."""
 
-    def __init__(self, tokens: Iterable[str]) -> None:
-        """Lines as in a file; see `from_file`. Raises `InvalidArgument`."""
-        self._principals = [_parsed(line) for line in tokens]
+    def __init__(self, tokens: Iterable[str], grants: Iterable[str] = ()) -> None:
+        """Lines as in a file; see `from_file`. A line without grants has these. Raises `InvalidArgument`."""
+        default = tuple(grants)
+        self._principals = [_parsed(line, default) for line in tokens]
         if not self._principals:
             raise InvalidArgument("there is no token")
 
@@ -33,7 +33,7 @@ class Tokens:
         """One token a line: `TOKEN [NAME [GRANT …]]`. Empty lines and those with `#` in front do not count.
 
         A token stands there as it is or as `sha256:<hex>`. Without a name it is called by the start of its hash;
-        without grants (`role:pattern`) it opens everything.
+        without grants (`role:pattern`) it has no rights.
 
         Raises `InvalidArgument` for a file that others may read, cannot be read, or holds no token.
         """
@@ -71,7 +71,7 @@ def _is_credential(path: Path) -> bool:
     return folder is not None and path.absolute().parent == Path(folder)
 
 
-def _parsed(line: str) -> tuple[bytes, Principal]:
+def _parsed(line: str, default: tuple[str, ...]) -> tuple[bytes, Principal]:
     token, *rest = line.split() or [""]
     if hashed := _HASHED.fullmatch(token):
         digest = bytes.fromhex(hashed[1])
@@ -85,7 +85,7 @@ def _parsed(line: str) -> tuple[bytes, Principal]:
     name, grants = (rest[0], rest[1:]) if rest else (f"token-{digest.hex()[:8]}", [])
     if not _NAME.fullmatch(name):
         raise InvalidArgument(f"the name of a token has up to 100 of A-Z a-z 0-9 . _ @ + -, not {name!r}")
-    return digest, Principal.of(name, grants or _EVERYTHING)
+    return digest, Principal.of(name, grants or default)
 
 
 def _digest(token: bytes) -> bytes:

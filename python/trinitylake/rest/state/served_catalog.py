@@ -18,6 +18,7 @@ from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.bounded_files import BoundedForeignFileIO
+from trinitylake.rest.errors import client_faults
 from trinitylake.rest.transactions.commit import commit
 from trinitylake.rest.workers.foreign_files import ForeignFileIO, load_federated_table
 from trinitylake.rest.workers.pool import WorkerPool
@@ -88,7 +89,8 @@ class ServedCatalog(TrinityLakeCatalog):
         told = self._commit
         if isinstance(source, Transaction):
             told.transaction_id = source.id
-            return statement(source)
+            with client_faults("the request"):
+                return statement(source)
         lost: Transaction | None = None
         for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
             # Before it begins: what it saw while it waited would be what others have changed since, once more.
@@ -97,7 +99,8 @@ class ServedCatalog(TrinityLakeCatalog):
                     message=told.message, author=told.author, id=told.id, properties=told.properties
                 )
                 try:
-                    result = statement(transaction)
+                    with client_faults("the request"):
+                        result = statement(transaction)
                 except BaseException:
                     transaction.rollback()
                     raise

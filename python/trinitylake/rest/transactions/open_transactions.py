@@ -33,7 +33,7 @@ from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.transactions.commit import commit
 from trinitylake.rest.transactions.memory import Entry, TransactionsInMemory
-from trinitylake.rest.transactions.ownership import OWNER_PROPERTY, Ownership, not_theirs
+from trinitylake.rest.transactions.ownership import OWNER_PROPERTY, Ownership, not_theirs, require_roles
 
 #: Saved transactions are used one request at a time, by these many locks for all their ids.
 _SAVED_LOCKS = 64
@@ -155,13 +155,15 @@ class OpenTransactions:
         """Commit; returns the version. One that was committed before answers with its version again.
 
         Raises as `Transaction.commit` does, `CommitConflict` for one that was committed and then undone, and
-        `RestError` 403 for one that is not theirs, 409 for an id with which somebody else has committed something else.
+        `RestError` 403 for one that is not theirs or changes what they may not change, 409 for an id with which
+        somebody else has committed something else.
         """
         with self._used(id, who, ends=True) as (transaction, entry):
             if transaction is None or not transaction.is_open:
                 return self._committed_before(id)
             if transaction.version is not None:
                 return transaction.version
+            require_roles(transaction, who)
             end = "was not committed, because of an error"
             try:
                 version = commit(transaction)

@@ -4,6 +4,9 @@ The owner works in it and ends it. Those whom the owner named at its beginning w
 do not end it. An admin of everything does both. Nobody else does either, or hears whether it is there. One that a
 program began by itself, without a server, is nobody's: it is for admins of everything, unless the program began it with
 the property `rest.principal`.
+
+Roles are asked for each statement, and for all that the transaction changes once more when it commits: a role may have
+been withdrawn in between.
 """
 
 from __future__ import annotations
@@ -11,10 +14,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from trinitylake import core
+from trinitylake.definitions import parse_lakehouse_def
 from trinitylake.rest.errors import RestError
-from trinitylake.rest.security.principals import Principal, forbidden
+from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.transaction import Transaction
 
 #: Properties of a transaction, which only the server sets: who began it, and a list in JSON of who else works in it.
 OWNER_PROPERTY = "rest.principal"
@@ -52,6 +60,36 @@ class Ownership:
     def may_work(self, who: Principal) -> bool:
         """Whether somebody may read and write in it."""
         return self.may_end(who) or (who.name in self.shared_with and who.name != "")
+
+
+def require_roles(transaction: Transaction, who: Principal) -> None:
+    """Refuse the commit of a transaction by a principal who may not make all of its changes, as roles are now.
+
+    Raises `RestError` 403, which names what is not theirs only to those who may read it.
+    """
+    if who.is_admin_of_everything:
+        return
+    state = transaction.state()
+    written = core.decode_keys(state.written_keys()["key"], parse_lakehouse_def(state.base.definition)).to_pylist()
+    objects: set[Name] = {
+        (*namespace.split("."), name) for namespace, name in transaction.staged_tables.changed_objects
+    }
+    objects |= {(*row["namespace"].split("."), row["name"]) for row in written if row["kind"] in ("table", "view")}
+    for name in sorted(objects):
+        if not who.may(Role.WRITER, name):
+            what = ".".join(name) if who.may(Role.READER, name) else "all that the transaction changes"
+            raise forbidden(f"{who.name} is not a writer of {what}")
+    for row in written:
+        if row["kind"] != "namespace":
+            continue
+        namespace = tuple(row["namespace"].split("."))
+        # The first object in a namespace that only has nested ones makes it, too.
+        is_implied = not state.base.exists("namespace", row["namespace"]) and any(
+            one[:-1] == namespace for one in objects
+        )
+        if not is_implied and not who.may(Role.ADMIN, namespace):
+            what = row["namespace"] if who.sees(namespace) else "all that the transaction changes"
+            raise forbidden(f"{who.name} is not an admin of {what}")
 
 
 def not_theirs(id: str, who: Principal) -> RestError:

@@ -254,6 +254,11 @@ impl Transaction {
         !self.changes.is_empty()
     }
 
+    /// The keys that it changes, in order; those that it renames with their former and their new names.
+    pub fn written_keys(&self) -> impl Iterator<Item = &str> {
+        self.changes.writes.keys().map(String::as_str)
+    }
+
     pub fn committed_version(&self) -> Option<u64> {
         self.life.committed_version()
     }

@@ -1,14 +1,19 @@
-"""Which snapshots a table keeps in its own metadata file.
+"""Retention of snapshots in the metadata file of a table.
 
 The lakehouse keeps the past by its versions: each points to a metadata file of its own. So a metadata file lists the
 newest snapshots only, or else every append would write down all appends before it. Iceberg's own properties say how
-many. Where they are not set, `SNAPSHOTS_KEPT` of the main branch stay. These are always kept:
+many. Where they are not set, `SNAPSHOTS_KEPT` of the main branch stay. These are always retained:
 
 1. what a branch or tag points to, and as many ancestors of a branch as its retention, or the table's, asks for;
-2. all ancestors of a branch beside `main` that are there, unless a retention says otherwise: whoever publishes such a
-   branch looks for the head of `main` among them;
+2. all ancestors of a branch other than `main` that are listed, unless a retention says otherwise: a client that
+   publishes such a branch looks for the head of `main` among them;
 3. snapshots of no branch, such as those of write-audit-publish, for `history.expire.max-snapshot-age-ms`;
-4. snapshots that the commit itself adds. So each snapshot stands in the metadata file of the version that brought it,
+4. ancestors of a branch that are younger than the longest retry of a client (`commit.retry.total-timeout-ms`, 30
+   minutes if not set), at most `RETRIES_KEPT` of them. A client that lost a race looks for the snapshot that it began
+   with among the ancestors of the new head, and fails without it;
+5. of each streaming query of Spark the newest snapshot of the last five days, and all that came after it: after a
+   restart the query looks for its last epoch there, and writes it again if it is missing;
+6. snapshots that the commit itself adds. So each snapshot stands in the metadata file of the version that brought it,
    and what is not in a file is found in an older one (`past_snapshots.py`).
 
 Nothing is deleted here: older versions need the files of these snapshots.
@@ -16,7 +21,7 @@ Nothing is deleted here: older versions need the files of these snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,6 +32,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 #: Snapshots of the main branch, and earlier metadata files in the log, that metadata names if no property says more.
 SNAPSHOTS_KEPT = 20
+#: Snapshots of a branch, at most, that are kept for clients that try again.
+RETRIES_KEPT = 200
 
 
 class Retention(NamedTuple):
@@ -40,18 +47,22 @@ class Retention(NamedTuple):
 UNSET = Retention(SNAPSHOTS_KEPT, None)
 
 _MIN_SNAPSHOTS, _MAX_AGE = TableProperties.MIN_SNAPSHOTS_TO_KEEP, TableProperties.MAX_SNAPSHOT_AGE_MS
+_RETRY_TIME = TableProperties.COMMIT_TOTAL_RETRY_TIME_MS
+#: In the summary of a snapshot that a streaming query of Spark wrote.
+STREAMING_QUERY = "spark.sql.streaming.queryId"
+_STREAM_AGE_MILLIS = TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT
 
 
-def lean(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
+def trimmed(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
     """The same metadata without the snapshots that it need not keep, for a commit that replaces `base`."""
     if not base.snapshots:
         return metadata
     present, before = ({one.snapshot_id for one in known.snapshots} for known in (metadata, base))
-    return without(metadata, (present & before) - kept(metadata))
+    return without(metadata, (present & before) - retained(metadata))
 
 
-def kept(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | None = None) -> set[int]:
-    """The ids of the snapshots that the rules above keep, but for the fourth.
+def retained(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | None = None) -> set[int]:
+    """The ids of the snapshots that the rules above keep, but for the last one.
 
     Args:
         metadata: of a table.
@@ -64,11 +75,20 @@ def kept(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | No
     ids: set[int] = set()
     reachable: set[int] = set()
     now = metadata.last_updated_ms if now_millis is None else now_millis
+    retry_age = _number(metadata.properties, _RETRY_TIME)
+    if retry_age is None:
+        retry_age = TableProperties.COMMIT_TOTAL_RETRY_TIME_MS_DEFAULT
     for name, ref in heads.items():
         least, age = _retention(name, ref, metadata.properties, unset)
-        for position, snapshot in enumerate(_ancestors(metadata, ref.snapshot_id)):
+        ancestors = list(_ancestors(metadata, ref.snapshot_id))
+        is_branch = ref.snapshot_ref_type == SnapshotRefType.BRANCH
+        if is_branch:
+            least = max(least, _needed_by_streams(ancestors, now))
+        for position, snapshot in enumerate(ancestors):
             reachable.add(snapshot.snapshot_id)
-            if position < least or (age is not None and now - snapshot.timestamp_ms <= age):
+            past = now - snapshot.timestamp_ms
+            is_for_retries = is_branch and position < RETRIES_KEPT and past < retry_age
+            if position < least or (age is not None and past <= age) or is_for_retries:
                 ids.add(snapshot.snapshot_id)
     orphans_age = _number(metadata.properties, _MAX_AGE)
     if orphans_age is None:
@@ -79,7 +99,7 @@ def kept(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | No
     return ids
 
 
-def kept_of(metadata: TableMetadata, least: int) -> set[int]:
+def retained_of_refs(metadata: TableMetadata, least: int) -> set[int]:
     """The ids of what branches and tags point to, and of `least` snapshots of each branch."""
     ids: set[int] = set()
     for ref in metadata.refs.values():
@@ -107,6 +127,18 @@ def without(metadata: TableMetadata, removed: set[int]) -> TableMetadata:
             "partition_statistics": [one for one in metadata.partition_statistics if one.snapshot_id not in removed],
         }
     )
+
+
+def _needed_by_streams(ancestors: Sequence[Snapshot], now: int) -> int:
+    """How many of the newest snapshots of a branch streaming queries may look for."""
+    known: set[str] = set()
+    needed = 0
+    for position, snapshot in enumerate(ancestors):
+        query = None if snapshot.summary is None else snapshot.summary[STREAMING_QUERY]
+        if query is not None and query not in known and now - snapshot.timestamp_ms <= _STREAM_AGE_MILLIS:
+            known.add(query)
+            needed = position + 1
+    return needed
 
 
 def _retention(name: str, ref: SnapshotRef, properties: Mapping[str, str], unset: Retention) -> Retention:

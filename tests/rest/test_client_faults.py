@@ -1,0 +1,103 @@
+"""Whatever a library makes of what a client sent is the client's fault, and no failure of the server.
+
+PyIceberg raised `StopIteration` for the creation of a table without a schema, pyarrow an error of its own for a length
+of zero, PyJWT `OverflowError` for a token that expires in 10^400 seconds. Each was "the server failed", and a traceback
+in its log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+import trinitylake as tl
+from rest.client import Client, running
+from rest.shop import COLUMNS, with_tables
+from trinitylake.rest import JwtSettings
+from trinitylake.rest.errors import RestError, client_faults
+
+SCHEMA = {"action": "add-schema", "schema": COLUMNS, "last-column-id": 1}
+CREATIONS: dict[str, list[dict[str, Any]]] = {
+    "nothing": [],
+    "an id": [{"action": "assign-uuid", "uuid": str(uuid.UUID(int=5))}],
+    "properties": [{"action": "set-properties", "updates": {"a": "b"}}],
+    "a schema": [SCHEMA],
+    "a schema that is the current one": [SCHEMA, {"action": "set-current-schema", "schema-id": -1}],
+    "a current schema that is not there": [{"action": "set-current-schema", "schema-id": 3}],
+    "a branch of nothing": [{"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 5}],
+}
+
+
+@pytest.mark.parametrize("what", CREATIONS)
+def test_creation_that_lacks_something_is_refused(lake: tl.Lakehouse, http_client: Client, what: str) -> None:
+    with_tables(lake, "shop.orders")
+    change = {"requirements": [{"type": "assert-create"}], "updates": CREATIONS[what]}
+    answer = http_client("POST", "/v1/namespaces/shop/tables/new", change)
+    assert answer.code in (400, 409), answer
+    several = {"table-changes": [{"identifier": {"namespace": ["shop"], "name": "new"}, **change}]}
+    assert http_client("POST", "/v1/transactions/commit", several).code in (400, 409)
+    assert not lake.exists("shop.new")
+
+
+TYPES: dict[str, Any] = {
+    "fixed of no length": {"type": "list", "element-id": 3, "element": "fixed[0]", "element-required": False},
+    "decimal of too many digits": "decimal(99, 2)",
+    "decimal with more places than digits": "decimal(2, 5)",
+    "no type": None,
+    "a number": 5,
+    "a list of nothing": {"type": "list"},
+    "an unheard-of type": "geometry9(x",
+}
+
+
+@pytest.mark.parametrize("what", TYPES)
+def test_type_that_nobody_can_have_is_refused(lake: tl.Lakehouse, http_client: Client, what: str) -> None:
+    with_tables(lake, "shop.orders")
+    field = {"id": 1, "name": "d", "required": False, "type": TYPES[what]}
+    body = {"name": "new", "schema": {"type": "struct", "schema-id": 0, "fields": [field]}}
+    for staged in (False, True):
+        answer = http_client("POST", "/v1/namespaces/shop/tables", {**body, "stage-create": staged})
+        assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+
+
+@pytest.mark.parametrize("kind", [StopIteration, KeyError, OverflowError, IndexError, AssertionError, RuntimeError])
+def test_error_of_any_library_is_a_bad_request(kind: type[Exception]) -> None:
+    with pytest.raises(RestError) as caught, client_faults("the body"):
+        raise kind("x")
+    assert caught.value.code == 400
+
+
+@pytest.mark.parametrize("kind", [tl.StorageError, tl.CommitConflict, OSError, MemoryError])
+def test_error_that_is_not_the_client_s_fault_stays(kind: type[Exception]) -> None:
+    with pytest.raises(kind), client_faults("the body"):
+        raise kind("x")
+
+
+@pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize("value", [10**400, -(10**400), "x", [], {}, None, 1e308], ids=lambda value: str(value)[:5])
+def test_token_with_an_odd_claim_counts_for_nothing(
+    lake: tl.Lakehouse, tmp_path: Path, caplog: pytest.LogCaptureFixture, claim: str, value: Any
+) -> None:
+    from jwt.algorithms import RSAAlgorithm
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = {**json.loads(RSAAlgorithm.to_jwk(key.public_key())), "kid": "a"}
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [public]}))
+    settings = JwtSettings(issuer="iss", audience="aud", jwks=str(tmp_path / "keys.json"))
+    claims = {"iss": "iss", "aud": "aud", "sub": "me", "exp": 2**33, "trinitylake": ["admin:*"], claim: value}
+    header, payload = {"alg": "RS256", "kid": "a"}, json.dumps(claims)
+    parts = [jwt.utils.base64url_encode(json.dumps(header).encode()), jwt.utils.base64url_encode(payload.encode())]
+    signature = RSAAlgorithm(RSAAlgorithm.SHA256).sign(b".".join(parts), key)
+    token = b".".join([*parts, jwt.utils.base64url_encode(signature)]).decode()
+    with caplog.at_level(logging.WARNING), running(lake, jwt=settings) as server:
+        answer = Client(server)("GET", "/v1/namespaces", token=token)
+        assert answer.code in (200, 401), answer
+        assert answer.code == 401 or claim != "exp" or value == 1e308
+    assert not [record for record in caplog.records if record.exc_info]
