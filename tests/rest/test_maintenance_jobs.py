@@ -101,7 +101,7 @@ def test_files_that_are_small_and_hold_very_much_do_not_take_the_memory_of_the_s
     add_bombs(lake, "shop.bomb")
     done = maintain(workers, lake, {})
     assert set(done.skipped) == {"shop.bomb"}
-    assert "memory" in done.skipped["shop.bomb"]
+    assert any(word in done.skipped["shop.bomb"] for word in ("memory", "malloc"))
     assert set(done.compacted) == {"shop.orders"}
     assert lake.table("shop.orders").scan().count() == N_FILES
 

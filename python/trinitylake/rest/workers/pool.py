@@ -27,6 +27,8 @@ from trinitylake.rest.workers.worker import Job
 _PROGRAM = "import sys; from trinitylake.rest.workers.worker import worker_main; worker_main(int(sys.argv[1]))"
 #: How often a waiting thread checks the deadline and whether its result is still wanted.
 _POLL_SECONDS = 0.1
+#: How long a worker may take to start, which includes its imports.
+_START_SECONDS = 60.0
 #: How long a worker that has closed its connection may take to exit.
 _EXIT_SECONDS = 5.0
 
@@ -71,7 +73,7 @@ class WorkerPool:
         Args:
             job: what to run.
             owner: whose job it is, for the limit on jobs of one owner.
-            seconds: time limit, including the start of a worker; each report of progress restarts it.
+            seconds: time limit, without the start of a worker; each report of progress restarts it.
             wait_seconds: how long to wait for a slot; by default `limits.JOB_WAIT_SECONDS`.
             is_wanted: polled; the job is killed when it returns False.
             on_progress: called with each report of the job.
@@ -156,6 +158,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.idle_since = 0.0
+        self._is_ready = False
         self._folder = tempfile.mkdtemp(prefix="trinitylake-worker-")
         self._connection, theirs = pipe()
         try:
@@ -188,16 +191,14 @@ class _Worker:
         on_progress: Callable[[str], object],
     ) -> tuple[Any, Exception | None, bool]:
         """The result or the error of a job, and whether the worker can run another. Raises as `WorkerPool.run`."""
-        deadline = time.monotonic() + max(seconds_left, 0.0)
         try:
+            if not self._is_ready:
+                self._receive(time.monotonic() + _START_SECONDS, is_wanted)
+                self._is_ready = True
+            deadline = time.monotonic() + max(seconds_left, 0.0)
             self._connection.send_bytes(pickle.dumps((job, seconds, limits.JOBS[job.kind].memory_size_bytes)))
             while True:
-                while not self._connection.poll(_POLL_SECONDS):
-                    if not is_wanted():
-                        raise JobAbandoned
-                    if time.monotonic() > deadline:
-                        raise TimeoutError("the job took too long")
-                outcome, value, is_reusable = pickle.loads(self._connection.recv_bytes(limits.MAX_RESULT_SIZE_BYTES))
+                outcome, value, is_reusable = self._receive(deadline, is_wanted)
                 if outcome != "progress":
                     return (value, None, is_reusable) if outcome == "done" else (None, value, is_reusable)
                 on_progress(value)
@@ -209,6 +210,16 @@ class _Worker:
                 if self.process.wait(_EXIT_SECONDS) == -signal.SIGALRM:
                     raise TimeoutError("the job took too long") from None
             raise WorkerDied("the worker process ended during the job") from error
+
+    def _receive(self, deadline: float, is_wanted: Callable[[], bool]) -> tuple[str, Any, bool]:
+        """What the worker sends next: a kind of message, its value, and whether the worker can run another job."""
+        while not self._connection.poll(_POLL_SECONDS):
+            if not is_wanted():
+                raise JobAbandoned
+            if time.monotonic() > deadline:
+                raise TimeoutError("the job took too long")
+        message: tuple[str, Any, bool] = pickle.loads(self._connection.recv_bytes(limits.MAX_RESULT_SIZE_BYTES))
+        return message
 
     def kill(self) -> None:
         self.process.kill()
