@@ -161,8 +161,10 @@ server: $(VENV)/.packages-build target/.page-built target/locks/server.txt
 
 # The lowest version of each direct dependency that pyproject.toml allows, in an environment of its own, so that its
 # lower bounds are facts.
-TESTS_LOWEST := tests/catalog $(addprefix tests/test_,bad_input.py checks.py cli.py definitions.py external_federated.py \
-	iceberg_disjoint.py iceberg_disjoint_copy_on_write.py iceberg_disjoint_merge_on_read.py iceberg_io.py iceberg_staging.py schema_mapping.py tables.py time_travel.py transactions.py) \
+TESTS_LOWEST := tests/catalog $(addprefix tests/,cli/test_cli.py core/test_bad_input.py iceberg_storage/test_iceberg_disjoint.py iceberg_storage/test_iceberg_disjoint_copy_on_write.py \
+	iceberg_storage/test_iceberg_disjoint_merge_on_read.py iceberg_storage/test_iceberg_io.py iceberg_storage/test_iceberg_staging.py lakehouse/test_checks.py \
+	lakehouse/test_external_federated.py lakehouse/test_time_travel.py project/test_definitions.py tables/test_schema_mapping.py \
+	test_tables.py test_transactions.py) \
 	$(addprefix tests/rest/test_,access.py operating.py protocol.py pyiceberg_client.py)
 test-lowest: $(VENV)/.packages-build
 	rm -rf target/lowest
@@ -174,7 +176,7 @@ test-lowest: $(VENV)/.packages-build
 	$(UV) pip install --quiet --python target/lowest/venv --no-deps target/lowest/dist/*.whl
 	@# That test writes a root with the tests' own hands, for which the lowest pyarrow lacks a parameter.
 	target/lowest/venv/bin/python -m pytest $(PARALLEL) $(TESTS_LOWEST) \
-		--deselect tests/test_bad_input.py::test_versions_beyond_32_bits_go_on
+		--deselect tests/core/test_bad_input.py::test_versions_beyond_32_bits_go_on
 
 # After a change of dependencies; `make locks UPGRADE=--upgrade` for their newest versions.
 UPGRADE :=
@@ -232,8 +234,8 @@ fuzz:
 SECONDS := 60
 soak: export TRINITYLAKE_SOAK_SECONDS := $(SECONDS)
 soak: $(VENV)/.built $(VENV)/.packages-test
-	$(BIN)/python -m pytest -s tests/test_sigkill.py -k lose_no_increment
-	$(BIN)/python -m pytest -s tests/test_vacuum_soak.py
+	$(BIN)/python -m pytest -s tests/core/test_sigkill.py -k lose_no_increment
+	$(BIN)/python -m pytest -s tests/core/test_vacuum_soak.py
 	$(BIN)/python -m benches.python.soak_server --seconds $(SECONDS)
 
 # The pages of docs/integrations that need environments of their own; INTEGRATIONS="dlt dbt" for some of them.

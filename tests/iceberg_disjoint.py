@@ -13,10 +13,10 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import TableUpdate
+from test_iceberg_rebase import check_whole
+from test_iceberg_staging import BY_CITY, Lake, rows
 
 from iceberg_storage import Store
-from test_iceberg_reapply import check_whole
-from test_iceberg_staging import BY_CITY, Lake, rows
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.staging.changed_files import own_manifests

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from test_metadata_size import SHAPES
 
 import trinitylake as tl
 from rest.client import Client
 from rest.shop import ROWS
-from test_metadata_weight import SHAPES
 from trinitylake.iceberg_storage import metadata
 from trinitylake.rest import RestServer
 from trinitylake.rest.errors import RestError

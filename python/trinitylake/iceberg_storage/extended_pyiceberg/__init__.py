@@ -12,7 +12,7 @@ predicates of a statement, `null_values` keeps what is null, `own_threads` gives
 `readable_numbers` refuses numbers that other languages cannot read, and `federated_catalog` asks other catalogs at the
 address given.
 
-To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
+To try a new minor version of PyIceberg, compare it with this list. `test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
 the package. "Overridden" means that PyIceberg calls ours.
 

@@ -15,6 +15,8 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType, TimestampType, TimestamptzType
+from test_iceberg_rebase import race, set_properties
+from test_iceberg_staging import Lake, ids, rows
 
 from iceberg_disjoint import (
     ELSEWHERE,
@@ -26,8 +28,6 @@ from iceberg_disjoint import (
     land,
 )
 from iceberg_storage import Store, make_store
-from test_iceberg_reapply import race, set_properties
-from test_iceberg_staging import Lake, ids, rows
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable

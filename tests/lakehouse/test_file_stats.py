@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from test_relocate import with_position_deletes
 from typer.testing import CliRunner
 
 import trinitylake as tl
 from conformance.reachable import Reachable
-from test_relocate import with_position_deletes
 from trinitylake.cli.app import app
 from trinitylake.lakehouse.vacuum import Files
 

@@ -19,7 +19,7 @@ from documentation import blocks, run_examples
 from trinitylake import _core
 from trinitylake.cli.app import app
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "compatibility"))
 
 from run_integrations import ENVIRONMENTS  # noqa: E402
@@ -51,7 +51,7 @@ RUNNABLE = [README, FORMAT] + [
         "integrations/openlineage",
     )
 ]
-#: Pages whose Python blocks need something to work on: here, in tests/test_tracing.py, and in tests/spark.
+#: Pages whose Python blocks need something to work on: here, in tests/lakehouse/test_tracing.py, and in tests/spark.
 PREPARED = [
     ROOT / "docs" / f"{name}.md" for name in ("guide/pyiceberg", "guide/rest", "spark", "integrations/opentelemetry")
 ]

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 import trinitylake as tl
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from check_dist import OLDEST_PYTHON, pythons_of_pyenv, version_of  # noqa: E402

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from test_vacuum_soak import copied, s3_in_a_process_of_its_own
 
 import trinitylake as tl
 from conformance.reachable import Reachable, files_below
-from test_vacuum_soak import copied, s3_in_a_process_of_its_own
 
 FORK = multiprocessing.get_context("fork")
 ROWS = pa.schema([("id", pa.int64())])

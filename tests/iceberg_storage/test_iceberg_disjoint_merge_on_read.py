@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFileContent
+from test_iceberg_staging import Lake, ids
 
 from iceberg_disjoint import (
     ELSEWHERE,
@@ -22,7 +23,6 @@ from iceberg_disjoint import (
     rewrite,
 )
 from iceberg_storage import Store, make_store
-from test_iceberg_staging import Lake, ids
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 from trinitylake.iceberg_storage.staging.touched_files import may_delete_from
 

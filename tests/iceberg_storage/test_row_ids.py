@@ -21,10 +21,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, UpgradeFormatVersionUpdate
 from pyiceberg.typedef import Record
+from test_iceberg_staging import BY_CITY, Lake, ids, rows
 
 from iceberg_disjoint import delete_first_row, rewrite
 from iceberg_storage import Store, make_store
-from test_iceberg_staging import BY_CITY, Lake, ids, rows
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage import metadata as metadata_module
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists

@@ -36,7 +36,7 @@ from trinitylake.definitions import (
 )
 from trinitylake.errors import CorruptFile, InvalidArgument, UnsupportedVersion
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = Schema(
     [Column("id", "bigint", nullable=False, id=1), Column("name", "varchar(20)", doc="as given", id=2)], "id"
 )

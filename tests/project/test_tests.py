@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 FILES = sorted(path for path in TESTS.rglob("*.py"))
 Function = ast.FunctionDef | ast.AsyncFunctionDef

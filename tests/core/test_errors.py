@@ -19,7 +19,7 @@ import trinitylake as tl
 from trinitylake import errors
 from trinitylake.cli.exit_codes import exit_code
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
 
 
 def error_classes() -> dict[str, type[tl.TrinityLakeError]]:

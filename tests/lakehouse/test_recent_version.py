@@ -14,8 +14,8 @@ import pytest
 
 import trinitylake as tl
 from trinitylake import core
-from trinitylake.lakehouse.lakehouse import Durability
 from trinitylake.lakehouse.namespace import Namespace
+from trinitylake.lakehouse.opening import Durability
 
 Story = Callable[[tl.Lakehouse, tl.Lakehouse], None]
 

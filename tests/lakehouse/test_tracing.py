@@ -17,7 +17,7 @@ from documentation import run_examples
 from rest.client import Client, running
 from trinitylake.base import tracing
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ROWS = {"id": [1, 2, 3]}
 
 

@@ -14,7 +14,7 @@ import pytest
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import _EXTRA_OF, NotInstalled, needing
 
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
 
 #: Runs statements in an interpreter that finds none of the libraries; prints what each raises.
 PROGRAM = """

@@ -13,6 +13,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField
+from test_iceberg_rebase import set_properties
+from test_iceberg_staging import Lake
 
 from iceberg_disjoint import (
     Change,
@@ -25,8 +27,6 @@ from iceberg_disjoint import (
     rewrite,
 )
 from iceberg_storage import Store, make_store
-from test_iceberg_reapply import set_properties
-from test_iceberg_staging import Lake
 from trinitylake.iceberg_storage.staging.staged_table import TableConflict
 from trinitylake.iceberg_storage.staging.touched_files import TouchedFiles
 

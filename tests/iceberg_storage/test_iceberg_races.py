@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from test_iceberg_rebase import check_whole, set_properties
+from test_iceberg_staging import Lake, ids, rows
 
 from iceberg_storage import STORES, Store, make_store
-from test_iceberg_reapply import check_whole, set_properties
-from test_iceberg_staging import Lake, ids, rows
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 
 

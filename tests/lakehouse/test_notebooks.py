@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from test_markup import HOSTILE, Page
 
 import trinitylake as tl
-from test_markup import HOSTILE, Page
 from trinitylake.definitions import FEDERATED, TableDef, new_id, serialize
 from trinitylake.iceberg import TrinityLakeCatalog
 from trinitylake.tables.autocommit_table import AutocommitTable

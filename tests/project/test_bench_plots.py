@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benches.python.measure import Figure, Goal, Unit
 from benches.python.plots import MET, MISSED, as_svg, distance

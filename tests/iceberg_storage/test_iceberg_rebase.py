@@ -19,9 +19,9 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, StringType
+from test_iceberg_staging import BY_CITY, SCHEMA, Lake, ids, rows
 
 from iceberg_storage import STORES, Store, make_store
-from test_iceberg_staging import BY_CITY, SCHEMA, Lake, ids, rows
 from trinitylake.iceberg_storage import metadata as metadata_module
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict

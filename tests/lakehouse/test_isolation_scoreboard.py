@@ -20,7 +20,7 @@ import pytest
 import trinitylake as tl
 from trinitylake import rest
 
-FOLDER = Path(__file__).parent.parent / "compatibility"
+FOLDER = Path(__file__).parents[2] / "compatibility"
 sys.path.insert(0, str(FOLDER))
 
 from serialization_graph import Transaction, check  # noqa: E402

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from test_bad_input import folder, unchanged
 
 import trinitylake as tl
-from test_bad_input import folder, unchanged
 from trinitylake import core
 
 ROWS = pa.table({"id": [1, 2, 3]})
