@@ -85,7 +85,7 @@ class RemoteStorage:
     def list(self, prefix: str) -> list[tuple[str, int, int]]:
         return sorted((path, len(data), 0) for path, data in self.files.items() if path.startswith(prefix))
 
-    def check_kept(self, version: int) -> None:
+    def check_retained(self, version: int) -> None:
         """Nothing expires here."""
 
     def delete(self, path: str) -> None:

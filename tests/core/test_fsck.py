@@ -266,8 +266,8 @@ def test_a_file_that_the_handle_remembers_is_looked_at_all_the_same(lake: tl.Lak
     path = lake.core.latest().locate("namespace", "n", "")
     assert path is not None
     before = lake.read_definition("namespace", "n")
-    lake.storage.unkept().delete(path)
-    lake.storage.unkept().put(path, b"damaged")
+    lake.storage.uncached().delete(path)
+    lake.storage.uncached().put(path, b"damaged")
     assert lake.read_definition("namespace", "n") == before
     assert [finding.path for finding in lake.maintenance.fsck().findings] == [path]
 

@@ -5,7 +5,7 @@
 
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::path::{LATEST_HINT_PATH, VERSION_MAX, root_path};
-use trinitylake_version::ascent::{Ascent, FAR, version_of_hint};
+use trinitylake_version::galloping_search::{FAR, GallopingSearch, version_of_hint};
 
 use crate::question::{Heard, Step};
 
@@ -67,7 +67,7 @@ fn search(known: Option<u64>, conversation: &mut Conversation<'_>) -> Result<Opt
     let tried: Vec<u64> = tried.collect();
     let exist = conversation.exist(&tried)?;
     match exist.iter().rposition(|exists| *exists) {
-        Some(highest) => last(Ascent::far(tried[highest]), conversation).map(Some),
+        Some(highest) => last(GallopingSearch::far(tried[highest]), conversation).map(Some),
         None => Ok(None),
     }
 }
@@ -76,19 +76,19 @@ fn search(known: Option<u64>, conversation: &mut Conversation<'_>) -> Result<Opt
 fn upwards(version: u64, conversation: &mut Conversation<'_>) -> Result<Option<u64>, Unheard> {
     let next = VERSION_MAX.min(version + 1);
     match conversation.exist(&[version, next])?[..] {
-        [_, true] => last(Ascent::far(next), conversation).map(Some),
+        [_, true] => last(GallopingSearch::far(next), conversation).map(Some),
         [is_there, _] => Ok(is_there.then_some(version)),
         _ => Ok(None),
     }
 }
 
-fn last(mut ascent: Ascent, conversation: &mut Conversation<'_>) -> Result<u64, Unheard> {
+fn last(mut galloping_search: GallopingSearch, conversation: &mut Conversation<'_>) -> Result<u64, Unheard> {
     loop {
-        let probes = ascent.probes();
+        let probes = galloping_search.probes();
         if probes.is_empty() {
-            return Ok(ascent.last());
+            return Ok(galloping_search.last());
         }
-        ascent.learn(&conversation.exist(&probes)?);
+        galloping_search.learn(&conversation.exist(&probes)?);
     }
 }
 

@@ -155,7 +155,7 @@ def export(
             version = copy.one(state, part, note, author)
     except Exception as error:
         try:
-            source.storage.check_kept(copy.reads)
+            source.storage.check_retained(copy.reads)
         except VersionExpired as expired:  # so its files may have been collected
             raise expired from error
         raise

@@ -104,7 +104,7 @@ def fsck(
     progress: OnProgress | None = None,
 ) -> FsckReport:
     """See `Lakehouse.fsck`. The files are read as they are now, whatever a handle remembers of them."""
-    storage = storage.unkept()
+    storage = storage.uncached()
     mended = None
     if repair or dry_run:
         made, saved, lost = _core.repair(storage, not repair or dry_run, author)

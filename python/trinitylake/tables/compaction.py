@@ -24,7 +24,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.properties import property_as_int
 
-from trinitylake.base.garbage import no_search_for_garbage
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
@@ -110,8 +109,7 @@ def compact(
         order = row_order(sort_by, metadata.schema()) if sort_by else None
         readable = own_files(change.io, metadata)
         scan = ReadAheadScan(metadata, readable, row_filter=filter)
-        with no_search_for_garbage():
-            tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+        tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
         choice = FileGroups(metadata, size, min_files)
         groups = choice.of(tasks, order is not None)
         removed = _files_in(groups)

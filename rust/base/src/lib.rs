@@ -8,6 +8,5 @@ pub mod error;
 #[cfg(not(target_family = "wasm"))]
 pub mod per_process;
 #[cfg(not(target_family = "wasm"))]
-pub mod process_id;
 pub mod root_uri;
 pub mod utc;

@@ -4,8 +4,6 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::process_id::process_id;
-
 /// A value that each process has of its own, made when it is first asked for. That of a parent is not touched, nor
 /// dropped by a child: to close its connections is for the parent.
 pub struct PerProcess<T> {
@@ -31,7 +29,7 @@ impl<T: Default + 'static> Default for PerProcess<T> {
 impl<T> PerProcess<T> {
     /// `make` is called now, and once in each child that asks.
     pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
-        Self::made_by(Arc::new(make), process_id())
+        Self::made_by(Arc::new(make), std::process::id())
     }
 
     fn made_by(make: Arc<dyn Fn() -> T + Send + Sync>, process: u32) -> Self {
@@ -40,7 +38,7 @@ impl<T> PerProcess<T> {
 
     /// The value of this process.
     pub fn get(&self) -> &T {
-        self.of(process_id())
+        self.of(std::process::id())
     }
 
     /// The value of a child of this process, or of a child of that one: as they would find it.
@@ -66,7 +64,7 @@ impl<T> PerProcess<T> {
 
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
-        self.keep_if_foreign(process_id());
+        self.keep_if_foreign(std::process::id());
     }
 }
 
@@ -81,7 +79,7 @@ mod tests {
     fn each_process_of_a_line_has_its_own_value() {
         let value: PerProcess<Mutex<u32>> = PerProcess::default();
         let parents = value.get().lock().unwrap();
-        let (child, grandchild) = (process_id() + 1, process_id() + 2);
+        let (child, grandchild) = (std::process::id() + 1, std::process::id() + 2);
         *value.of(child).lock().unwrap() = 1;
         let childs = value.of(child).lock().unwrap();
         *value.of(grandchild).lock().unwrap() = 2;
@@ -98,7 +96,7 @@ mod tests {
             making.lock().unwrap().push(Arc::downgrade(&number));
             number
         });
-        let child = process_id() + 1;
+        let child = std::process::id() + 1;
         assert!(!Arc::ptr_eq(value.get(), value.of(child)));
         value.keep_if_foreign(child);
         drop(value);

@@ -11,12 +11,11 @@ use bytes::Bytes;
 use gungraun::prelude::*;
 use trinitylake_format::batch::{decode_keys, encode_keys, optimize_paths};
 use trinitylake_format::key::{NameSizes, ObjectKind};
-use trinitylake_format::node::codec::{Compression, decode, encode, encode_root};
+use trinitylake_format::node::codec::{Compression, decode, encode};
 use trinitylake_format::node::draft::{Draft, Message};
-use trinitylake_format::node::frames::Frames;
 use trinitylake_format::node::{Found, Node};
 
-use inputs::{ORDER, data_paths, key, leaf_and_messages, message, names, node, paths};
+use inputs::{ORDER, data_paths, key, leaf_and_messages, names, node, paths};
 
 /// Few enough for one thread.
 const ROWS: usize = 10_000;
@@ -71,34 +70,6 @@ fn encode_node(draft: Draft, compression: Compression) {
     black_box(encode(&[], black_box(&draft), ORDER, compression).unwrap());
 }
 
-type NextRoot = (Draft, Option<Node>, Frames);
-
-/// The next root after [`node`], which has one message more, that one, and its frames. Messages come last.
-fn next_root() -> NextRoot {
-    let (mut draft, mut frames) = (node(), Frames::default());
-    let before = encode_root(&mut frames, &[], &draft, None, ORDER, Compression::Zstd).unwrap().node;
-    draft.buffer.push(message(1300));
-    (draft, Some(before), frames)
-}
-
-/// The same where the message replaces one in the middle, which goes.
-fn next_root_of_an_old_key() -> NextRoot {
-    let (mut draft, mut frames) = (node(), Frames::default());
-    encode_root(&mut frames, &[], &draft, None, ORDER, Compression::Zstd).unwrap();
-    let gone = draft.buffer.remove(draft.buffer.len() / 2);
-    draft.buffer.push(gone);
-    (draft, None, frames)
-}
-
-#[library_benchmark]
-#[bench::first((node(), None, Frames::default()))]
-#[bench::next(next_root())]
-#[bench::next_of_an_old_key(next_root_of_an_old_key())]
-fn encode_root_zstd((draft, before, mut frames): NextRoot) {
-    let (draft, before) = (black_box(&draft), before.as_ref());
-    black_box(encode_root(&mut frames, &[], draft, before, ORDER, Compression::Zstd).unwrap());
-}
-
 #[library_benchmark]
 #[bench::root_like(read_node())]
 fn take_node_apart(node: Node) -> Draft {
@@ -133,7 +104,6 @@ library_benchmark_group!(
     benchmarks = [
         decode_node_and_search_once,
         encode_node,
-        encode_root_zstd,
         take_node_apart,
         absorb_buffer,
         take_messages_of_the_heaviest_child,

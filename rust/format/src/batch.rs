@@ -1,7 +1,6 @@
 //! The functions of `path` and `key` over Arrow columns, for millions of rows. Each row is what the function
 //! makes of it alone; nulls stay null.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
@@ -9,9 +8,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Schema};
 
-use crate::in_parallel::for_runs_of_rows;
 use crate::key::{NameSizes, ObjectKind};
-use crate::murmur::murmur3;
 use crate::object_name::{check_name, check_namespace};
 use crate::path::{OPTIMIZED_PREFIX_SIZE_BYTES, write_optimized};
 use trinitylake_base::error::{Error, Result};
@@ -21,32 +18,16 @@ pub fn optimize_paths(paths: &StringArray) -> Result<StringArray> {
     let (texts, text_offsets) = (paths.value_data(), paths.value_offsets());
     let text = |i: usize| &texts[text_offsets[i] as usize..text_offsets[i + 1] as usize];
     let end = |i: usize| (text_offsets[i] - text_offsets[0]) as usize + i * OPTIMIZED_PREFIX_SIZE_BYTES;
-    column(paths.len(), paths.nulls().cloned(), end, |rows, output| {
+    column(paths.len(), paths.nulls().cloned(), end, |output| {
         let mut rest = output;
-        let mut write = |path: &[u8], hash: u32| {
-            let (own, others) =
+        for i in (0..paths.len()).filter(|i| paths.is_valid(*i)) {
+            let path = text(i);
+            let (optimized, others) =
                 std::mem::take(&mut rest).split_at_mut(OPTIMIZED_PREFIX_SIZE_BYTES + path.len());
-            write_optimized(path, hash, own);
+            write_optimized(path, optimized);
             rest = others;
-        };
-        let mut paths = rows.filter(|i| paths.is_valid(*i)).map(text);
-        loop {
-            match [paths.next(), paths.next(), paths.next(), paths.next()] {
-                [Some(first), Some(second), Some(third), Some(fourth)] => {
-                    let group = [first, second, third, fourth];
-                    for (path, hash) in group.into_iter().zip(murmur3(group)) {
-                        write(path, hash);
-                    }
-                }
-                few => {
-                    for path in few.into_iter().flatten() {
-                        let [hash] = murmur3([path]);
-                        write(path, hash);
-                    }
-                    return Ok(());
-                }
-            }
         }
+        Ok(())
     })
 }
 
@@ -80,12 +61,14 @@ pub fn encode_keys(
         namespaces.len(),
         nulls.clone(),
         |i| i * key_size,
-        |rows, output| {
+        |output| {
             // What was computed for the namespace of the row before: neighbours mostly share it.
             let mut row = vec![b' '; key_size];
             row[..prefix.len()].copy_from_slice(prefix);
             let mut row_namespace = None;
-            for (i, key) in rows.filter(|i| is_valid(*i)).zip(output.chunks_exact_mut(key_size)) {
+            for (i, key) in
+                (0..namespaces.len()).filter(|i| is_valid(*i)).zip(output.chunks_exact_mut(key_size))
+            {
                 let namespace = namespaces.value(i);
                 if row_namespace != Some(namespace) {
                     check_namespace(namespace, sizes.namespace)?;
@@ -132,13 +115,13 @@ pub fn decode_keys(keys: &StringArray, sizes: NameSizes) -> Result<RecordBatch> 
     RecordBatch::try_new(Arc::new(schema), columns).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
 
-/// Builds a column, on all cores if it is large: `write` gets a run of rows and the bytes that they take. If none were
-/// null, the rows before i would take `end(i)` bytes in all; one that is null takes none.
+/// Builds a column: `write` gets the bytes that all rows take. If none were null, the rows before i would take `end(i)`
+/// bytes in all; one that is null takes none.
 fn column(
     rows: usize,
     nulls: Option<NullBuffer>,
     end: impl Fn(usize) -> usize,
-    write: impl Fn(Range<usize>, &mut [u8]) -> Result<()> + Sync,
+    write: impl FnOnce(&mut [u8]) -> Result<()>,
 ) -> Result<StringArray> {
     let (offsets, size): (Vec<i32>, usize) = match nulls.as_ref().filter(|nulls| nulls.null_count() > 0) {
         // What does not fit is refused below.
@@ -159,7 +142,7 @@ fn column(
         return Err(Error::InvalidArgument(message.into()));
     }
     let mut output = vec![0; size];
-    for_runs_of_rows(&offsets, &mut output, write)?;
+    write(&mut output)?;
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
     StringArray::try_new(offsets, Buffer::from_vec(output), nulls)
         .map_err(|error| Error::InvalidArgument(error.to_string()))
@@ -206,26 +189,6 @@ mod tests {
                 let alone: Vec<Option<String>> = paths.iter().map(|path| path.map(optimize)).collect();
                 assert_eq!(optimized, StringArray::from(alone));
             }
-        }
-    }
-
-    /// Columns of this size are worked on by several threads.
-    #[test]
-    fn large_columns_agree_with_single_rows() {
-        let rows = 1 << 17;
-        let texts = (0..rows).map(|i| (i % 1000 != 7).then(|| format!("{}/{i}", "x".repeat(i % 19))));
-        let paths = StringArray::from_iter(texts);
-        let optimized = optimize_paths(&paths).unwrap();
-        let names = StringArray::from_iter_values((0..rows).map(|i| format!("t{i}")));
-        let sizes = NameSizes { namespace: 20, table: 8, view: 8 };
-        let namespaces = StringArray::from_iter_values((0..rows).map(|i| format!("n{}", i / 7)));
-        let keys = encode_keys(ObjectKind::Table, &namespaces, Some(&names), sizes).unwrap();
-        for i in (0..rows).step_by(97).chain(rows / 2 - 2..rows / 2 + 2) {
-            assert_eq!(
-                optimized.is_valid(i).then(|| optimized.value(i)),
-                paths.is_valid(i).then(|| optimize(paths.value(i))).as_deref()
-            );
-            assert_eq!(keys.value(i), sizes.table_key(namespaces.value(i), names.value(i)).unwrap());
         }
     }
 

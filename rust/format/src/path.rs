@@ -5,16 +5,16 @@
 
 use std::fmt::Write;
 
+use mur3::murmurhash3_x86_32;
 use uuid::Uuid;
 
 use crate::key::ObjectKind;
-use crate::murmur::murmur3;
 
 pub const LATEST_HINT_PATH: &str = "_latest_hint.txt";
 pub const EXPIRED_PREFIX: &str = "_expired/";
 pub const TRANSACTION_PREFIX: &str = "_txn/";
 pub const INTENT_PREFIX: &str = "_queue/";
-pub const COLLECTING_PREFIX: &str = "_collecting/";
+pub const GC_MARKER_PREFIX: &str = "_collecting/";
 /// Sequence numbers from here on are records of transactions that were never saved: nothing to resume.
 pub const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
@@ -39,14 +39,14 @@ const UUID_SIZE_BYTES: usize = 36;
 /// groups of 4, 4, 4 and 8 digits, then the path with its slashes made dashes.
 pub fn optimize(path: &str) -> String {
     let mut optimized = vec![0; OPTIMIZED_PREFIX_SIZE_BYTES + path.len()];
-    let [hash] = murmur3([path.as_bytes()]);
-    write_optimized(path.as_bytes(), hash, &mut optimized);
+    write_optimized(path.as_bytes(), &mut optimized);
     // The input is UTF-8 and only ASCII bytes were added or exchanged.
     String::from_utf8(optimized).unwrap_or_default()
 }
 
-/// [`optimize`] of a path with this hash, for batches. `output` has the size of the result, or nothing is written.
-pub(crate) fn write_optimized(path: &[u8], hash: u32, output: &mut [u8]) {
+/// [`optimize`] for batches. `output` has the size of the result, or nothing is written.
+pub(crate) fn write_optimized(path: &[u8], output: &mut [u8]) {
+    let hash = murmurhash3_x86_32(path, 0);
     let Some((prefix, flattened)) = output.split_first_chunk_mut::<OPTIMIZED_PREFIX_SIZE_BYTES>() else {
         return;
     };
@@ -281,13 +281,13 @@ pub fn intent_file(path: &str) -> Option<(u64, Uuid)> {
 }
 
 /// Of a garbage collection that deletes what was written before this time of the store.
-pub fn collecting_path(before_millis: u64, id: Uuid) -> String {
-    format!("{COLLECTING_PREFIX}{before_millis:020}-{id}")
+pub fn gc_marker_path(before_millis: u64, id: Uuid) -> String {
+    format!("{GC_MARKER_PREFIX}{before_millis:020}-{id}")
 }
 
-/// The inverse of [`collecting_path`].
-pub fn collecting_file(path: &str) -> Option<(u64, Uuid)> {
-    let (millis, id) = path.strip_prefix(COLLECTING_PREFIX)?.split_once('-')?;
+/// The inverse of [`gc_marker_path`].
+pub fn gc_marker(path: &str) -> Option<(u64, Uuid)> {
+    let (millis, id) = path.strip_prefix(GC_MARKER_PREFIX)?.split_once('-')?;
     Some((twenty_digits(millis)?, parse_id(id)?))
 }
 

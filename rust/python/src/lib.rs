@@ -18,12 +18,7 @@ mod transaction;
 mod tree_copy;
 mod version;
 
-use mimalloc::MiMalloc;
 use pyo3::prelude::*;
-
-/// A commit asks for some thousand pieces of memory and gives them back: with the allocator of glibc that is a tenth of its time.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -15,12 +15,12 @@ use trinitylake::per_process::PerProcess;
 use trinitylake::root_uri::{self, RootUri, Scheme};
 use trinitylake::storage::options::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
 use trinitylake::storage::{
-    CountingStorage, Durability, FileEnd, FileInParts as CoreFileInParts, FileInfo, KeepingStorage,
-    PendingFile, PendingWrites, Place, PutOutcome, RetryPolicy, RetryingStorage, Step,
-    Storage as CoreStorage, checked_range, kept, open,
+    BackgroundUploads, CachingStorage, CountingStorage, Durability, FileEnd, FileInParts as CoreFileInParts,
+    FileInfo, FileUpload, Place, PutOutcome, RetryPolicy, RetryingStorage, Step, Storage as CoreStorage,
+    cache, checked_range, open,
 };
 use trinitylake::tree::node_store::NodeStore;
-use trinitylake::version::kept::check_kept;
+use trinitylake::version::retention::check_retained;
 
 use crate::errors::to_python;
 use crate::runtime::{run, runtime};
@@ -39,7 +39,7 @@ pub struct Storage {
     /// The same, for the calls of Python.
     retrying: Arc<RetryingStorage>,
     /// Of the storage of a transaction: files that are written behind, and wait for its commit.
-    pending: Option<Arc<PendingWrites>>,
+    pending: Option<Arc<BackgroundUploads>>,
 }
 
 /// What it was opened with, to open the same storage in another process: shared, since each transaction has a storage.
@@ -61,7 +61,7 @@ impl Storage {
         self.files.clone()
     }
 
-    /// The store as it is now, without what is kept of it.
+    /// The store without the cache.
     pub fn counted(&self) -> Arc<dyn CoreStorage> {
         self.counting.clone()
     }
@@ -75,7 +75,7 @@ impl Storage {
     }
 
     /// The same storage, as a transaction writes to it: files are written behind, and its commit waits for them.
-    pub fn with_pending(&self, pending: Arc<PendingWrites>) -> Self {
+    pub fn with_pending(&self, pending: Arc<BackgroundUploads>) -> Self {
         Storage { pending: Some(pending), ..self.with_other_roots(self.other_roots.clone()) }
     }
 
@@ -117,10 +117,10 @@ impl Storage {
         let storage = StorageOfProcess::open(root.clone(), options.clone().unwrap_or_default(), parsed)
             .map_err(to_python)?;
         let counting = Arc::new(CountingStorage::new(Arc::new(storage)));
-        let files: Arc<dyn CoreStorage> = Arc::new(match root.scheme() {
-            Scheme::File | Scheme::Memory => KeepingStorage::of_disk(counting.clone()),
-            Scheme::S3 | Scheme::Gcs | Scheme::Azure => KeepingStorage::new(counting.clone()),
-        });
+        let files: Arc<dyn CoreStorage> = match root.scheme() {
+            Scheme::File | Scheme::Memory => counting.clone(),
+            Scheme::S3 | Scheme::Gcs | Scheme::Azure => Arc::new(CachingStorage::new(counting.clone())),
+        };
         Ok(Storage {
             opened: Arc::new(Opened { root, options, durability: durability.map(str::to_string) }),
             other_roots,
@@ -229,17 +229,17 @@ impl Storage {
     }
 
     /// The store as it is now, for checks of it: nothing that was read before is taken for granted.
-    fn unkept(&self) -> Storage {
+    fn uncached(&self) -> Storage {
         let (opened, other_roots) = (self.opened.clone(), self.other_roots.clone());
         let (counting, files): (_, Arc<dyn CoreStorage>) = (self.counting.clone(), self.counting.clone());
         Storage { opened, other_roots, retrying: with_retries(&files), counting, files, pending: None }
     }
 
     /// Raises `VersionExpired` if a version of the lakehouse here is not kept any more.
-    fn check_kept(&self, py: Python<'_>, version: u64) -> PyResult<()> {
+    fn check_retained(&self, py: Python<'_>, version: u64) -> PyResult<()> {
         let storage: Arc<dyn CoreStorage> = self.retrying.clone();
         let nodes = Arc::new(NodeStore::new(storage, 0));
-        run(py, check_kept(&nodes, version))
+        run(py, check_retained(&nodes, version))
     }
 
     fn size(&self, py: Python<'_>, path: &str) -> PyResult<u64> {
@@ -302,10 +302,10 @@ impl Storage {
 
 /// A file of a transaction that is written part by part. What is not finished is removed with it.
 #[pyclass(frozen, module = "trinitylake._core")]
-pub struct FileInParts(Mutex<Option<PendingFile>>);
+pub struct FileInParts(Mutex<Option<FileUpload>>);
 
 impl FileInParts {
-    fn file(&self) -> MutexGuard<'_, Option<PendingFile>> {
+    fn file(&self) -> MutexGuard<'_, Option<FileUpload>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -409,8 +409,8 @@ impl CoreStorage for StorageOfProcess {
         self.get_storage()?.begin_ahead(path).await
     }
 
-    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
-        self.get_storage()?.sync(paths, next).await
+    async fn sync(&self, paths: &[String]) -> Result<()> {
+        self.get_storage()?.sync(paths).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -431,10 +431,6 @@ impl CoreStorage for StorageOfProcess {
 
     async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
         self.get_storage()?.copy_within(source_root, path).await
-    }
-
-    fn is_hint_rationed(&self) -> bool {
-        self.get_storage().is_ok_and(|storage| storage.is_hint_rationed())
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
@@ -496,7 +492,7 @@ fn scheme_spellings() -> BTreeMap<&'static str, &'static str> {
 
 #[pyfunction]
 fn is_named_once(path: &str) -> bool {
-    kept::is_named_once(path)
+    cache::is_named_once(path)
 }
 
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -375,8 +375,8 @@ impl Transaction {
     }
 
     /// Why a file that is read may be missing: raises `VersionExpired` or `TransactionExpired`.
-    fn check_kept(&self, py: Python<'_>) -> PyResult<()> {
-        with!(self, py, run, |transaction| transaction.check_kept())
+    fn check_retained(&self, py: Python<'_>) -> PyResult<()> {
+        with!(self, py, run, |transaction| transaction.check_retained())
     }
 
     /// Raises `LakehouseMoved` if nothing may be written where the lakehouse was opened.

@@ -181,8 +181,8 @@ impl Storage for CountingStorage {
         Ok(Some(Box::new(CountedParts { file, tally: Arc::clone(&self.tally) })))
     }
 
-    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
-        self.inner.sync(paths, next).await
+    async fn sync(&self, paths: &[String]) -> Result<()> {
+        self.inner.sync(paths).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -209,10 +209,6 @@ impl Storage for CountingStorage {
     async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
         add(&self.tally.copy, 1);
         self.inner.copy_within(source_root, path).await
-    }
-
-    fn is_hint_rationed(&self) -> bool {
-        self.inner.is_hint_rationed()
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -3,27 +3,19 @@
 //! Paths are relative to the root, UTF-8, read literally like object keys (format §2). Files are
 //! immutable; `put_if_absent` is the only operation on which correctness rests.
 
-#[cfg(any(test, feature = "testing"))]
-pub mod faulty;
-#[cfg(any(test, feature = "testing"))]
-pub mod latency;
-#[cfg(any(test, feature = "testing"))]
-pub mod memory_files;
-
+pub mod background_uploads;
+pub mod cache;
 pub mod claim;
 pub mod copy;
 pub mod counting;
 mod failure;
-pub mod kept;
 pub mod local;
 pub mod object;
-pub mod options;
-pub mod pending;
 pub mod probe;
-mod remote;
 pub mod retry;
-mod staging;
 pub mod store_clock;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -37,13 +29,15 @@ use bytes::Bytes;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, Scheme, check_path};
 
+pub use background_uploads::{BackgroundUploads, FileUpload};
+pub use cache::CachingStorage;
 pub use counting::{Counters, CountingStorage};
-pub use kept::KeepingStorage;
 pub use local::LocalStorage;
-pub use object::ObjectStorage;
-pub use pending::{PendingFile, PendingWrites};
+pub use object::{ObjectStorage, options};
 pub use probe::probe;
 pub use retry::{RetryPolicy, RetryingStorage};
+#[cfg(any(test, feature = "testing"))]
+pub use testing::{faulty, latency, memory_files};
 
 /// What a conditional create found. An `Err` of `put_if_absent` says that the outcome is not known,
 /// unless its kind excludes that the file was written (permission, invalid location).
@@ -102,7 +96,7 @@ pub struct Step {
 
 /// Is this the name of a file whose creation never ended, or has not yet?
 pub fn is_unfinished(path: &str) -> bool {
-    staging::is_staging_name(path.rsplit('/').next().unwrap_or(path))
+    local::is_staging_name(path.rsplit('/').next().unwrap_or(path))
 }
 
 #[async_trait]
@@ -153,10 +147,8 @@ pub trait Storage: Send + Sync + Debug {
     /// Tells what a file holds that never changes, and whose name is given once: another file says so. It may not be there
     /// yet.
     fn hold(&self, _path: &str, _bytes: &Bytes) {}
-    /// Makes files last that were written ahead, all together: what an acknowledged creation survives, they survive from
-    /// now on. `next` is what [`Storage::put_if_absent`] will create after that, so that as much of that as possible is
-    /// done at the same time. Whatever fails, nothing was created under the name of `next`.
-    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()>;
+    /// The durability barrier: files that were written ahead survive from now on what an acknowledged creation survives.
+    async fn sync(&self, paths: &[String]) -> Result<()>;
     /// Replaces a file nobody relies on (the version hint): last write wins, not synced.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()>;
     /// Files, sorted by path. Empty, or ending in `/`: every file below, at any depth. Anything else is
@@ -184,11 +176,6 @@ pub trait Storage: Send + Sync + Debug {
     /// nobody else can give.
     async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
         Ok(false)
-    }
-    /// Whether all who write the hint do so about once a second, and not with each version: since a store takes few writes to
-    /// one name, or since it takes as long as a good part of a commit.
-    fn is_hint_rationed(&self) -> bool {
-        is_remote_root(self.root())
     }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;
@@ -247,7 +234,7 @@ pub fn open(
     Ok(match root.scheme() {
         Scheme::File => Arc::new(LocalStorage::new(root, durability)),
         Scheme::Memory => Arc::new(ObjectStorage::memory(root)),
-        Scheme::S3 | Scheme::Gcs | Scheme::Azure => Arc::new(remote::connect(root, settings)?),
+        Scheme::S3 | Scheme::Gcs | Scheme::Azure => Arc::new(object::connect(root, settings)?),
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A file that many may want to create appears under its name whole or not at all: it is written under a staging name
-//!   in the same folder, or under none if it need not last, and *linked* to its own name, which fails if the name is
+//!   in the same folder, and *linked* to its own name, which fails if the name is
 //!   taken. A file system without hard links is refused, because a rename would replace the other writer's commit. A
 //!   file whose name nobody else can give is written under that name; nobody looks for it before something names it
 //!   (`write_ahead`).
@@ -21,7 +21,8 @@ mod durable;
 mod folder;
 mod in_parts;
 mod listing;
-mod machine;
+mod staging;
+mod unsynced_files;
 mod write_ahead;
 
 use std::ops::Range;
@@ -36,6 +37,7 @@ use containment::Containment;
 use disk_sync::DiskSync;
 use folder::{Folder, is_absent};
 use in_parts::FileAhead;
+pub(super) use staging::is_staging_name;
 
 use super::{Durability, FileInParts, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, split_prefix};
 use trinitylake_base::error::{Error, Result};
@@ -128,7 +130,7 @@ impl Storage for LocalStorage {
 
     async fn put_unique(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.write_ahead(path, bytes).await?;
-        self.sync(&[path.to_owned()], None).await
+        self.sync(&[path.to_owned()]).await
     }
 
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -144,15 +146,12 @@ impl Storage for LocalStorage {
         Ok(begun.map(|file| Box::new(file) as Box<dyn FileInParts>))
     }
 
-    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
+    async fn sync(&self, paths: &[String]) -> Result<()> {
         if self.0.durability == Durability::None {
             return Ok(());
         }
-        let (paths, next) = (paths.to_vec(), next.map(|(path, bytes)| (path.to_owned(), bytes.clone())));
-        let work = move |folder: &Folder| {
-            folder.sync(&paths, next.as_ref().map(|(path, bytes)| (path.as_str(), bytes)))
-        };
-        self.blocking_here(work).await
+        let paths = paths.to_vec();
+        self.blocking_here(move |folder| folder.sync(&paths)).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -171,10 +170,6 @@ impl Storage for LocalStorage {
     async fn walk(&self, place: &Place) -> Result<Step> {
         let folder_name = place.folder.clone();
         self.blocking(move |folder| folder.walk(&folder_name)).await
-    }
-
-    fn is_hint_rationed(&self) -> bool {
-        self.0.durability == Durability::None
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -3,6 +3,9 @@
 //! The client sends each request once. What is sent again, and when, is decided above, for every store alike
 //! (`retry`).
 
+pub mod options;
+mod remote;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -14,6 +17,8 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+
+pub(super) use remote::connect;
 
 use super::failure::{Request, Secrets};
 use super::{FileEnd, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, checked_range, split_prefix};
@@ -179,7 +184,7 @@ impl Storage for ObjectStorage {
         }
     }
 
-    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+    async fn sync(&self, _: &[String]) -> Result<()> {
         Ok(())
     }
 

@@ -221,8 +221,8 @@ impl Storage for RetryingStorage {
     }
 
     /// Not repeated: what a disk could not sync once may be lost, whatever it says the next time.
-    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
-        self.inner.sync(paths, next).await
+    async fn sync(&self, paths: &[String]) -> Result<()> {
+        self.inner.sync(paths).await
     }
 
     /// Best effort, as it is below: a hint that is late is worth less than the next one.
@@ -244,10 +244,6 @@ impl Storage for RetryingStorage {
 
     async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
         repeat!(self, self.inner.copy_within(source_root, path))
-    }
-
-    fn is_hint_rationed(&self) -> bool {
-        self.inner.is_hint_rationed()
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

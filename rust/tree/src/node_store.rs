@@ -133,7 +133,7 @@ impl NodeStore {
     pub async fn write(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
         self.write_ahead(nodes).await?;
-        self.storage.sync(&paths, None).await
+        self.storage.sync(&paths).await
     }
 
     /// The same for nodes below a root that comes next: whoever creates it syncs them before.

@@ -70,7 +70,7 @@ impl Storage for Stopwatch {
         self.note(stage, start, answer)
     }
 
-    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+    async fn sync(&self, _: &[String]) -> Result<()> {
         Ok(())
     }
 

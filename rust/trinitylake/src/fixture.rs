@@ -13,7 +13,7 @@ use crate::environment::testing::TestEnvironment;
 use crate::error::Result;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
-use crate::path::{COLLECTING_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, root_version};
+use crate::path::{GC_MARKER_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, root_version};
 pub use crate::storage::memory_files::MemoryFiles;
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
@@ -130,8 +130,8 @@ impl Storage for Intruder {
         self.files.put_if_absent(path, bytes).await
     }
 
-    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
-        self.files.sync(paths, next).await
+    async fn sync(&self, paths: &[String]) -> Result<()> {
+        self.files.sync(paths).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -139,7 +139,7 @@ impl Storage for Intruder {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        if prefix == COLLECTING_PREFIX {
+        if prefix == GC_MARKER_PREFIX {
             self.intrude(Worst::Collecting).await;
         }
         self.files.list(prefix).await

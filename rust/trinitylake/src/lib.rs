@@ -18,7 +18,7 @@ pub mod tree_compaction;
 pub mod tree_copy;
 
 pub use transaction::lakehouse;
-pub use trinitylake_base::{environment, error, per_process, process_id, root_uri};
+pub use trinitylake_base::{environment, error, per_process, root_uri};
 pub use trinitylake_format::{
     batch, config, definition, definition_file, key, managed_table_folder, moved_lakehouse, node,
     object_name, path, sort_text, transaction_id,

@@ -22,7 +22,7 @@ impl Lakehouse {
         let latest = self.latest().await?;
         // What this handle remembers may have expired, and its files have been collected. If it expires from here on,
         // whoever collects them makes a version first, and this one comes second.
-        self.check_kept(number, &latest).await?;
+        self.check_retained(number, &latest).await?;
         let target = self.version(number).await?;
         let properties = [
             (OPERATION_PROPERTY.to_string(), OPERATION_ROLLBACK.to_string()),

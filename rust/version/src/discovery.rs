@@ -1,7 +1,7 @@
 //! Finding the latest version (format §7).
 //!
 //! The hint is a place to start: it may be stale, damaged or missing. Which versions to ask for from there on, an
-//! [`Ascent`] says.
+//! [`GallopingSearch`] says.
 //!
 //! A hint is written after its root was created, and the newest root is never deleted. So a hint that names more than
 //! there is tells of roots that were lost ([`Found::missing`]); it is read twice before that is said.
@@ -9,8 +9,8 @@
 use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
 
-use super::ascent::{Ascent, version_of_hint};
 use super::boundary::boundary;
+use super::galloping_search::{GallopingSearch, version_of_hint};
 use super::wait_before_deleting::QUICK_LOOK_MILLIS;
 use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_base::error::{Error, Result};
@@ -147,21 +147,21 @@ pub async fn root(storage: &dyn Storage, version: u64) -> Result<Bytes> {
 
 /// The highest version that exists, given one that does, and probably not many behind it.
 pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
-    ascend(storage, Ascent::near(known)).await
+    ascend(storage, GallopingSearch::near(known)).await
 }
 
 /// The highest version that exists, given one that does, and perhaps hundreds behind it.
 pub async fn last_existing_far(storage: &dyn Storage, known: u64) -> Result<u64> {
-    ascend(storage, Ascent::far(known)).await
+    ascend(storage, GallopingSearch::far(known)).await
 }
 
-async fn ascend(storage: &dyn Storage, mut ascent: Ascent) -> Result<u64> {
+async fn ascend(storage: &dyn Storage, mut galloping_search: GallopingSearch) -> Result<u64> {
     loop {
-        let probes = ascent.probes();
+        let probes = galloping_search.probes();
         if probes.is_empty() {
-            return Ok(ascent.last());
+            return Ok(galloping_search.last());
         }
-        ascent.learn(&exist_all(storage, &probes).await?);
+        galloping_search.learn(&exist_all(storage, &probes).await?);
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::discovery::{read_hint, write_hint};
 use trinitylake_base::environment::{Environment, Task};
 use trinitylake_base::per_process::PerProcess;
-use trinitylake_storage::Storage;
+use trinitylake_storage::{Storage, is_remote};
 
 /// How often all processes together write the hint where that is rationed, about.
 const PAUSE_MILLIS: u64 = 1000;
@@ -50,7 +50,7 @@ impl HintWriter {
         let mut writer = Writing { hint: self.clone(), is_done: false };
         let clock = environment.clone();
         environment.background(Box::pin(async move {
-            let is_rationed = storage.is_hint_rationed();
+            let is_rationed = is_remote(storage.as_ref());
             while writer.has_next() {
                 if is_rationed {
                     writer.tell_in_turn(storage.as_ref(), clock.as_ref()).await;

@@ -9,31 +9,33 @@
 //! In a browser there is only what roots say, and which versions to ask for on the way to the latest one, or to that of a
 //! moment: its page fetches files by itself.
 
-pub mod ascent;
 #[cfg(not(target_family = "wasm"))]
 pub mod boundary;
 #[cfg(not(target_family = "wasm"))]
-pub mod collecting;
+mod definitions;
 #[cfg(not(target_family = "wasm"))]
 pub mod discovery;
+pub mod galloping_search;
+#[cfg(not(target_family = "wasm"))]
+pub mod gc_markers;
 #[cfg(not(target_family = "wasm"))]
 pub mod hint;
 #[cfg(not(target_family = "wasm"))]
 pub mod history;
 #[cfg(not(target_family = "wasm"))]
-pub mod kept;
-#[cfg(not(target_family = "wasm"))]
 pub mod key_history;
 pub mod moment;
+#[cfg(not(target_family = "wasm"))]
+mod observations;
 #[cfg(not(target_family = "wasm"))]
 mod opening;
 #[cfg(not(target_family = "wasm"))]
 pub mod publisher;
 #[cfg(not(target_family = "wasm"))]
 mod recent;
-pub mod root_metadata;
 #[cfg(not(target_family = "wasm"))]
-mod sightings;
+pub mod retention;
+pub mod root_metadata;
 #[cfg(not(target_family = "wasm"))]
 pub mod store_time;
 pub mod summary;
@@ -46,6 +48,8 @@ pub mod wait_before_deleting;
 mod version;
 
 #[cfg(not(target_family = "wasm"))]
+pub use definitions::read_definition;
+#[cfg(not(target_family = "wasm"))]
 pub use opening::newest_intact;
 #[cfg(not(target_family = "wasm"))]
-pub use version::{KeyChange, Version, read_definition};
+pub use version::{KeyChange, Version};

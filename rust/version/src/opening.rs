@@ -102,7 +102,7 @@ impl Versions {
             Err(error) => return Err(error),
         };
         let versions = Versions::new(nodes, environment, version, damage);
-        versions.sightings().heard(answered);
+        versions.observations().heard(answered);
         Ok(Arc::new(versions))
     }
 }

@@ -2,7 +2,7 @@
 //! §§7 and 8), and tell others by the hint.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::join;
@@ -10,20 +10,17 @@ use futures::future::join;
 use super::Version;
 use super::boundary::published;
 use super::hint::HintWriter;
+use super::observations::{Observation, Trust};
 use super::root_metadata::{CommittedTransaction, RootMetadata};
-use super::sightings::{Sighting, Trust};
 use super::versions::{Versions, version_of};
 use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};
-use trinitylake_base::per_process::PerProcess;
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::moved_lakehouse::Placement;
-use trinitylake_format::node::Node;
-use trinitylake_format::node::codec::{Encoded, decode, encode_in_turn, encode_root};
+use trinitylake_format::node::codec::{Encoded, decode, encode};
 use trinitylake_format::node::draft::node_system_rows;
 use trinitylake_format::node::draft::{Draft, Text};
-use trinitylake_format::node::frames::Frames;
 use trinitylake_format::path::root_path;
 use trinitylake_storage::claim::{Claim, claim as claim_file};
 use trinitylake_storage::store_clock::dated;
@@ -53,32 +50,6 @@ enum Expired {
 pub struct Prepared {
     version: Arc<Version>,
     bytes: Bytes,
-    draft: Draft,
-    unabsorbed: Option<usize>,
-}
-
-/// A root as the next commit changes it.
-#[derive(Debug)]
-struct TakenApart {
-    root: Arc<Node>,
-    draft: Draft,
-    unabsorbed: Option<usize>,
-}
-
-/// A root with more messages is taken apart anew: large transactions leave such, and memory is worth more then.
-const KEPT_MESSAGES_MAX: usize = 4096;
-
-impl Prepared {
-    /// With what the tree says of it for the commit after it
-    /// ([`Advance::unabsorbed`](trinitylake_tree::advance::Advance::unabsorbed)).
-    pub fn absorbed_but_for(self, unabsorbed: Option<usize>) -> Self {
-        Prepared { unabsorbed, ..self }
-    }
-
-    /// Its name and its bytes, as [`Storage::sync`](trinitylake_storage::Storage::sync) takes them.
-    pub fn file(&self) -> (&str, &Bytes) {
-        (&self.version.root_path, &self.bytes)
-    }
 }
 
 /// A root that was created here.
@@ -88,7 +59,7 @@ pub struct Created {
     /// See [`Claim::Won`].
     sent_once: bool,
     /// There was no such version before the first request for it, so none after it either.
-    none_above: Sighting,
+    none_above: Observation,
     /// When it was created, its slot was certainly that of the next version (format §7).
     was_in_time: bool,
 }
@@ -131,33 +102,11 @@ impl From<Error> for Unpublished {
 pub struct Publisher {
     versions: Arc<Versions>,
     hint: Arc<HintWriter>,
-    /// The root that was created here last: mostly the next one is made of it, and has hundreds of texts in common with it.
-    last: PerProcess<Mutex<Option<TakenApart>>>,
-    /// What the rows of the last root were compressed to.
-    frames: PerProcess<Mutex<Frames>>,
 }
 
 impl Publisher {
     pub fn new(versions: Arc<Versions>) -> Publisher {
-        Publisher {
-            versions,
-            hint: Arc::default(),
-            last: PerProcess::default(),
-            frames: PerProcess::default(),
-        }
-    }
-
-    /// A root as it was before it was encoded, with what was said of it, if it was created here last, and if nobody has asked
-    /// for it before.
-    pub fn take_apart(&self, root: &Arc<Node>) -> Option<(Draft, Option<usize>)> {
-        let last = self.last.get().lock().unwrap_or_else(PoisonError::into_inner).take();
-        last.filter(|last| Arc::ptr_eq(&last.root, root)).map(|last| (last.draft, last.unabsorbed))
-    }
-
-    fn keep(&self, root: &Arc<Node>, draft: Draft, unabsorbed: Option<usize>) {
-        let is_small = draft.buffer.len() <= KEPT_MESSAGES_MAX;
-        let last = is_small.then(|| TakenApart { root: root.clone(), draft, unabsorbed });
-        *self.last.get().lock().unwrap_or_else(PoisonError::into_inner) = last;
+        Publisher { versions, hint: Arc::default() }
     }
 
     /// What the root of the version after `previous` records.
@@ -189,12 +138,11 @@ impl Publisher {
         nodes: Vec<(Text, Draft)>,
     ) -> Result<Vec<(Text, Encoded)>> {
         let now = self.versions.environment().now_millis().to_string();
-        let mut frames = self.frames.get().lock().unwrap_or_else(PoisonError::into_inner);
-        let encode = |(path, draft): (Text, Draft)| {
+        let encoded = |(path, draft): (Text, Draft)| {
             let system = node_system_rows(&path, now.clone());
-            Ok((path, encode_in_turn(&mut frames, &system, &draft, config.order, config.compression)?))
+            Ok((path, encode(&system, &draft, config.order, config.compression)?))
         };
-        nodes.into_iter().map(encode).collect()
+        nodes.into_iter().map(encoded).collect()
     }
 
     /// Publishes a root that depends on all of `latest`: one try, and a conflict if it comes second.
@@ -206,7 +154,7 @@ impl Publisher {
         what: &str,
     ) -> Result<Arc<Version>> {
         let deadline = self.versions.environment().elapsed_millis() + DOUBT_MILLIS;
-        let prepared = self.prepare(latest, metadata, draft, false, latest.definition.clone())?;
+        let prepared = self.prepare(latest, metadata, &draft, latest.definition.clone())?;
         let slot = self.claim(prepared, deadline).await;
         match slot.map_err(Unpublished::into_error)? {
             Slot::Won(created) => self.confirm(created).await.map_err(Unpublished::into_error),
@@ -221,14 +169,12 @@ impl Publisher {
         }
     }
 
-    /// The root after `previous`, as it will be written. The draft `is_grown` if it is that root with more messages behind
-    /// its own ([`Advance::is_grown`](trinitylake_tree::advance::Advance::is_grown)).
+    /// The root after `previous`, as it will be written.
     pub fn prepare(
         &self,
         previous: &Version,
         metadata: RootMetadata,
-        draft: Draft,
-        is_grown: bool,
+        draft: &Draft,
         definition: Arc<LakehouseDefinition>,
     ) -> Result<Prepared> {
         self.versions.check_intact()?;
@@ -236,20 +182,16 @@ impl Publisher {
         let number = previous.number + 1;
         let config = &previous.config;
         let system = metadata.system_rows()?;
-        let grown_from = is_grown.then_some(previous.root.as_ref());
-        let encoded = {
-            let mut frames = self.frames.get().lock().unwrap_or_else(PoisonError::into_inner);
-            encode_root(&mut frames, &system, &draft, grown_from, config.order, config.compression)?
-        };
+        let encoded = encode(&system, draft, config.order, config.compression)?;
         // Its buffer is not sorted here: the next commit, which asks it for a key or two, makes the next root.
         let root = Arc::new(encoded.node);
         let version = Version::new(number, root, metadata, definition, self.versions.nodes().clone())?;
-        Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes, draft, unabsorbed: None })
+        Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes })
     }
 
     /// Creates the root, if nobody else has created that of its version. It counts once it is confirmed.
     pub async fn claim(&self, root: Prepared, deadline_millis: u64) -> Result<Slot, Unpublished> {
-        let Prepared { version, bytes, draft, unabsorbed } = root;
+        let Prepared { version, bytes } = root;
         let number = version.number;
         let (storage, environment) = (self.versions.storage().as_ref(), self.versions.environment().as_ref());
         let asked = Moment::now(environment);
@@ -257,12 +199,11 @@ impl Publisher {
         let (claim, answered) = dated(claim).await;
         match claim {
             Claim::Won { sent_once } => {
-                self.keep(&version.root, draft, unabsorbed);
                 // All of the time counts that passed until the answer was here: the root may have been created just now.
                 // A second request may have come late.
                 let answered = answered.filter(|_| sent_once);
-                let trust = self.versions.sightings().is_slot_untouched(number, answered, environment);
-                let (none_above, was_in_time) = (Sighting { asked, answered }, trust == Trust::Certain);
+                let trust = self.versions.observations().is_slot_untouched(number, answered, environment);
+                let (none_above, was_in_time) = (Observation { asked, answered }, trust == Trust::Certain);
                 Ok(Slot::Won(Created { version, sent_once, none_above, was_in_time }))
             }
             Claim::Lost(root) => self.lost_to(number, root).await.map(Slot::Lost),
@@ -321,7 +262,7 @@ impl Publisher {
         let hint = self.hint.announce(storage.clone(), self.versions.environment(), number);
         if created.was_in_time {
             hint.await;
-            self.versions.sightings().saw_none_above(number, created.none_above);
+            self.versions.observations().saw_none_above(number, created.none_above);
             self.versions.learn(version.clone());
             return Ok(version);
         }
@@ -356,7 +297,7 @@ impl Publisher {
                 }
             }
             Ok(_) => {
-                self.versions.sightings().saw_none_above(number, created.none_above);
+                self.versions.observations().saw_none_above(number, created.none_above);
                 self.versions.learn(version.clone());
                 Ok(version)
             }

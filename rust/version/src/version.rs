@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::kept;
+use crate::definitions::read_definition;
+use crate::retention;
 use crate::root_metadata::RootMetadata;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
@@ -110,7 +111,7 @@ impl Version {
     /// A store that does not answer that question leaves it open, so that its error is the answer.
     pub async fn unless_expired<T>(&self, read: Result<T>) -> Result<T> {
         let Err(error @ Error::CorruptFile { .. }) = read else { return read };
-        match kept::check_kept(&self.nodes, self.number).await {
+        match retention::check_retained(&self.nodes, self.number).await {
             Err(answer @ (Error::VersionExpired(_) | Error::Storage { .. } | Error::PermissionDenied(_))) => {
                 Err(answer)
             }
@@ -170,15 +171,5 @@ impl Version {
             .map(|difference| KeyChange { key: difference.key, transaction: 0 })
             .collect::<Arc<[KeyChange]>>();
         Ok(self.changes.get_or_init(|| changes).clone())
-    }
-}
-
-/// Reads the definition at a location that a tree names. `CorruptFile` if its checksum or its path is wrong.
-pub async fn read_definition(nodes: &NodeStore, location: &str) -> Result<Bytes> {
-    match nodes.storage().get(location).await {
-        Err(Error::FileNotFound { path }) => {
-            Err(Error::corrupt(path, "the tree names this definition file, and it is not there"))
-        }
-        file => decode_file(location, &file?),
     }
 }

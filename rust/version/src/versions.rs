@@ -6,16 +6,16 @@ use bytes::Bytes;
 use futures::future::{join, join3, try_join_all};
 
 use super::boundary::boundary;
+use super::definitions::lakehouse_definition;
 use super::discovery::{self, read_hint};
-use super::kept::{check_kept_by, expired};
+use super::observations::{Observation, Observations, Trust};
 use super::recent::Recent;
+use super::retention::{check_retained_by, expired};
 use super::root_metadata::RootMetadata;
-use super::sightings::{Sighting, Sightings, Trust};
-use super::{Version, read_definition, wait_before_deleting};
+use super::{Version, wait_before_deleting};
 use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
-use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
@@ -41,7 +41,7 @@ pub struct Versions {
 #[derive(Debug)]
 struct Seen {
     recent: Mutex<Recent>,
-    sightings: Sightings,
+    observations: Observations,
     damage: Mutex<Option<Damage>>,
 }
 
@@ -96,7 +96,7 @@ impl Versions {
         let latest = Arc::new(latest);
         let seen = PerProcess::new(move || Seen {
             recent: Mutex::new(Recent::starting_with(latest.clone())),
-            sightings: Sightings::default(),
+            observations: Observations::default(),
             damage: Mutex::new(damage.clone()),
         });
         Versions { nodes, environment, seen }
@@ -171,7 +171,8 @@ impl Versions {
     /// commit finds out whether there is a newer one.
     pub fn lately(&self) -> Option<Arc<Version>> {
         let known = self.known();
-        let was_latest = self.sightings().was_latest(known.number, LATELY_MILLIS, self.environment.as_ref());
+        let was_latest =
+            self.observations().was_latest(known.number, LATELY_MILLIS, self.environment.as_ref());
         (was_latest && self.damage().is_none()).then_some(known)
     }
 
@@ -190,8 +191,8 @@ impl Versions {
         let environment = self.environment.as_ref();
         let asked = Moment::now(environment);
         let look_at_boundary = async {
-            let is_untouched = self.sightings().is_slot_untouched(next, None, environment) > Trust::None;
-            match is_untouched || self.sightings().boundary(None, environment).is_some() {
+            let is_untouched = self.observations().is_slot_untouched(next, None, environment) > Trust::None;
+            match is_untouched || self.observations().boundary(None, environment).is_some() {
                 true => Ok::<_, Error>(()),
                 false => self.ask_boundary().await.map(drop),
             }
@@ -202,7 +203,7 @@ impl Versions {
         };
         let ((root, answered), (is_another, other_answered), hint) =
             join3(dated(self.nodes.load(&next_file, None)), dated(storage.exists(&file_after)), look).await;
-        self.sightings().heard(other_answered.or(answered));
+        self.observations().heard(other_answered.or(answered));
         let (hint, is_another) = (hint?, is_another?);
         // Nothing that is known has expired; or else it slept through all there was. What is not there may be gone, and
         // what is there may have come too late: a machine may have stood still between two answers, so each counts.
@@ -215,18 +216,18 @@ impl Versions {
         }
         // Which answer says that nothing comes after it.
         let answered = if root.is_ok() { other_answered } else { answered };
-        let sighting = Sighting { asked, answered: answered.filter(|_| trust == Trust::Certain) };
+        let observation = Observation { asked, answered: answered.filter(|_| trust == Trust::Certain) };
         let latest = match root {
             Ok(root) => {
                 if !is_another {
-                    self.sightings().saw_none_above(next, sighting);
+                    self.observations().saw_none_above(next, observation);
                 }
                 let version = Arc::new(version_of_node(&self.nodes, next, root, Some(&known)).await?);
                 self.learn(version.clone());
                 version
             }
             Err(Error::FileNotFound { .. }) => {
-                self.sightings().saw_none_above(known.number, sighting);
+                self.observations().saw_none_above(known.number, observation);
                 known
             }
             // A repair went on after a root that is damaged.
@@ -250,16 +251,16 @@ impl Versions {
     /// What the clock of the store showed when it answered a look for the latest version last, if it says so. It is later
     /// by now.
     pub fn last_heard(&self) -> Option<StoreMoment> {
-        self.sightings().last_heard()
+        self.observations().last_heard()
     }
 
-    pub(crate) fn sightings(&self) -> &Sightings {
-        &self.seen.get().sightings
+    pub(crate) fn observations(&self) -> &Observations {
+        &self.seen.get().observations
     }
 
     /// The hint, once in a while: it tells if newer roots were lost, or that one is far behind.
     async fn read_hint_now_and_then(&self) -> Option<u64> {
-        match self.sightings().reads_hint(self.environment.as_ref()) {
+        match self.observations().reads_hint(self.environment.as_ref()) {
             true => read_hint(self.storage().as_ref()).await,
             false => None,
         }
@@ -269,7 +270,7 @@ impl Versions {
         let asked = Moment::now(self.environment.as_ref());
         let (oldest, answered) = dated(boundary(self.storage().as_ref())).await;
         let oldest = oldest?;
-        self.sightings().saw_boundary(oldest, Sighting { asked, answered });
+        self.observations().saw_boundary(oldest, Observation { asked, answered });
         Ok(oldest)
     }
 
@@ -278,8 +279,8 @@ impl Versions {
     /// answer is there; it sends a request if too much time has passed since the last one. `Trust::None` if it is below.
     async fn trust_in(&self, number: u64, answered: Option<StoreMoment>) -> Result<Trust> {
         let environment = self.environment.as_ref();
-        let untouched = self.sightings().is_slot_untouched(number + 1, answered, environment);
-        let (oldest, trust) = match self.sightings().boundary(answered, environment) {
+        let untouched = self.observations().is_slot_untouched(number + 1, answered, environment);
+        let (oldest, trust) = match self.observations().boundary(answered, environment) {
             Some(seen) => seen,
             None if untouched > Trust::None => return Ok(untouched),
             // It is asked for after that answer came.
@@ -289,10 +290,10 @@ impl Versions {
     }
 
     /// What is in the slot after this version, the latest that is known? Asks nothing if that was seen a moment ago. Then
-    /// [`Sightings::is_slot_untouched`] goes by it when the root is there.
+    /// [`Observations::is_slot_untouched`] goes by it when the root is there.
     pub async fn next_slot(&self, number: u64) -> Result<NextSlot> {
         let (environment, next) = (self.environment.as_ref(), root_path(number + 1));
-        if self.sightings().is_slot_untouched(number + 1, None, environment) > Trust::None {
+        if self.observations().is_slot_untouched(number + 1, None, environment) > Trust::None {
             return Ok(NextSlot::Free);
         }
         let asked = Moment::now(environment);
@@ -310,13 +311,13 @@ impl Versions {
             return Ok(NextSlot::Taken);
         }
         let answered = answered.filter(|_| trust == Trust::Certain);
-        self.sightings().saw_none_above(number, Sighting { asked, answered });
+        self.observations().saw_none_above(number, Observation { asked, answered });
         Ok(NextSlot::Free)
     }
 
     /// The boundary is known to have risen: asks for it at the next look.
     pub(crate) fn distrust_boundary(&self) {
-        self.sightings().forget();
+        self.observations().forget();
     }
 
     /// The latest version, given one that exists.
@@ -340,7 +341,7 @@ impl Versions {
     pub async fn rediscover(&self) -> Result<Arc<Version>> {
         let look = discovery::latest(self.storage().as_ref(), self.environment.as_ref());
         let (found, answered) = dated_last(look).await;
-        self.sightings().heard(answered);
+        self.observations().heard(answered);
         let found = found?;
         let version = version_of(&self.nodes, found.version, found.root, Some(&self.known())).await?;
         let version = Arc::new(version);
@@ -357,15 +358,15 @@ impl Versions {
         let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
         // A root below the boundary may be one that came too late, and counts for nothing; one that has a name was kept.
         if number < oldest {
-            check_kept_by(&self.latest().await?.definition, oldest, number)?;
+            check_retained_by(&self.latest().await?.definition, oldest, number)?;
         }
         version
     }
 
     /// `VersionExpired` if a version is not kept any more, whatever this handle remembers of it: neither by the boundary,
     /// which is asked for, nor by a name in `latest`.
-    pub async fn check_kept(&self, number: u64, latest: &Version) -> Result<()> {
-        check_kept_by(&latest.definition, boundary(self.storage().as_ref()).await?, number)
+    pub async fn check_retained(&self, number: u64, latest: &Version) -> Result<()> {
+        check_retained_by(&latest.definition, boundary(self.storage().as_ref()).await?, number)
     }
 
     /// The version that a name stands for in the latest one, which may lie below the boundary. `ObjectNotFound` if
@@ -510,23 +511,6 @@ pub(crate) async fn version_of(
     version_of_node(nodes, number, root, known).await
 }
 
-/// The definition that a root tells of.
-pub(crate) async fn definition_of(
-    nodes: &NodeStore,
-    metadata: &RootMetadata,
-    known: Option<&Version>,
-) -> Result<Arc<LakehouseDefinition>> {
-    let path = &metadata.lakehouse_definition;
-    if let Some(known) = known.filter(|known| known.metadata.lakehouse_definition == *path) {
-        return Ok(known.definition.clone());
-    }
-    let definition = match &metadata.inline_definition {
-        Some(file) => LakehouseDefinition::decode_file(file, path)?,
-        None => LakehouseDefinition::decode(read_definition(nodes, path).await?, path)?,
-    };
-    Ok(Arc::new(definition))
-}
-
 async fn version_of_node(
     nodes: &Arc<NodeStore>,
     number: u64,
@@ -534,7 +518,8 @@ async fn version_of_node(
     known: Option<&Version>,
 ) -> Result<Version> {
     let metadata = RootMetadata::of(&root, number, &root_path(number))?;
-    let definition = definition_of(nodes, &metadata, known).await?;
+    let known = known.map(|known| (known.metadata.lakehouse_definition.as_str(), &known.definition));
+    let definition = lakehouse_definition(nodes, &metadata, known).await?;
     Version::new(number, root, metadata, definition, nodes.clone())
 }
 

@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::xxh3_64;
-
 use super::{CREATED_AT_MILLIS, MessageRef, NODE_ID, Node};
 use crate::path::node_id;
 
@@ -31,17 +29,11 @@ pub struct Message {
     pub key: Text,
     pub value: Option<Text>,
     pub txn: Text,
-    /// Of the key. A message stays in the root for hundreds of commits, each of which would hash it anew.
-    key_hash: u64,
 }
 
 impl Message {
     pub fn new(key: Text, value: Option<Text>, txn: Text) -> Message {
-        Message { key_hash: xxh3_64(key.as_bytes()), key, value, txn }
-    }
-
-    pub fn key_hash(&self) -> u64 {
-        self.key_hash
+        Message { key, value, txn }
     }
 
     /// What the message takes in a node file, before compression: texts and offsets.
@@ -117,19 +109,6 @@ impl Draft {
             }
         }
         keep(&mut self.buffer, &stays);
-    }
-
-    /// The same where only the last so many messages came in since, and no two of all are for one key: those before have
-    /// nothing to do with any of them. Says whether anything changed.
-    pub fn absorb_last(&mut self, count: usize) -> bool {
-        let before = self.buffer.len();
-        for message in self.buffer.split_off(before.saturating_sub(count)) {
-            match (self.find_row(&message.key), &message.value) {
-                (Ok(row), Some(value)) => self.rows[row].value = value.clone(),
-                _ => self.buffer.push(message),
-            }
-        }
-        self.buffer.len() < before
     }
 
     pub fn buffer_size_bytes(&self) -> usize {

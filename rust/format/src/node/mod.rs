@@ -16,8 +16,6 @@
 pub mod codec;
 mod columns;
 pub mod draft;
-pub mod frames;
-mod ipc_file;
 pub mod zstd;
 
 use std::ops::Range;
@@ -246,12 +244,6 @@ impl Node {
     pub fn table_rows(&self) -> (StringArray, StringArray, StringArray) {
         let rows = |column: &StringArray| column.slice(self.table, self.order);
         (rows(&self.keys), rows(&self.values), rows(&self.children))
-    }
-
-    /// All columns without the system rows.
-    pub fn rows_below_system(&self) -> [StringArray; COLUMNS.len()] {
-        let rows = self.keys.len() - self.table;
-        [&self.keys, &self.values, &self.children, &self.txns].map(|column| column.slice(self.table, rows))
     }
 
     pub fn system_rows(&self) -> impl Iterator<Item = (&str, &str)> {

@@ -39,7 +39,6 @@ fn the_hash_has_its_published_values() {
         ("hello, world", 0x149b_bb7f),
         ("The quick brown fox jumps over the lazy dog", 0x2e4f_f723),
     ] {
-        assert_eq!(crate::murmur::murmur3([text.as_bytes()]), [hash], "{text:?}");
         assert_eq!(murmur3(text.as_bytes()), hash, "{text:?}");
     }
 }

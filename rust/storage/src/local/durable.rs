@@ -14,7 +14,7 @@ use std::sync::{MutexGuard, PoisonError};
 use super::containment::parent;
 use super::disk_sync::SyncOf;
 use super::folder::Folder;
-use crate::staging::Staged;
+use super::staging::Staged;
 use trinitylake_base::error::{Error, Result};
 
 impl Folder {

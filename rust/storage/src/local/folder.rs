@@ -7,16 +7,16 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
+use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
 
 use super::containment::{Containment, KnownFolders, parent};
 use super::disk_sync::DiskSync;
-use super::listing::file_info;
-use super::write_ahead::Ahead;
-use crate::staging::{Staged, Unnamed, has_no_unnamed_files, is_staging_name, refuses_hard_links};
+use super::staging::{Staged, is_staging_name, refuses_hard_links};
+use super::unsynced_files::UnsyncedFiles;
 use crate::{Durability, FileInfo, PutOutcome, checked_range};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::check_path;
@@ -29,12 +29,10 @@ pub(super) struct Folder {
     pub(super) durable: KnownFolders,
     /// Files that were created here, and whose folders could not be synced afterwards.
     pub(super) unsettled: Mutex<HashSet<String>>,
-    pub(super) ahead: Ahead,
+    pub(super) unsynced: UnsyncedFiles,
     /// Files that are open to be written part by part.
     pub(super) files_in_parts: AtomicUsize,
     pub(super) sync: DiskSync,
-    /// Files cannot be made here that have no name yet, as far as is known.
-    pub(super) has_no_unnamed_files: AtomicBool,
 }
 
 impl Folder {
@@ -46,10 +44,9 @@ impl Folder {
             durability,
             durable: KnownFolders::default(),
             unsettled: Mutex::default(),
-            ahead: Ahead::default(),
+            unsynced: UnsyncedFiles::default(),
             files_in_parts: AtomicUsize::new(0),
             sync,
-            has_no_unnamed_files: AtomicBool::new(false),
         }
     }
 
@@ -84,24 +81,13 @@ impl Folder {
     pub(super) fn put_if_absent(&self, path: &str, bytes: &[u8]) -> Result<PutOutcome> {
         // As long as the file is not linked to its name, nothing was created, whatever fails.
         let failure = |error: io::Error| self.nothing_created(path, &error);
-        let staged = self.ahead.take_staged(path, bytes);
         let (file, unsynced) = self.prepare(path)?;
-        if self.durability == Durability::None
-            && let Some(outcome) = self.put_unnamed(path, &file, bytes)?
-        {
-            return Ok(outcome);
-        }
         // To sync a file for a name that is taken takes longer than to look.
-        let is_synced_now = self.durability == Durability::Fsync && staged.is_none();
-        if is_synced_now && file.symlink_metadata().is_ok() {
+        if self.durability == Durability::Fsync && file.symlink_metadata().is_ok() {
             self.settle(path)?;
             return self.name_is_taken(path, &file);
         }
-        let staged = match staged {
-            Some(staged) => Ok(staged),
-            None => Staged::write(&file, bytes, self.durability),
-        };
-        let (staged, unsynced) = match staged {
+        let (staged, unsynced) = match Staged::write(&file, bytes, self.durability) {
             Ok(staged) => (staged, unsynced),
             // Somebody removed a folder that this handle knew: make it again.
             Err(error) if is_absent(&error) => {
@@ -146,36 +132,6 @@ impl Folder {
         Ok(outcome)
     }
 
-    /// The same without a staging name, for a file that need not last. `None` where that cannot be done, now or ever:
-    /// nothing was created then, and a file under a staging name shows what is wrong.
-    fn put_unnamed(&self, path: &str, file: &Path, bytes: &[u8]) -> Result<Option<PutOutcome>> {
-        if self.has_no_unnamed_files.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let linked = match Unnamed::write(file, bytes) {
-            Ok(unnamed) => {
-                self.containment.check_root()?;
-                unnamed.link(file)
-            }
-            Err(error) => Err(error),
-        };
-        match linked {
-            Ok(()) => Ok(Some(PutOutcome::Created)),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                self.name_is_taken(path, file).map(Some)
-            }
-            Err(error) => {
-                self.unnamed_failed(&error);
-                Ok(None)
-            }
-        }
-    }
-
-    /// It is not tried again where the file system has no such files.
-    pub(super) fn unnamed_failed(&self, error: &io::Error) {
-        self.has_no_unnamed_files.fetch_or(has_no_unnamed_files(error), Ordering::Relaxed);
-    }
-
     /// `AlreadyExists`, unless what has the name is nothing that could be read there, now or later: that proves that
     /// nobody created the file.
     pub(super) fn name_is_taken(&self, path: &str, file: &Path) -> Result<PutOutcome> {
@@ -211,7 +167,7 @@ impl Folder {
 
     pub(super) fn delete(&self, path: &str) -> Result<()> {
         check_path(path)?;
-        self.ahead.forget(path);
+        self.unsynced.forget(path);
         let file = self.containment.full_path(path);
         match self.containment.check_folder(parent(path), "delete") {
             Err(Error::FileNotFound { .. }) => return Ok(()),
@@ -327,4 +283,11 @@ fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+pub(super) fn file_info(path: String, metadata: &Metadata) -> FileInfo {
+    // A file from before 1970 has a broken clock behind it; 0 keeps it old.
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let modified_millis = modified.map_or(0, |elapsed| elapsed.as_millis() as u64);
+    FileInfo { path, size_bytes: metadata.len(), modified_millis }
 }

@@ -15,7 +15,6 @@ use std::sync::atomic::Ordering;
 use super::folder::Folder;
 use crate::FileInParts;
 use trinitylake_base::error::{Error, Result};
-use trinitylake_base::process_id::process_id;
 
 /// Files of one handle that are open at the same time: a writer of many partitions has as many, and a process a few hundred.
 const MAX_OPEN_FILES: usize = 32;
@@ -53,12 +52,12 @@ impl FileAhead {
             _ => folder.nothing_created(path, &error),
         })?;
         let (folder, path) = (Arc::clone(folder), path.to_owned());
-        Ok(FileAhead { folder, path, file, handle: Some(handle), folders, process: process_id() })
+        Ok(FileAhead { folder, path, file, handle: Some(handle), folders, process: std::process::id() })
     }
 
     /// What is to be written to, by who began it.
     fn own_handle(&mut self) -> Result<&mut File> {
-        let is_own = self.process == process_id();
+        let is_own = self.process == std::process::id();
         self.handle.as_mut().filter(|_| is_own).ok_or_else(|| {
             Error::TransactionClosed(format!(
                 "{} is not written: it was given up, or another process began it",
@@ -75,7 +74,7 @@ impl FileAhead {
     }
 
     fn give_up(&mut self) {
-        if self.let_go().is_some() && self.process == process_id() {
+        if self.let_go().is_some() && self.process == std::process::id() {
             // What there is of it helps nobody, and takes space. If it stays, nothing refers to it.
             let _ = fs::remove_file(&self.file);
         }

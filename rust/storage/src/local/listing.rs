@@ -1,11 +1,10 @@
 //! The files below a folder: whole listings, and one step of a walk.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
-use std::time::UNIX_EPOCH;
 
-use super::folder::{Folder, is_absent};
-use crate::staging::is_staging_name;
+use super::folder::{Folder, file_info, is_absent};
+use super::staging::is_staging_name;
 use crate::{FileInfo, Place, Step, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::check_path;
@@ -85,11 +84,4 @@ impl Folder {
         }
         Ok(step)
     }
-}
-
-pub(super) fn file_info(path: String, metadata: &Metadata) -> FileInfo {
-    // A file from before 1970 has a broken clock behind it; 0 keeps it old.
-    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let modified_millis = modified.map_or(0, |elapsed| elapsed.as_millis() as u64);
-    FileInfo { path, size_bytes: metadata.len(), modified_millis }
 }

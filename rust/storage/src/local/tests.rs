@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 use super::disk_sync::{SyncOf, sync_to_disk};
+use super::staging::{Staged, refuses_hard_links};
 use super::*;
 use crate::claim::{Claim, claim};
-use crate::staging::{Staged, refuses_hard_links};
 use crate::{open, tests::local};
 use trinitylake_base::environment::testing::TestEnvironment;
-use trinitylake_base::process_id::process_id;
 
 fn storage(folder: &TempDir) -> Arc<dyn Storage> {
     local(folder.path(), Durability::None)
@@ -54,7 +53,7 @@ async fn a_folder_is_known_once_it_costs_nothing() {
         assert!(!storage.0.knows_folder("a/b"));
         storage.write_ahead("a/b/first", Bytes::from_static(b"content")).await.unwrap();
         assert_eq!(storage.0.knows_folder("a/b"), durability == Durability::None, "nothing is synced yet");
-        storage.sync(&["a/b/first".to_owned()], None).await.unwrap();
+        storage.sync(&["a/b/first".to_owned()]).await.unwrap();
         assert!(storage.0.knows_folder("a/b") && !storage.0.knows_folder("a/c"));
         fs::remove_dir_all(folder.path().join("a")).unwrap();
         create(&storage, "a/b/second").await.unwrap();
@@ -103,7 +102,7 @@ async fn staging_leftovers_are_hidden_and_harmless() {
     }
     // Every name that this process would stage under next is taken.
     for number in 0..300 {
-        fs::write(folder.path().join(format!("_staged#{}{number:09}", process_id())), "").unwrap();
+        fs::write(folder.path().join(format!("_staged#{}{number:09}", std::process::id())), "").unwrap();
     }
     let synced = local(folder.path(), Durability::Fsync);
     assert_eq!(create(&*synced, "_001.arrow").await.unwrap(), PutOutcome::Created);
@@ -324,25 +323,6 @@ fn a_link_that_was_made_is_recognised() {
     assert!(staged.is_same_file(&file));
 }
 
-/// A file system that has no files without names (NFS, older overlays) is asked for one once.
-#[tokio::test]
-async fn files_are_staged_where_there_are_none_without_a_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let storage =
-        LocalStorage::new(&RootUri::parse(folder.path().to_str().unwrap()).unwrap(), Durability::None);
-    // What there was to see of such a file system.
-    let is_known = || storage.0.has_no_unnamed_files.load(Ordering::Relaxed);
-    storage.0.unnamed_failed(&io::Error::from(io::ErrorKind::NotFound));
-    assert!(!is_known(), "somebody removed a folder");
-    storage.0.unnamed_failed(&io::Error::from(io::ErrorKind::StorageFull));
-    assert!(!is_known(), "somebody may make room");
-    storage.0.unnamed_failed(&io::Error::from(io::ErrorKind::Unsupported));
-    assert!(is_known());
-    assert_eq!(create(&storage, "file").await.unwrap(), PutOutcome::Created);
-    assert_eq!(create(&storage, "file").await.unwrap(), PutOutcome::AlreadyExists);
-    assert_eq!(paths(&storage).await, ["file"]);
-}
-
 /// Failure mode 29: EPERM is how Linux says that FAT has no hard links.
 #[test]
 fn a_disk_without_hard_links_is_recognised() {
@@ -390,7 +370,7 @@ fn with_failing_syncs(folder: &Path, failures: usize) -> (LocalStorage, Arc<Atom
         }
     };
     let root = RootUri::parse(folder.to_str().unwrap()).unwrap();
-    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::each_alone(sync)), left)
+    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync))), left)
 }
 
 async fn claim_slot(storage: &LocalStorage) -> Claim {
@@ -489,17 +469,14 @@ fn with_log(folder: &Path, root_file: &'static str) -> (LocalStorage, SyncLog) {
     let (log, base) = (SyncLog::default(), folder.to_path_buf());
     let written = log.clone();
     let sync = move |what: SyncOf<'_>| {
-        let path = match what {
-            SyncOf::File(path, _) | SyncOf::Folder(path) => path,
-            other => panic!("{other:?}"),
-        };
+        let (SyncOf::File(path, _) | SyncOf::Folder(path)) = what;
         let relative = path.strip_prefix(&base).unwrap_or(path).to_path_buf();
         let is_seen = !root_file.is_empty() && base.join(root_file).exists();
         written.0.lock().unwrap().push((relative, is_seen));
         sync_to_disk(what)
     };
     let root = RootUri::parse(folder.to_str().unwrap()).unwrap();
-    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::each_alone(sync)), log)
+    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync))), log)
 }
 
 /// Each file of a transaction was synced with its folder when it was written, one after the other. A root was visible
@@ -514,23 +491,19 @@ async fn everything_lasts_before_the_root_is_seen_and_each_folder_is_synced_once
         assert_eq!(fs::read_to_string(folder.path().join(file)).unwrap(), file, "under its own name at once");
     }
     assert!(log.take().is_empty(), "nothing is synced yet");
-    let root = Bytes::from_static(b"root");
-    storage.sync(&files.map(str::to_string), Some(("_root", &root))).await.unwrap();
-    let synced = log.take();
-    assert!(!folder.path().join("_root").exists(), "it is staged, and nobody sees it");
-    assert!(synced.iter().all(|(_, is_seen)| !is_seen));
-    let mut names: Vec<String> = synced.iter().map(|(path, _)| path.display().to_string()).collect();
-    let staged = names.iter().filter(|name| name.contains("_staged#")).count();
-    assert_eq!(staged, 1, "the root is synced beside them");
-    names.retain(|name| !name.contains("_staged#"));
+    storage.sync(&files.map(str::to_string)).await.unwrap();
+    let mut names: Vec<String> = log.take().iter().map(|(path, _)| path.display().to_string()).collect();
     names.sort();
     let folders = ["", "a", "a/b", "a/b/c", "a/b/d", "data"];
     let mut expected: Vec<&str> = files.iter().chain(&folders).copied().collect();
     expected.sort_unstable();
     assert_eq!(names, expected, "each file and each folder once");
 
+    let root = Bytes::from_static(b"root");
     assert_eq!(storage.put_if_absent("_root", root).await.unwrap(), PutOutcome::Created);
-    assert_eq!(log.take(), [(PathBuf::new(), true)], "its entry, when it is there; nothing is written anew");
+    let synced = log.take();
+    assert!(!synced[0].1 && synced[0].0.display().to_string().starts_with("_staged#"), "before it is seen");
+    assert_eq!(synced[1..], [(PathBuf::new(), true)], "then its entry");
     assert_eq!(paths(&storage).await.len(), 6, "nothing else is left");
 }
 
@@ -545,11 +518,11 @@ async fn whichever_file_cannot_be_synced_is_told() {
             what => sync_to_disk(what),
         };
         let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
-        let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::each_alone(sync));
+        let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync)));
         for file in files {
             storage.write_ahead(file, Bytes::from(file)).await.unwrap();
         }
-        let error = storage.sync(&files.map(str::to_string), None).await.unwrap_err();
+        let error = storage.sync(&files.map(str::to_string)).await.unwrap_err();
         assert!(error.to_string().contains(broken), "{error}");
     }
 }
@@ -559,7 +532,7 @@ async fn whichever_file_cannot_be_synced_is_told() {
 async fn files_and_folders_are_waited_for_at_the_same_time() {
     let folder = tempfile::tempdir().unwrap();
     let files = ["a/one", "b/two", "c/three"];
-    // Nobody is done before the last one has come: the files, their folders, the root that is staged, and its folder.
+    // None is done before the last one has begun: three files, their folders, and the root folder.
     let here = Arc::new((std::sync::Mutex::new(0), std::sync::Condvar::new()));
     let sync = move |_: SyncOf<'_>| {
         let (count, came) = &*here;
@@ -567,16 +540,15 @@ async fn files_and_folders_are_waited_for_at_the_same_time() {
         *count += 1;
         came.notify_all();
         let alone =
-            came.wait_timeout_while(count, std::time::Duration::from_secs(20), |count| *count < 8).unwrap().1;
+            came.wait_timeout_while(count, std::time::Duration::from_secs(20), |count| *count < 7).unwrap().1;
         if alone.timed_out() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(()) }
     };
     let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
-    let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::each_alone(sync));
+    let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync)));
     for file in files {
         storage.write_ahead(file, Bytes::from(file)).await.unwrap();
     }
-    let staged = Bytes::from_static(b"root");
-    storage.sync(&files.map(str::to_string), Some(("_root", &staged))).await.unwrap();
+    storage.sync(&files.map(str::to_string)).await.unwrap();
 }
 
 /// Where every thread of the runtime waits for something else, whoever syncs does it alone.
@@ -590,7 +562,7 @@ async fn a_sync_needs_no_other_thread() {
     drop(runtime.spawn_blocking(move || held.recv()));
     let synced = std::thread::spawn(move || {
         let _inside = runtime.enter();
-        let synced = storage.0.sync(&["a/b/file".into()], None);
+        let synced = storage.0.sync(&["a/b/file".into()]);
         drop(release);
         synced
     });
@@ -605,12 +577,12 @@ async fn what_could_not_be_synced_is_never_said_to_last() {
     let (storage, left) = with_failing_syncs(folder.path(), 1);
     storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
     for _ in 0..2 {
-        let told = storage.sync(&["a/file".into()], None).await;
+        let told = storage.sync(&["a/file".into()]).await;
         assert!(matches!(told, Err(Error::Storage { retryable: false, .. })), "{told:?}");
     }
     assert_eq!(left.load(Ordering::SeqCst), 0);
     storage.write_ahead("a/other", Bytes::from_static(b"x")).await.unwrap();
-    storage.sync(&["a/other".into()], None).await.unwrap();
+    storage.sync(&["a/other".into()]).await.unwrap();
 }
 
 /// Two transactions that chose the same id write the same file. The disk lost what the first one wrote, and the second
@@ -624,11 +596,11 @@ async fn what_could_not_be_synced_is_written_again() {
     let first = inode();
     storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
     assert_eq!(inode(), first, "what nobody has lost stays as it is");
-    storage.sync(&["a/file".into()], None).await.unwrap_err();
+    storage.sync(&["a/file".into()]).await.unwrap_err();
     assert_eq!(left.load(Ordering::SeqCst), 0);
     storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
     assert_ne!(inode(), first, "it is another file, which the system has not forgotten");
-    storage.sync(&["a/file".into()], None).await.unwrap();
+    storage.sync(&["a/file".into()]).await.unwrap();
     assert_eq!(storage.get("a/file").await.unwrap(), "x");
     assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1, "nothing else was left");
 }
@@ -638,7 +610,7 @@ async fn a_file_that_another_handle_wrote_ahead_is_synced_with_its_folders() {
     let folder = tempfile::tempdir().unwrap();
     storage(&folder).write_ahead("a/b/file", Bytes::from_static(b"x")).await.unwrap();
     let (other, log) = with_log(folder.path(), "");
-    other.sync(&["a/b/file".into()], None).await.unwrap();
+    other.sync(&["a/b/file".into()]).await.unwrap();
     let names: Vec<String> = log.take().iter().map(|(path, _)| path.display().to_string()).collect();
     for expected in ["a/b/file", "a/b", "a", ""] {
         assert!(names.iter().any(|name| name == expected), "{expected:?}: {names:?}");
@@ -655,44 +627,4 @@ async fn a_file_that_is_written_ahead_twice_is_the_same() {
     let told = storage.write_ahead("file", Bytes::from_static(b"theirs")).await;
     assert!(matches!(told, Err(Error::CorruptFile { .. })), "{told:?}");
     assert_eq!(storage.get("file").await.unwrap(), "ours");
-    // What was staged for a root with other bytes is not taken for it.
-    let staged = Bytes::from_static(b"a root that was lost");
-    storage.sync(&["file".into()], Some(("_root", &staged))).await.unwrap();
-    storage.put_if_absent("_root", Bytes::from_static(b"another")).await.unwrap();
-    assert_eq!(storage.get("_root").await.unwrap(), "another");
-    assert_eq!(paths(&*storage).await, ["_root", "file"]);
-}
-
-/// All files of a transaction are synced by one sync of the file system. If it fails, nobody knows which of them is lost.
-#[tokio::test]
-async fn what_was_synced_with_the_whole_file_system_in_vain_is_never_said_to_last() {
-    let folder = tempfile::tempdir().unwrap();
-    let (failures, asked) = (AtomicUsize::new(1), SyncLog::default());
-    let log = asked.clone();
-    let sync = move |what: SyncOf<'_>| {
-        let path = match what {
-            SyncOf::FileSystem(path, _) => path,
-            SyncOf::Bytes(..) | SyncOf::BytesBegun(..) => return Ok(()),
-            SyncOf::File(..) | SyncOf::Folder(_) => return sync_to_disk(what),
-        };
-        log.0.lock().unwrap().push((path.to_path_buf(), false));
-        let left = failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        if left.is_ok() { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
-    };
-    let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
-    let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::together_always(sync));
-    for file in ["a/one", "b/two", "c/three"] {
-        storage.write_ahead(file, Bytes::from(file)).await.unwrap();
-    }
-    let files = ["a/one", "b/two", "c/three"].map(str::to_owned);
-    let staged = Bytes::from_static(b"root");
-    for paths in [&files[..], &files[..1], &files[1..]] {
-        let told = storage.sync(paths, Some(("_root", &staged))).await;
-        assert!(matches!(told, Err(Error::Storage { retryable: false, .. })), "{told:?}");
-        assert!(!storage.0.knows_folder("a"), "its folder may be lost as well");
-    }
-    assert_eq!(asked.take().len(), 1, "it is asked once");
-    storage.write_ahead("a/four", Bytes::from_static(b"x")).await.unwrap();
-    storage.sync(&["a/four".into()], None).await.unwrap();
-    assert!(asked.take().is_empty(), "each is asked alone since");
 }

@@ -63,7 +63,7 @@ impl Storage for FlawedStorage {
         })
     }
 
-    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+    async fn sync(&self, _: &[String]) -> Result<()> {
         Ok(())
     }
 

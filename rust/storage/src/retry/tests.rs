@@ -152,7 +152,7 @@ async fn no_request_is_sent_again_after_the_time_of_the_work_is_over() {
 /// What a root held of definitions was read again from the store that it had been told to.
 #[tokio::test]
 async fn what_a_store_is_told_reaches_it() {
-    let kept = Arc::new(crate::KeepingStorage::new(MemoryFiles::shared()));
+    let kept = Arc::new(crate::CachingStorage::new(MemoryFiles::shared()));
     let storage = RetryingStorage::new(kept, TestEnvironment::seeded(1));
     let path = "0000/0000/0000/00000000-table-t-n-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.binpb";
     storage.hold(path, &content());

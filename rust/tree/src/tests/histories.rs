@@ -101,7 +101,6 @@ impl History {
 /// Runs histories of a kind over all orders and caps; returns all that happened to the trees.
 async fn run(kind: Kind, per_order: u64, steps: usize) -> Tally {
     let mut total = Tally::default();
-    let (mut absorbed_quickly, mut grown) = (0, 0);
     for order in ORDERS {
         for seed in 0..histories(per_order) {
             let (root_cap, inner_cap, node_max) = CAPS[(seed as usize + order) % CAPS.len()];
@@ -121,12 +120,9 @@ async fn run(kind: Kind, per_order: u64, steps: usize) -> Tally {
             }
             model.check_keys(&model.cold_nodes()).await;
             total += model.tally;
-            absorbed_quickly += model.absorbed_quickly;
-            grown += model.grown;
         }
     }
-    println!("{kind:?}: {total:?}, {absorbed_quickly} roots with new messages alone, {grown} grown");
-    assert!(absorbed_quickly > 0 && grown > 0);
+    println!("{kind:?}: {total:?}");
     total
 }
 

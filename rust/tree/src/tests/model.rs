@@ -7,7 +7,7 @@ use arrow_array::StringArray;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use crate::advance::advance_draft;
+use crate::advance::advance;
 use crate::diff::{Difference, diff};
 use crate::flush::Tally;
 use crate::invariant::walk;
@@ -19,9 +19,8 @@ use trinitylake_base::environment::testing::TestEnvironment;
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::key::KeyRange;
 use trinitylake_format::node::Node;
-use trinitylake_format::node::codec::{Compression, decode, encode, encode_root};
+use trinitylake_format::node::codec::{Compression, decode, encode};
 use trinitylake_format::node::draft::{Draft, Message};
-use trinitylake_format::node::frames::Frames;
 use trinitylake_storage::memory_files::MemoryFiles;
 
 pub type Dictionary = BTreeMap<String, String>;
@@ -37,12 +36,6 @@ pub struct Model {
     /// Every key that was ever written, to be looked up also when it is gone.
     pub known: BTreeSet<String>,
     pub tally: Tally,
-    /// Roots whose next absorption had to look at the newest messages alone.
-    pub absorbed_quickly: u64,
-    /// Roots that were made of the columns of the one before.
-    pub grown: u64,
-    /// The latest root as it was before it was encoded, with what was said of it, where its writer is the next one as well.
-    taken_apart: Option<(Draft, Option<usize>)>,
     /// What the nodes of the latest version name.
     pub named: BTreeSet<String>,
     /// All versions so far.
@@ -75,9 +68,6 @@ impl Model {
             dictionary: Dictionary::new(),
             known: BTreeSet::new(),
             tally: Tally::default(),
-            absorbed_quickly: 0,
-            grown: 0,
-            taken_apart: None,
             named: BTreeSet::new(),
             versions: Vec::new(),
         }
@@ -107,33 +97,18 @@ impl Model {
             })
             .collect();
         let (order, compression) = (self.config.order, self.config.compression);
-        let before = self.taken_apart.take();
-        let before = before.unwrap_or_else(|| (Draft::of(&self.root, self.root.height().unwrap()), None));
         let (nodes, environment) = (&self.nodes, self.environment.as_ref());
         let advance =
-            advance_draft(nodes, environment, &self.config, before, messages.clone(), 0).await.unwrap();
+            advance(nodes, environment, &self.config, &self.root, messages.clone(), 0).await.unwrap();
         self.tally += advance.tally;
-        if let Some(count) = advance.unabsorbed {
-            let (mut quickly, mut wholly) = (advance.root.clone(), advance.root.clone());
-            quickly.absorb_last(count);
-            wholly.absorb();
-            assert_eq!(quickly, wholly, "the next commit begins with that");
-            self.absorbed_quickly += 1;
-        }
         for (path, draft) in &advance.nodes {
             assert!(draft.rows.len() < order, "{path} was not split");
         }
         let encoded = advance.nodes.into_iter();
         let encoded = encoded.map(|(path, draft)| (path, encode(&[], &draft, order, compression).unwrap()));
         self.nodes.write(encoded.collect()).await.unwrap();
-        self.grown += u64::from(advance.is_grown);
-        let (system, grown_from) =
-            ([("version", txn.clone())], advance.is_grown.then_some(self.root.as_ref()));
-        let frames = &mut Frames::default();
-        let root = encode_root(frames, &system, &advance.root, grown_from, order, compression).unwrap();
-        // Now and then another handle goes on.
-        let is_kept = !self.versions.len().is_multiple_of(5);
-        self.taken_apart = is_kept.then_some((advance.root, advance.unabsorbed));
+        let system = [("version", txn.clone())];
+        let root = encode(&system, &advance.root, order, compression).unwrap();
         self.root = Arc::new(decode(root.bytes, "root", Some(order)).unwrap());
         if self.versions.len().is_multiple_of(2) {
             self.root.index_buffer();

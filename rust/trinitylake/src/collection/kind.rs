@@ -2,7 +2,7 @@
 
 use crate::managed_table_folder::table_id_digits;
 use crate::path::{
-    EXPIRED_PREFIX, INTENT_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, collecting_file, definition_id,
+    EXPIRED_PREFIX, INTENT_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, definition_id, gc_marker,
     intent_file, lakehouse_definition_id, node_id, root_version, transaction_file,
 };
 use crate::storage::is_unfinished;
@@ -74,7 +74,7 @@ pub(super) fn verdict(path: &str, oldest: u64) -> Verdict {
     if definition_id(path).is_some() || lakehouse_definition_id(path).is_some() {
         return Verdict::Garbage(Kind::Definition);
     }
-    if path == LATEST_HINT_PATH || path.starts_with(EXPIRED_PREFIX) || collecting_file(path).is_some() {
+    if path == LATEST_HINT_PATH || path.starts_with(EXPIRED_PREFIX) || gc_marker(path).is_some() {
         return Verdict::Stays(Kind::System);
     }
     if path.starts_with(TRANSACTION_PREFIX) {
@@ -144,9 +144,7 @@ fn holds_uuid(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::{
-        collecting_path, definition_path, intent_path, node_path, root_path, transaction_path,
-    };
+    use crate::path::{definition_path, gc_marker_path, intent_path, node_path, root_path, transaction_path};
 
     const ID: uuid::Uuid = uuid::Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
 
@@ -165,7 +163,7 @@ mod tests {
             ("ns/t-01234567/data/_staged#1000000001".into(), Verdict::Garbage(Kind::Temporary)),
             ("_latest_hint.txt".into(), Verdict::Stays(Kind::System)),
             ("_expired/00000000000000000007".into(), Verdict::Stays(Kind::System)),
-            (collecting_path(5, ID), Verdict::Stays(Kind::System)),
+            (gc_marker_path(5, ID), Verdict::Stays(Kind::System)),
             ("_collecting/readme.txt".into(), Verdict::Unknown),
             ("_txn/a/readme.txt".into(), Verdict::Unknown),
             ("_queue/readme.txt".into(), Verdict::Unknown),

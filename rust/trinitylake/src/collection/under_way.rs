@@ -1,4 +1,4 @@
-//! From when to when a collection says that it may delete files (`version::collecting`).
+//! From when to when a collection says that it may delete files (`version::gc_markers`).
 //!
 //! Invariants:
 //! - It says so before it makes its version, and until the store has answered all that it asked to delete. Who dies, or
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::storage::Storage;
-use crate::version::collecting::{Collecting, announce, under_way};
+use crate::version::gc_markers::{Collecting, announce, under_way};
 
 /// One collection.
 #[derive(Debug)]

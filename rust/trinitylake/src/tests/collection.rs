@@ -147,17 +147,17 @@ async fn who_misses_a_file_is_told_whether_it_may_have_been_collected() {
     let slow = begin(&other, Isolation::Snapshot).await;
     let base = slow.base().number;
     write(&other, 1).await;
-    slow.check_kept().await.unwrap();
+    slow.check_retained().await.unwrap();
     environment.advance(HOUR);
     let quick = begin(&other, Isolation::Snapshot).await;
     environment.advance(HOUR / 2);
     collect_after(&lakehouse, HOUR).await.unwrap();
-    quick.check_kept().await.unwrap();
-    let error = slow.check_kept().await.unwrap_err();
+    quick.check_retained().await.unwrap();
+    let error = slow.check_retained().await.unwrap_err();
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
 
     expire(&lakehouse, Some(base + 1), false).await.unwrap();
-    let error = quick.check_kept().await.unwrap_err();
+    let error = quick.check_retained().await.unwrap_err();
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
 }
 

@@ -139,7 +139,7 @@ impl Storage for LongHistory {
         panic!("nobody writes here")
     }
 
-    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+    async fn sync(&self, _: &[String]) -> Result<()> {
         Ok(())
     }
 

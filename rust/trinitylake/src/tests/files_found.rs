@@ -18,13 +18,13 @@ use crate::expiry::expire;
 use crate::fixture::{Intruder, MemoryFiles, begin, commit, open};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
-use crate::path::COLLECTING_PREFIX;
+use crate::path::GC_MARKER_PREFIX;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
 use crate::transaction::{Isolation, Transaction};
 
 fn collecting(files: &MemoryFiles) -> Vec<String> {
-    files.paths().into_iter().filter(|path| path.starts_with(COLLECTING_PREFIX)).collect()
+    files.paths().into_iter().filter(|path| path.starts_with(GC_MARKER_PREFIX)).collect()
 }
 
 /// A table of a file that is there.
@@ -145,7 +145,7 @@ async fn what_a_collection_asked_for_that_broke_off_is_not_registered() {
     broken_off(&files, &environment, Duration::ZERO).await.unwrap_err();
     assert_eq!(collecting(&files).len(), 1);
     assert!(files.has(&data(1)));
-    assert_expired(register(&lakehouse, 1).await, COLLECTING_PREFIX);
+    assert_expired(register(&lakehouse, 1).await, GC_MARKER_PREFIX);
     environment.advance(HOUR);
     let young = write(&lakehouse, 3).await;
     begin(&lakehouse, Isolation::Snapshot).await.adopt(vec![young], false).await.unwrap();
@@ -171,7 +171,7 @@ async fn a_collection_says_that_it_is_under_way_before_it_is_a_version() {
     let has_looked = Arc::new(AtomicBool::new(false));
     let (seen, looking) = (files.clone(), has_looked.clone());
     intruder.add(move || async move {
-        assert_expired(register(&lakehouse, 1).await, COLLECTING_PREFIX);
+        assert_expired(register(&lakehouse, 1).await, GC_MARKER_PREFIX);
         looking.store(collecting(&seen).len() == 1, Ordering::SeqCst);
     });
     collect_after(&collector, Duration::ZERO).await.unwrap();
@@ -188,7 +188,7 @@ async fn a_shared_collection_is_under_way_until_its_end() {
     let mut shared = Shared::begin(&lakehouse, options).await.unwrap();
     assert_eq!(collecting(&files), Vec::<String>::new());
     shared.look(&Paths, false).await.unwrap();
-    assert_expired(register(&lakehouse, 1).await, COLLECTING_PREFIX);
+    assert_expired(register(&lakehouse, 1).await, GC_MARKER_PREFIX);
     shared.look(&Paths, false).await.unwrap();
     assert_eq!(collecting(&files).len(), 1);
     shared.end(true).await;

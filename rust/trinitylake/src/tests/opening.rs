@@ -338,7 +338,7 @@ impl Storage for LateRoot {
         self.files.put_if_absent(path, bytes).await
     }
 
-    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+    async fn sync(&self, _: &[String]) -> Result<()> {
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //!   answers, since a machine that stood still has clocks that stood still with it; and by its clocks, if they say more.
 //! - What a transaction takes over from a version that is kept is no file of its own: the collection kept it.
 //! - A file that was there long before, as of a table that is registered again, proves instead that no collection is
-//!   under way that may mean it: it is looked for after that was asked (`version::collecting`).
+//!   under way that may mean it: it is looked for after that was asked (`version::gc_markers`).
 
 use futures::future::try_join_all;
 
@@ -21,8 +21,8 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::store_clock::{APART_MILLIS, StoreMoment, dated_last};
 use crate::version::Version;
-use crate::version::collecting::under_way;
-use crate::version::kept::check_kept;
+use crate::version::gc_markers::under_way;
+use crate::version::retention::check_retained;
 use crate::version::root_metadata::RootMetadata;
 use crate::version::store_time::StoreTime;
 
@@ -88,8 +88,8 @@ impl Transaction {
 
     /// Asked when a file is missing that this transaction reads, which may be no damage: `VersionExpired` if its base is
     /// not kept any more, `TransactionExpired` if its own files may have been collected.
-    pub async fn check_kept(&self) -> Result<()> {
-        check_kept(self.base.nodes(), self.base.number).await?;
+    pub async fn check_retained(&self) -> Result<()> {
+        check_retained(self.base.nodes(), self.base.number).await?;
         let collected_millis = self.lakehouse.latest().await?.metadata.gc_before_millis.unwrap_or_default();
         if collected_millis > self.fence.proven_millis {
             self.prove_younger_than(collected_millis).await?;

@@ -28,7 +28,6 @@ use std::collections::BTreeMap;
 use super::Clashes;
 use super::conflict::Clash;
 use crate::error::{Error, Result};
-use crate::process_id::process_id;
 use crate::version::publisher::Unpublished;
 
 /// Why a transaction is certainly not committed.
@@ -143,7 +142,7 @@ impl Life {
             has_sent: false,
             in_flight_until: 0,
             is_shared: false,
-            process: process_id(),
+            process: std::process::id(),
         }
     }
 
@@ -164,7 +163,7 @@ impl Life {
     }
 
     pub(super) fn files(&self) -> Files {
-        let is_its_own = !self.is_shared && self.process == process_id();
+        let is_its_own = !self.is_shared && self.process == std::process::id();
         match self.state {
             State::NotCommitted(Proof::RolledBack) => Files::Unreachable(Proof::RolledBack),
             State::NotCommitted(proof) if is_its_own => Files::Unreachable(proof),

@@ -42,7 +42,7 @@ use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
 use crate::moved_lakehouse::Placement;
-use crate::storage::PendingWrites;
+use crate::storage::BackgroundUploads;
 use crate::transaction_id::check_transaction_id;
 use crate::version::Version;
 use crate::version::root_metadata::CommittedTransaction;
@@ -152,7 +152,7 @@ pub struct Transaction {
     /// By key: what the layer above says of its changes of tables, for the log.
     told: BTreeMap<String, Vec<Told>>,
     /// Files that its statements have written behind, for the layer above.
-    pending: Arc<PendingWrites>,
+    pending: Arc<BackgroundUploads>,
     /// The next root is only tried for when all of its files are there: others commit meanwhile.
     writes_first: bool,
     saved: Saved,
@@ -205,7 +205,7 @@ impl Transaction {
     ) -> Transaction {
         // A handle that slept may know less than who began here: no root is ever created below a base.
         lakehouse.learn(base.clone());
-        let pending = PendingWrites::new(lakehouse.storage().clone(), lakehouse.environment().clone());
+        let pending = BackgroundUploads::new(lakehouse.storage().clone(), lakehouse.environment().clone());
         Transaction {
             life: Life::new(&info.id),
             fence: Fence::of(&base, &lakehouse),
@@ -246,7 +246,7 @@ impl Transaction {
 
     /// Where statements hand files over that nothing but this transaction names. They last before its root is created,
     /// or before it is saved.
-    pub fn pending(&self) -> &Arc<PendingWrites> {
+    pub fn pending(&self) -> &Arc<BackgroundUploads> {
         &self.pending
     }
 

@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
 use crate::storage::retry::within;
-use crate::storage::{PendingWrites, Storage};
-use crate::tree::advance::advance_draft;
+use crate::storage::{BackgroundUploads, Storage};
+use crate::tree::advance::advance;
 use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::publisher::{Created, Prepared, Slot, Unpublished};
@@ -125,24 +125,20 @@ async fn write_below_root(
 ) -> Result<Written> {
     let (config, environment) = (&previous.config, lakehouse.environment().as_ref());
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
-    let root = match lakehouse.publisher().take_apart(&previous.root) {
-        Some(root) => root,
-        None => (Draft::of(&previous.root, lakehouse.nodes().height_of(&previous.root).await?), None),
-    };
     let advance =
-        advance_draft(lakehouse.nodes(), environment, config, root, messages, usual_size_bytes).await?;
+        advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
     let nodes = lakehouse.publisher().encode_nodes(config, advance.nodes)?;
     let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
     let (inline, files) = Inline::of(lakehouse.storage().as_ref(), previous, group);
-    let root = prepare_root(lakehouse, previous, group, (advance.root, advance.is_grown), &inline)?;
-    let root = root.absorbed_but_for(advance.unabsorbed);
-    let pending: Vec<&PendingWrites> = group.iter().filter_map(|member| member.pending.as_deref()).collect();
+    let root = prepare_root(lakehouse, previous, group, &advance.root, &inline)?;
+    let pending: Vec<&BackgroundUploads> =
+        group.iter().filter_map(|member| member.pending.as_deref()).collect();
     let write_nodes = async {
         lakehouse.nodes().write_ahead(nodes).await?;
         Ok(paths.clone())
     };
     let storage = lakehouse.storage().as_ref();
-    match make_durable(storage, files, &pending, write_nodes, Some(root.file())).await {
+    match make_durable(storage, files, &pending, write_nodes).await {
         Ok(()) => Ok(Written { root, nodes: paths, inline }),
         Err(error) => {
             if error.is_refusal() {
@@ -157,7 +153,7 @@ fn prepare_root(
     lakehouse: &Lakehouse,
     previous: &Version,
     group: &[Submission],
-    (root, is_grown): (Draft, bool),
+    root: &Draft,
     inline: &Inline,
 ) -> Result<Prepared> {
     let committed = group.iter().map(|member| member.info.clone()).collect();
@@ -169,7 +165,7 @@ fn prepare_root(
         metadata.inline_definition = Some(changed.encode_file(path));
         definition = changed.clone();
     }
-    lakehouse.publisher().prepare(previous, metadata, root, is_grown, definition)
+    lakehouse.publisher().prepare(previous, metadata, root, definition)
 }
 
 /// Removes files that nothing refers to, as far as the store lets it: each is asked for once.

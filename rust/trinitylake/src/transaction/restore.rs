@@ -12,14 +12,14 @@ use crate::error::{Error, Result};
 use crate::key::ObjectKind;
 use crate::version::Version;
 use crate::version::boundary::boundary;
-use crate::version::kept::check_kept_by;
+use crate::version::retention::check_retained_by;
 
 impl Transaction {
     /// From here on it may name files that only `source` still reaches. `VersionExpired` if that is not kept any more.
     pub async fn rest_on(&mut self, source: &Version) -> Result<()> {
         self.check_open()?;
         let oldest = boundary(self.lakehouse.storage().as_ref()).await?;
-        check_kept_by(&self.base.definition, oldest, source.number)?;
+        check_retained_by(&self.base.definition, oldest, source.number)?;
         write_definitions_of(self.lakehouse.storage().as_ref(), source).await?;
         self.rests_on_past = true;
         Ok(())

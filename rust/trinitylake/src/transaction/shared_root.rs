@@ -13,7 +13,7 @@ use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::{Message, Text};
-use crate::storage::PendingWrites;
+use crate::storage::BackgroundUploads;
 use crate::version::Version;
 use crate::version::root_metadata::CommittedTransaction;
 
@@ -31,7 +31,7 @@ pub(super) struct Submission {
     /// They need not be there before the root, which holds them (`inline_definitions`).
     pub fits_in_root: bool,
     /// What its statements have written behind, if it is of this process.
-    pub pending: Option<Arc<PendingWrites>>,
+    pub pending: Option<Arc<BackgroundUploads>>,
     /// The version up to which conflicts were looked for.
     pub validated: u64,
     /// See `restore`: it must itself look at each version that is between.

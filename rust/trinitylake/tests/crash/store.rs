@@ -160,7 +160,7 @@ impl Storage for Store {
         Ok(())
     }
 
-    async fn sync(&self, paths: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+    async fn sync(&self, paths: &[String]) -> Result<()> {
         turn().await;
         let mut files = self.files();
         for path in paths {

@@ -100,8 +100,8 @@ impl Storage for MortalLine {
         self.life.send(self.line.put_if_absent(path, bytes)).await
     }
 
-    async fn sync(&self, paths: &[String], root: Option<(&str, &Bytes)>) -> Result<()> {
-        self.line.sync(paths, root).await
+    async fn sync(&self, paths: &[String]) -> Result<()> {
+        self.line.sync(paths).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {

@@ -382,7 +382,7 @@ impl Storage for Line {
         }
     }
 
-    async fn sync(&self, paths: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+    async fn sync(&self, paths: &[String]) -> Result<()> {
         let files = self.0.files();
         match paths.iter().find(|path| !files.contains_key(*path)) {
             Some(missing) => Err(Error::FileNotFound { path: missing.clone() }),

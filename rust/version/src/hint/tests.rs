@@ -2,27 +2,14 @@
 
 use super::*;
 use trinitylake_base::environment::SystemEnvironment;
-use trinitylake_base::root_uri::RootUri;
+use trinitylake_storage::CountingStorage;
 use trinitylake_storage::memory_files::MemoryFiles;
-use trinitylake_storage::{CountingStorage, Durability, LocalStorage};
 
 /// All writers overwrote one object with each commit, which some stores take once a second and refuse otherwise.
 #[tokio::test(start_paused = true)]
 async fn the_hint_of_a_remote_store_is_written_about_once_a_second_and_names_the_newest_at_last() {
     let environment = SystemEnvironment::shared();
     is_written_about_once_a_second(environment.clone(), MemoryFiles::remote(environment)).await;
-}
-
-/// A twentieth of a commit that is not synced went into its hint. Yet one that is not told at last would not say that the
-/// newest root was lost (docs/decisions/0031).
-#[tokio::test(start_paused = true)]
-async fn the_hint_of_files_that_need_not_last_is_written_about_once_a_second_and_names_the_newest_at_last() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
-    let synced = LocalStorage::new(&root, Durability::Fsync);
-    assert!(!CountingStorage::new(Arc::new(synced)).is_hint_rationed());
-    let storage = Arc::new(LocalStorage::new(&root, Durability::None));
-    is_written_about_once_a_second(SystemEnvironment::shared(), storage).await;
 }
 
 async fn is_written_about_once_a_second(environment: Arc<dyn Environment>, storage: Arc<dyn Storage>) {

@@ -1,6 +1,5 @@
 use futures::executor::block_on;
 use trinitylake_base::environment::testing::TestEnvironment;
-use trinitylake_base::process_id::process_id;
 use trinitylake_format::definition::proto::LakehouseDef;
 use trinitylake_storage::memory_files::MemoryFiles;
 
@@ -21,11 +20,11 @@ fn a_child_waits_for_no_lock_that_its_parent_held() {
     let created = Versions::create(MemoryFiles::shared(), TestEnvironment::seeded(1), definition, None);
     let versions = block_on(created).unwrap();
     let parents =
-        (versions.recent(), versions.sightings().held(), versions.seen.get().damage.lock().unwrap());
+        (versions.recent(), versions.observations().held(), versions.seen.get().damage.lock().unwrap());
 
-    let child = versions.seen.of_child(process_id() + 1);
+    let child = versions.seen.of_child(std::process::id() + 1);
     let known = child.recent.try_lock().expect("a lock of the child's own").latest.clone();
     assert_eq!(known.number, parents.0.latest.number, "it knows where its parent began");
-    assert!(!child.sightings.is_held());
+    assert!(!child.observations.is_held());
     assert!(child.damage.try_lock().is_ok());
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::super::LocalStorage;
 use super::super::disk_sync::{DiskSync, SyncOf, sync_to_disk};
 use crate::memory_files::MemoryFiles;
-use crate::{CountingStorage, Durability, PendingWrites, Storage};
+use crate::{BackgroundUploads, CountingStorage, Durability, Storage};
 use trinitylake_base::environment::SystemEnvironment;
 use trinitylake_base::root_uri::RootUri;
 
@@ -19,8 +19,8 @@ fn local(folder: &tempfile::TempDir) -> Arc<dyn Storage> {
     Arc::new(LocalStorage::new(&root(folder), Durability::None))
 }
 
-fn pending(storage: Arc<dyn Storage>) -> Arc<PendingWrites> {
-    PendingWrites::new(storage, SystemEnvironment::shared())
+fn pending(storage: Arc<dyn Storage>) -> Arc<BackgroundUploads> {
+    BackgroundUploads::new(storage, SystemEnvironment::shared())
 }
 
 fn files(folder: &tempfile::TempDir) -> Vec<PathBuf> {
@@ -35,11 +35,11 @@ async fn parts_are_on_the_disk_before_the_file_is_whole_and_last_with_the_others
     let synced: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
     let log = synced.clone();
     let sync = move |what: SyncOf<'_>| {
-        let (SyncOf::File(path, _) | SyncOf::Folder(path)) = &what else { panic!("{what:?}") };
+        let (SyncOf::File(path, _) | SyncOf::Folder(path)) = &what;
         log.lock().unwrap().push(path.to_path_buf());
         sync_to_disk(what)
     };
-    let storage = LocalStorage::with_sync(&root(&folder), Durability::Fsync, DiskSync::each_alone(sync));
+    let storage = LocalStorage::with_sync(&root(&folder), Durability::Fsync, DiskSync::new(Arc::new(sync)));
     let counting = Arc::new(CountingStorage::new(Arc::new(storage)));
     let pending = pending(counting.clone());
     let mut file = pending.begin("data/large").await.unwrap().unwrap();
@@ -51,7 +51,7 @@ async fn parts_are_on_the_disk_before_the_file_is_whole_and_last_with_the_others
     assert!(pending.has("data/large") && !pending.is_settled(), "its commit has to sync it");
     let paths = pending.written().await.unwrap();
     assert_eq!(paths, ["data/large"]);
-    counting.sync(&paths, None).await.unwrap();
+    counting.sync(&paths).await.unwrap();
     let real = folder.path().canonicalize().unwrap();
     for expected in [real.join("data/large"), real.join("data"), real.clone()] {
         assert!(synced.lock().unwrap().contains(&expected), "{expected:?} may be lost: {synced:?}");

@@ -77,8 +77,7 @@ async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
     );
     let root = root.await.unwrap().root;
     let metadata = slow.publisher().next_metadata(&latest, vec![submission.info.clone()]);
-    let prepared =
-        slow.publisher().prepare(&latest, metadata, root, false, latest.definition.clone()).unwrap();
+    let prepared = slow.publisher().prepare(&latest, metadata, &root, latest.definition.clone()).unwrap();
     let slot = slow.publisher().claim(prepared, 0).await;
     let Ok(Slot::Won(created)) = slot else { panic!() };
 
@@ -142,8 +141,7 @@ async fn answer_in_an_expired_slot(has_companion: bool) -> Vec<String> {
     let root = root.await.unwrap().root;
     let infos = group.iter().map(|submission| submission.info.clone()).collect();
     let metadata = slow.publisher().next_metadata(&latest, infos);
-    let prepared =
-        slow.publisher().prepare(&latest, metadata, root, false, latest.definition.clone()).unwrap();
+    let prepared = slow.publisher().prepare(&latest, metadata, &root, latest.definition.clone()).unwrap();
 
     let rival = open(files.clone(), &environment).await;
     let mut in_time = Transaction::resume(&rival, "job").await.unwrap();

@@ -10,7 +10,7 @@ use crate::fixture::{
 };
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
-use crate::storage::KeepingStorage;
+use crate::storage::CachingStorage;
 use crate::storage::counting::CountingStorage;
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, TransactionOptions};
 
@@ -60,7 +60,7 @@ async fn a_definition_is_read_from_its_file_once() {
     add_namespace(&lakehouse, "a").await.unwrap();
     add_table(&lakehouse, "a", "t").await.unwrap();
     let counting = Arc::new(CountingStorage::new(files));
-    let lakehouse = open(Arc::new(KeepingStorage::of_disk(counting.clone())), &environment).await;
+    let lakehouse = open(Arc::new(CachingStorage::new(counting.clone())), &environment).await;
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     let definition = transaction.read(Table, "a", "t").await.unwrap().unwrap();
     let before = counting.counters();

@@ -1,13 +1,16 @@
 use super::*;
 
-fn climbed(mut ascent: Ascent, there: impl Fn(u64) -> bool) -> (u64, usize) {
+fn climbed(mut galloping_search: GallopingSearch, there: impl Fn(u64) -> bool) -> (u64, usize) {
     for rounds in 0..100 {
-        let probes = ascent.probes();
-        assert!(probes.is_sorted() && probes.iter().all(|probe| *probe > ascent.last()), "{probes:?}");
+        let probes = galloping_search.probes();
+        assert!(
+            probes.is_sorted() && probes.iter().all(|probe| *probe > galloping_search.last()),
+            "{probes:?}"
+        );
         if probes.is_empty() {
-            return (ascent.last(), rounds);
+            return (galloping_search.last(), rounds);
         }
-        ascent.learn(&probes.into_iter().map(&there).collect::<Vec<_>>());
+        galloping_search.learn(&probes.into_iter().map(&there).collect::<Vec<_>>());
     }
     panic!("it asks for ever");
 }
@@ -16,8 +19,8 @@ fn climbed(mut ascent: Ascent, there: impl Fn(u64) -> bool) -> (u64, usize) {
 fn every_distance_is_found_in_a_few_rounds() {
     for known in [0, 7, 1 << 33] {
         for behind in (0..500).chain([4095, 4096, 4097, 1_000_000]) {
-            for ascent in [Ascent::near(known), Ascent::far(known)] {
-                let (last, rounds) = climbed(ascent, |version| version <= known + behind);
+            for galloping_search in [GallopingSearch::near(known), GallopingSearch::far(known)] {
+                let (last, rounds) = climbed(galloping_search, |version| version <= known + behind);
                 assert_eq!(last, known + behind);
                 assert!(rounds <= 12, "{behind} behind: {rounds} rounds");
             }
@@ -28,19 +31,19 @@ fn every_distance_is_found_in_a_few_rounds() {
 /// A version was created between two requests of one round: the lower answer said "nothing", the higher one "there".
 #[test]
 fn a_higher_answer_counts_more_than_a_lower_one() {
-    let mut ascent = Ascent::near(10);
-    ascent.learn(&[false, true, true, false, false, false]);
-    assert_eq!(ascent.last(), 14);
-    assert_eq!(ascent.probes(), [15, 16, 17]);
-    ascent.learn(&[false, true, false]);
-    assert_eq!((ascent.last(), ascent.probes()), (16, vec![]));
+    let mut galloping_search = GallopingSearch::near(10);
+    galloping_search.learn(&[false, true, true, false, false, false]);
+    assert_eq!(galloping_search.last(), 14);
+    assert_eq!(galloping_search.probes(), [15, 16, 17]);
+    galloping_search.learn(&[false, true, false]);
+    assert_eq!((galloping_search.last(), galloping_search.probes()), (16, vec![]));
 }
 
 /// A hint named the highest number there is, and a root was there: the search asked for the same version for ever.
 #[test]
 fn the_highest_number_is_the_last() {
     for known in [VERSION_MAX, VERSION_MAX - 1, VERSION_MAX - 40] {
-        assert_eq!(climbed(Ascent::far(known), |_| true).0, VERSION_MAX);
+        assert_eq!(climbed(GallopingSearch::far(known), |_| true).0, VERSION_MAX);
     }
 }
 

@@ -123,7 +123,7 @@ impl Storage for MemoryFiles {
     }
 
     /// As a disk does it: what is gone cannot be synced.
-    async fn sync(&self, paths: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+    async fn sync(&self, paths: &[String]) -> Result<()> {
         let files = self.files();
         match paths.iter().find(|path| !files.contains_key(*path)) {
             Some(missing) => Err(Error::FileNotFound { path: missing.clone() }),

@@ -1,8 +1,8 @@
 //! Which versions to ask for on the way to the latest one (format §7): decided here, asked for elsewhere.
 //!
 //! From the boundary on, versions are contiguous: if one is missing, so are all above it. So the latest is found from one
-//! that is there by galloping (steps that grow) and bisection. Who searches asks for [`Ascent::probes`], all at once, and
-//! tells the ascent which of them are there, until there is nothing to ask: the library, which lists where a hint leads
+//! that is there by galloping (steps that grow) and bisection. Who searches asks for [`GallopingSearch::probes`], all at once, and
+//! tells the galloping_search which of them are there, until there is nothing to ask: the library, which lists where a hint leads
 //! nowhere, and a browser, which cannot.
 
 use trinitylake_format::path::VERSION_MAX;
@@ -28,7 +28,7 @@ pub fn version_of_hint(content: &[u8]) -> Option<u64> {
 
 /// From a version that is there to the last one.
 #[derive(Clone, Debug)]
-pub struct Ascent {
+pub struct GallopingSearch {
     /// The highest version that is known to be there.
     low: u64,
     phase: Phase,
@@ -42,18 +42,18 @@ enum Phase {
     Bisection { high: u64 },
 }
 
-impl Ascent {
+impl GallopingSearch {
     /// From a version that is there, and probably not many behind the last one.
-    pub fn near(known: u64) -> Ascent {
-        Ascent { low: known, phase: Phase::Gallop { steps: NEAR.to_vec() } }
+    pub fn near(known: u64) -> GallopingSearch {
+        GallopingSearch { low: known, phase: Phase::Gallop { steps: NEAR.to_vec() } }
     }
 
     /// From a version that is there, and perhaps hundreds behind the last one.
-    pub fn far(known: u64) -> Ascent {
-        Ascent { low: known, phase: Phase::Gallop { steps: FAR.to_vec() } }
+    pub fn far(known: u64) -> GallopingSearch {
+        GallopingSearch { low: known, phase: Phase::Gallop { steps: FAR.to_vec() } }
     }
 
-    /// The versions to ask for next, ascending; none if [`Ascent::last`] is known.
+    /// The versions to ask for next, ascending; none if [`GallopingSearch::last`] is known.
     pub fn probes(&self) -> Vec<u64> {
         match &self.phase {
             Phase::Gallop { steps } => {

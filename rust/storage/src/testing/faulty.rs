@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{FileInfo, PutOutcome, Storage};
+use crate::{FileInfo, PutOutcome, Storage};
 use trinitylake_base::error::{Error, Result};
 
 /// The operations of [`Storage`].
@@ -388,12 +388,12 @@ impl Storage for FaultyStorage {
         let ahead = Write::Ahead(path.to_owned(), bytes.clone());
         match self.write(Verb::PutIfAbsent, path, ahead).await? {
             PutOutcome::Created => Ok(()),
-            PutOutcome::AlreadyExists => super::retry::check_own(self, path, &bytes).await,
+            PutOutcome::AlreadyExists => crate::retry::check_own(self, path, &bytes).await,
         }
     }
 
-    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
-        self.read(Verb::Sync, "", self.inner.sync(paths, next), |done, _| done).await
+    async fn sync(&self, paths: &[String]) -> Result<()> {
+        self.read(Verb::Sync, "", self.inner.sync(paths), |done, _| done).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::Result;
-use trinitylake_format::path::{COLLECTING_PREFIX, collecting_file, collecting_path};
+use trinitylake_format::path::{GC_MARKER_PREFIX, gc_marker, gc_marker_path};
 use trinitylake_storage::Storage;
 
 /// A collection that may still delete files.
@@ -21,9 +21,9 @@ pub struct Collecting {
 
 /// Those that have made a version, or are about to.
 pub async fn under_way(storage: &dyn Storage) -> Result<Vec<Collecting>> {
-    let files = storage.list(COLLECTING_PREFIX).await?;
+    let files = storage.list(GC_MARKER_PREFIX).await?;
     let collecting = files.into_iter().filter_map(|file| {
-        let (before_millis, _) = collecting_file(&file.path)?;
+        let (before_millis, _) = gc_marker(&file.path)?;
         Some(Collecting { path: file.path, before_millis })
     });
     Ok(collecting.collect())
@@ -35,7 +35,7 @@ pub async fn announce(
     environment: &dyn Environment,
     before_millis: u64,
 ) -> Result<String> {
-    let path = collecting_path(before_millis, environment.uuid());
+    let path = gc_marker_path(before_millis, environment.uuid());
     storage.put_unique(&path, Bytes::new()).await?;
     Ok(path)
 }

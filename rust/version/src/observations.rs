@@ -17,14 +17,14 @@ use trinitylake_storage::store_clock::StoreMoment;
 
 /// When something was so.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sighting {
+pub(crate) struct Observation {
     /// By this machine's clocks, before it was asked for.
     pub asked: Moment,
     /// By the clock of the store, if it is certain that it was so when the store answered.
     pub answered: Option<StoreMoment>,
 }
 
-impl Sighting {
+impl Observation {
     /// Is it good enough for what the store answered at that moment? Clocks of the store that were not told are no reason
     /// to doubt it.
     fn is_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
@@ -53,14 +53,14 @@ pub(crate) enum Trust {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     number: u64,
-    sighting: Sighting,
+    observation: Observation,
 }
 
 impl Seen {
     fn trust(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> Trust {
         match () {
-            () if self.sighting.is_certainly_recent(now, environment) => Trust::Certain,
-            () if self.sighting.is_recent(now, environment) => Trust::ByOwnClocks,
+            () if self.observation.is_certainly_recent(now, environment) => Trust::Certain,
+            () if self.observation.is_recent(now, environment) => Trust::ByOwnClocks,
             () => Trust::None,
         }
     }
@@ -68,7 +68,7 @@ impl Seen {
 
 /// What was seen last.
 #[derive(Debug, Default)]
-pub(crate) struct Sightings {
+pub(crate) struct Observations {
     /// The boundary. Any version may be made to expire at once, so its age says nothing.
     boundary: Mutex<Option<Seen>>,
     /// There was no version above this one, and there had never been one.
@@ -78,7 +78,7 @@ pub(crate) struct Sightings {
     heard: Mutex<Option<StoreMoment>>,
 }
 
-impl Sightings {
+impl Observations {
     /// The boundary, and how far it can be trusted for something that the store answered at `now`.
     pub fn boundary(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> Option<(u64, Trust)> {
         let seen = (*lock(&self.boundary))?;
@@ -86,20 +86,20 @@ impl Sightings {
         (trust > Trust::None).then_some((seen.number, trust))
     }
 
-    pub fn saw_boundary(&self, oldest: u64, sighting: Sighting) {
+    pub fn saw_boundary(&self, oldest: u64, observation: Observation) {
         let mut boundary = lock(&self.boundary);
         // It only rises: who was told of a lower one was answered later than he was heard.
         if boundary.is_none_or(|seen| seen.number <= oldest) {
-            *boundary = Some(Seen { number: oldest, sighting });
+            *boundary = Some(Seen { number: oldest, observation });
         }
     }
 
     /// There was no version above `number` then, and none that had expired.
-    pub fn saw_none_above(&self, number: u64, sighting: Sighting) {
+    pub fn saw_none_above(&self, number: u64, observation: Observation) {
         let mut newest = lock(&self.newest);
         let is_older = newest.is_some_and(|newest| newest.number > number);
         if !is_older {
-            *newest = Some(Seen { number, sighting });
+            *newest = Some(Seen { number, observation });
         }
     }
 
@@ -121,7 +121,7 @@ impl Sightings {
     /// Was this version the latest so short a time ago, as far as the clocks of this machine tell?
     pub fn was_latest(&self, number: u64, millis: u64, environment: &dyn Environment) -> bool {
         lock(&self.newest).is_some_and(|newest| {
-            newest.number == number && newest.sighting.asked.is_within(millis, environment)
+            newest.number == number && newest.observation.asked.is_within(millis, environment)
         })
     }
 

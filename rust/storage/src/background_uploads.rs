@@ -2,7 +2,7 @@
 //! for all of them once, before it creates what names them (docs/decisions/0033).
 //!
 //! Invariants:
-//! - [`PendingWrites::written`] answers when every file was created, or with the error of one that was not. What was
+//! - [`BackgroundUploads::written`] answers when every file was created, or with the error of one that was not. What was
 //!   written lasts when [`Storage::sync`] has said so, for the paths that it names.
 //! - At most [`MAX_PENDING_BYTES`] are under way, or one file that is larger; and at most [`MAX_REQUESTS`] requests.
 //!   Whoever hands over more waits.
@@ -26,7 +26,6 @@ use crate::{FileInParts, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
-use trinitylake_base::process_id::process_id;
 
 /// Bytes of one transaction that wait for the store.
 pub const MAX_PENDING_BYTES: usize = 64 << 20;
@@ -37,7 +36,7 @@ const MAX_KEPT_BYTES: usize = 16 << 20;
 /// A file that is larger is read from the store again.
 const MAX_KEPT_FILE_SIZE_BYTES: usize = 1 << 20;
 
-pub struct PendingWrites {
+pub struct BackgroundUploads {
     storage: Arc<dyn Storage>,
     environment: Arc<dyn Environment>,
     room: PerProcess<Room>,
@@ -78,17 +77,17 @@ struct Progress {
     has_failed_once: AtomicBool,
 }
 
-impl std::fmt::Debug for PendingWrites {
+impl std::fmt::Debug for BackgroundUploads {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
-            .debug_struct("PendingWrites")
+            .debug_struct("BackgroundUploads")
             .field("files", &self.state().files.len())
             .finish_non_exhaustive()
     }
 }
 
-impl PendingWrites {
-    pub fn new(storage: Arc<dyn Storage>, environment: Arc<dyn Environment>) -> Arc<PendingWrites> {
+impl BackgroundUploads {
+    pub fn new(storage: Arc<dyn Storage>, environment: Arc<dyn Environment>) -> Arc<BackgroundUploads> {
         Self::bounded(storage, environment, MAX_PENDING_BYTES, MAX_REQUESTS)
     }
 
@@ -97,13 +96,13 @@ impl PendingWrites {
         environment: Arc<dyn Environment>,
         max_bytes: usize,
         max_requests: usize,
-    ) -> Arc<PendingWrites> {
+    ) -> Arc<BackgroundUploads> {
         let room = move || Room {
             bytes: Arc::new(Semaphore::new(max_bytes)),
             max_bytes,
             requests: Arc::new(Semaphore::new(max_requests)),
         };
-        Arc::new(PendingWrites {
+        Arc::new(BackgroundUploads {
             storage,
             environment,
             room: PerProcess::new(room),
@@ -149,7 +148,7 @@ impl PendingWrites {
 
     /// Begins a file that comes part by part, where the store takes such: nothing of it waits in memory. `None` for other
     /// stores. The error is that of a file that was handed over before, or the store's.
-    pub async fn begin(self: &Arc<Self>, path: &str) -> Result<Option<PendingFile>> {
+    pub async fn begin(self: &Arc<Self>, path: &str) -> Result<Option<FileUpload>> {
         self.check_alive(path)?;
         let mut retries = self.storage.retry_policy().begin(self.environment.as_ref());
         let begun = loop {
@@ -158,7 +157,7 @@ impl PendingWrites {
                 begun => break begun?,
             }
         };
-        let begin = |file| PendingFile { file, path: path.to_string(), pending: Arc::clone(self) };
+        let begin = |file| FileUpload { file, path: path.to_string(), pending: Arc::clone(self) };
         Ok(begun.map(begin))
     }
 
@@ -195,7 +194,7 @@ impl PendingWrites {
     pub async fn written(&self) -> Result<Vec<String>> {
         let deadline_millis = current_deadline_millis();
         self.deadline_millis.store(deadline_millis, Ordering::SeqCst);
-        let process = process_id();
+        let process = std::process::id();
         loop {
             let next = {
                 let mut state = self.state();
@@ -280,7 +279,7 @@ impl PendingWrites {
     pub async fn delete(&self, path: &str) -> Result<()> {
         let file = self.state().remove(path);
         if let Some(file) = &file
-            && file.process == process_id()
+            && file.process == std::process::id()
             && file.progress.answer.get().is_none()
         {
             let _ = file.is_over.clone().await;
@@ -300,13 +299,13 @@ fn over(path: &str) -> Error {
 }
 
 /// A file of a transaction that comes part by part. If it is dropped before its end, nothing of it is left.
-pub struct PendingFile {
+pub struct FileUpload {
     file: Box<dyn FileInParts>,
     path: String,
-    pending: Arc<PendingWrites>,
+    pending: Arc<BackgroundUploads>,
 }
 
-impl PendingFile {
+impl FileUpload {
     /// Adds to the end of the file. An error is the last answer; it may be that of a file handed over before.
     pub fn write(&mut self, part: &[u8]) -> Result<()> {
         self.pending.check_alive(&self.path)?;
@@ -328,7 +327,7 @@ impl State {
         self.remove(path);
         let progress = Arc::new(Progress::default());
         let _ = progress.answer.set(Ok(()));
-        let (process, is_over) = (process_id(), oneshot::channel().1.shared());
+        let (process, is_over) = (std::process::id(), oneshot::channel().1.shared());
         let file = File { bytes: None, is_kept: false, is_durable: false, process, progress, is_over };
         self.files.insert(path.to_string(), file);
     }
@@ -344,7 +343,7 @@ impl State {
         let is_kept =
             bytes.len() <= MAX_KEPT_FILE_SIZE_BYTES && self.kept_bytes + bytes.len() <= MAX_KEPT_BYTES;
         self.kept_bytes += if is_kept { bytes.len() } else { 0 };
-        let process = process_id();
+        let process = std::process::id();
         let bytes = Some(bytes.clone());
         let file = File { bytes, is_kept, is_durable: false, process, progress, is_over };
         self.files.insert(path.to_string(), file);

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::store_clock::answered;
-use super::{FileInfo, PutOutcome, Storage};
+use crate::store_clock::answered;
+use crate::{FileInfo, PutOutcome, Storage};
 use trinitylake_base::error::Result;
 
 /// How long a store takes. Requests do not slow each other down.
@@ -119,8 +119,8 @@ impl Storage for LatencyStorage {
         answer
     }
 
-    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
-        self.inner.sync(paths, next).await
+    async fn sync(&self, paths: &[String]) -> Result<()> {
+        self.inner.sync(paths).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {

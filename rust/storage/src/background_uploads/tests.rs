@@ -21,8 +21,8 @@ fn slow(faults: Vec<Fault>) -> (Arc<MemoryFiles>, Arc<FaultyStorage>, Arc<dyn St
     (files, faulty, Arc::new(RetryingStorage::new(slow, SystemEnvironment::shared())))
 }
 
-fn pending(storage: Arc<dyn Storage>) -> Arc<PendingWrites> {
-    PendingWrites::new(storage, SystemEnvironment::shared())
+fn pending(storage: Arc<dyn Storage>) -> Arc<BackgroundUploads> {
+    BackgroundUploads::new(storage, SystemEnvironment::shared())
 }
 
 /// An append wrote its files one after the other, and waited for the store each time.
@@ -50,7 +50,7 @@ async fn files_go_to_the_store_together_and_are_read_meanwhile() {
 #[tokio::test(start_paused = true)]
 async fn who_hands_over_more_than_there_is_room_for_waits() {
     let (_, _, storage) = slow(Vec::new());
-    let pending = PendingWrites::bounded(storage, SystemEnvironment::shared(), 100, 4);
+    let pending = BackgroundUploads::bounded(storage, SystemEnvironment::shared(), 100, 4);
     let start = tokio::time::Instant::now();
     pending.put("a", bytes(60)).await.unwrap();
     assert_eq!(start.elapsed(), Duration::ZERO);
@@ -65,7 +65,7 @@ async fn who_hands_over_more_than_there_is_room_for_waits() {
 #[tokio::test(start_paused = true)]
 async fn no_more_requests_are_under_way_than_allowed() {
     let (_, faulty, storage) = slow(Vec::new());
-    let pending = PendingWrites::bounded(storage, SystemEnvironment::shared(), 1 << 20, 2);
+    let pending = BackgroundUploads::bounded(storage, SystemEnvironment::shared(), 1 << 20, 2);
     let start = tokio::time::Instant::now();
     for number in 0..6 {
         pending.put(&format!("{number}"), bytes(1)).await.unwrap();
@@ -106,7 +106,7 @@ async fn what_may_succeed_is_sent_again_until_the_commit_is_out_of_time() {
 
     let (_, faulty, storage) = slow((0..200).map(|_| lost(0)).collect());
     let environment = SystemEnvironment::shared();
-    let other = PendingWrites::new(storage, environment.clone());
+    let other = BackgroundUploads::new(storage, environment.clone());
     other.put("file", bytes(1)).await.unwrap();
     let told = within(0, other.written()).await;
     assert!(matches!(told, Err(Error::Storage { retryable: true, .. })), "{told:?}");
@@ -118,7 +118,7 @@ async fn what_may_succeed_is_sent_again_until_the_commit_is_out_of_time() {
 #[tokio::test(start_paused = true)]
 async fn what_is_given_up_is_not_sent_or_is_deleted_when_it_is_there() {
     let (files, faulty, storage) = slow(Vec::new());
-    let pending = PendingWrites::bounded(storage, SystemEnvironment::shared(), 1 << 20, 1);
+    let pending = BackgroundUploads::bounded(storage, SystemEnvironment::shared(), 1 << 20, 1);
     pending.put("under way", bytes(1)).await.unwrap();
     pending.put("waiting", bytes(1)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(40)).await;

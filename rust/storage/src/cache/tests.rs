@@ -10,9 +10,9 @@ const ROWS: &str = "n/t/data/00000-0-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.parque
 
 const DEFINITION: &str = "0000/0000/0000/00000000-table-t-n-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.binpb";
 
-fn kept() -> (Arc<CountingStorage>, KeepingStorage) {
+fn cached() -> (Arc<CountingStorage>, CachingStorage) {
     let counting = Arc::new(CountingStorage::new(memory()));
-    (counting.clone(), KeepingStorage::new(counting))
+    (counting.clone(), CachingStorage::new(counting))
 }
 
 fn reads(counters: Counters) -> u64 {
@@ -37,18 +37,18 @@ fn only_a_name_that_is_given_once_is_kept() {
         assert_eq!(kind(path), None, "{path}");
     }
     for path in [TABLE_METADATA, "n/t/metadata/00003-5F6BBD80-2E6D-4BD5-8A47-1F5A3F6D9B01.gz.metadata.json"] {
-        assert_eq!(kind(path), Some(Kind::TableMetadata), "{path}");
+        assert_eq!(kind(path), Some(Kind::Metadata), "{path}");
     }
     for path in [MANIFEST, "n/t/metadata/snap-77-0-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.avro"] {
-        assert_eq!(kind(path), Some(Kind::Manifest), "{path}");
+        assert_eq!(kind(path), Some(Kind::Metadata), "{path}");
     }
-    assert_eq!(kind(DEFINITION), Some(Kind::Definition));
+    assert_eq!(kind(DEFINITION), Some(Kind::Metadata));
     assert_eq!(kind(ROWS), Some(Kind::Data));
 }
 
 #[tokio::test]
 async fn what_was_written_or_read_is_not_fetched_again() {
-    let (counting, storage) = kept();
+    let (counting, storage) = cached();
     storage.put_if_absent(MANIFEST, Bytes::from_static(b"0123456789")).await.unwrap();
     assert_eq!(storage.get(MANIFEST).await.unwrap(), "0123456789");
     assert_eq!(storage.get_range(MANIFEST, 2..4).await.unwrap(), "23");
@@ -65,7 +65,7 @@ async fn what_was_written_or_read_is_not_fetched_again() {
 
 #[tokio::test]
 async fn the_end_of_a_file_is_not_taken_for_the_file() {
-    let (counting, storage) = kept();
+    let (counting, storage) = cached();
     counting.put_if_absent(ROWS, Bytes::from_static(b"0123456789")).await.unwrap();
     assert_eq!(storage.get_end(ROWS, 3).await.unwrap(), FileEnd { bytes: "789".into(), size_bytes: 10 });
     assert_eq!(storage.get(ROWS).await.unwrap(), "0123456789");
@@ -73,7 +73,7 @@ async fn the_end_of_a_file_is_not_taken_for_the_file() {
 
 #[tokio::test]
 async fn of_many_who_want_a_file_at_once_one_asks_for_it() {
-    let (counting, storage) = kept();
+    let (counting, storage) = cached();
     counting.put_if_absent(MANIFEST, Bytes::from_static(b"entries")).await.unwrap();
     let all = join_all((0..20).map(|_| storage.get(MANIFEST))).await;
     assert!(all.into_iter().all(|bytes| bytes.unwrap() == "entries"));
@@ -82,7 +82,7 @@ async fn of_many_who_want_a_file_at_once_one_asks_for_it() {
 
 #[tokio::test]
 async fn a_file_that_could_not_be_read_is_asked_for_again() {
-    let (counting, storage) = kept();
+    let (counting, storage) = cached();
     for _ in 0..2 {
         assert!(matches!(storage.get(MANIFEST).await, Err(Error::FileNotFound { .. })));
     }
@@ -92,7 +92,7 @@ async fn a_file_that_could_not_be_read_is_asked_for_again() {
 
 #[tokio::test]
 async fn a_file_that_was_deleted_here_is_gone() {
-    let (counting, storage) = kept();
+    let (counting, storage) = cached();
     storage.put_if_absent(MANIFEST, Bytes::from_static(b"old")).await.unwrap();
     storage.delete(MANIFEST).await.unwrap();
     assert!(matches!(storage.get(MANIFEST).await, Err(Error::FileNotFound { .. })));
@@ -105,7 +105,7 @@ async fn a_file_that_was_deleted_here_is_gone() {
 
 #[tokio::test]
 async fn names_that_may_be_given_again_are_read_each_time() {
-    let (counting, storage) = kept();
+    let (counting, storage) = cached();
     let path = "n/t/metadata/v3.metadata.json";
     storage.put_if_absent(path, Bytes::from_static(b"one")).await.unwrap();
     assert_eq!(storage.get(path).await.unwrap(), "one");
@@ -118,7 +118,7 @@ async fn names_that_may_be_given_again_are_read_each_time() {
 /// Ten thousand metadata files of 50 KB are half a gigabyte.
 #[tokio::test]
 async fn memory_is_bounded_whatever_is_read() {
-    let (_, storage) = kept();
+    let (_, storage) = cached();
     let bytes = Bytes::from(vec![7; 50_000]);
     for i in 0..2_000u32 {
         for kind in ["avro", "parquet"] {
@@ -131,9 +131,9 @@ async fn memory_is_bounded_whatever_is_read() {
     }
     assert!(storage.size_bytes() <= METADATA_SIZE_BYTES + DATA_SIZE_BYTES, "{}", storage.size_bytes());
     assert!(storage.size_bytes() > (METADATA_SIZE_BYTES + DATA_SIZE_BYTES) / 2, "{}", storage.size_bytes());
-    assert!(storage.kept(MANIFEST).is_some());
+    assert!(storage.cached(MANIFEST).is_some());
 
-    let (_, storage) = kept();
+    let (_, storage) = cached();
     let large = Bytes::from(vec![7; METADATA_FILE_MAX_SIZE_BYTES + 1]);
     storage.put_if_absent(MANIFEST, large.clone()).await.unwrap();
     assert_eq!(storage.get(MANIFEST).await.unwrap(), large);
@@ -142,49 +142,8 @@ async fn memory_is_bounded_whatever_is_read() {
 
 #[tokio::test]
 async fn a_forked_child_begins_with_nothing() {
-    let (_, storage) = kept();
+    let (_, storage) = cached();
     storage.put_if_absent(MANIFEST, Bytes::from_static(b"entries")).await.unwrap();
-    assert!(storage.kept(MANIFEST).is_some());
-    let Caches::OfRemote { metadata, .. } = storage.caches.of_child(u32::MAX) else { panic!("of a disk") };
-    assert!(metadata.get(MANIFEST).is_none());
-}
-
-/// Each transaction on a disk opened the files that the one before it had written.
-#[tokio::test]
-async fn of_a_disk_definitions_and_metadata_of_tables_are_kept_and_nothing_else() {
-    let counting = Arc::new(CountingStorage::new(memory()));
-    let storage = KeepingStorage::of_disk(counting.clone());
-    for path in [DEFINITION, TABLE_METADATA, MANIFEST, ROWS] {
-        storage.write_ahead(path, Bytes::from_static(b"content")).await.unwrap();
-        assert_eq!(storage.get(path).await.unwrap(), "content");
-    }
-    assert_eq!(reads(counting.counters()), 2, "the manifest and the rows");
-    for kept in [DEFINITION, TABLE_METADATA] {
-        storage.delete(kept).await.unwrap();
-        assert!(matches!(storage.get(kept).await, Err(Error::FileNotFound { .. })));
-    }
-    let shares = [(DEFINITION, LOCAL_DEFINITIONS_SIZE_BYTES), (TABLE_METADATA, LOCAL_METADATA_SIZE_BYTES)];
-    for (kept, share) in shares {
-        let before = storage.size_bytes();
-        let large = Bytes::from(vec![7; LOCAL_FILE_MAX_SIZE_BYTES + 1]);
-        storage.write_ahead(kept, large.clone()).await.unwrap();
-        assert_eq!((storage.get(kept).await.unwrap(), storage.size_bytes()), (large, before));
-        for i in 0..20_000u32 {
-            let path = kept.replace("5f6bbd80", &format!("{i:08x}"));
-            storage.write_ahead(&path, Bytes::from(vec![7; 500])).await.unwrap();
-        }
-        let taken = storage.size_bytes() - before;
-        assert!(share / 2 < taken && taken <= share, "{taken}");
-    }
-}
-
-/// What a store does beside reading and writing is not hidden by what is kept of it.
-#[tokio::test]
-async fn a_file_on_a_disk_is_begun_where_it_lies() {
-    let folder = tempfile::tempdir().unwrap();
-    let storage = KeepingStorage::of_disk(crate::tests::local(folder.path(), crate::Durability::None));
-    let mut file = storage.begin_ahead(ROWS).await.unwrap().expect("a disk takes files part by part");
-    file.write(b"rows").unwrap();
-    file.finish().unwrap();
-    assert_eq!(storage.get(ROWS).await.unwrap(), "rows");
+    assert!(storage.cached(MANIFEST).is_some());
+    assert!(storage.caches.of_child(u32::MAX).metadata.get(MANIFEST).is_none());
 }

@@ -13,12 +13,12 @@ use trinitylake_format::path::root_path;
 use trinitylake_tree::node_store::NodeStore;
 
 use crate::boundary::boundary;
+use crate::definitions::lakehouse_definition;
 use crate::discovery;
 use crate::root_metadata::RootMetadata;
-use crate::versions::definition_of;
 
 /// `VersionExpired` if a version is not kept any more, as the store says now.
-pub async fn check_kept(nodes: &Arc<NodeStore>, number: u64) -> Result<()> {
+pub async fn check_retained(nodes: &Arc<NodeStore>, number: u64) -> Result<()> {
     let oldest = boundary(nodes.storage().as_ref()).await?;
     if oldest <= number {
         return Ok(());
@@ -27,11 +27,12 @@ pub async fn check_kept(nodes: &Arc<NodeStore>, number: u64) -> Result<()> {
     let path = root_path(found.version);
     let root = decode(found.root, &path, None)?;
     let metadata = RootMetadata::of(&root, found.version, &path)?;
-    check_kept_by(definition_of(nodes, &metadata, None).await?.as_ref(), oldest, number)
+    let definition = lakehouse_definition(nodes, &metadata, None).await?;
+    check_retained_by(&definition, oldest, number)
 }
 
 /// `VersionExpired` if a version lies below the boundary, and has no name in the latest definition.
-pub fn check_kept_by(latest: &LakehouseDefinition, oldest: u64, number: u64) -> Result<()> {
+pub fn check_retained_by(latest: &LakehouseDefinition, oldest: u64, number: u64) -> Result<()> {
     if oldest <= number || latest.pinned_versions().any(|pinned| pinned == number) {
         return Ok(());
     }

@@ -10,11 +10,11 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 
-use super::failure::Secrets;
-use super::object::ObjectStorage;
+use super::ObjectStorage;
 use super::options::{Settings, environment_variables, is_secret};
-use super::retry::RetryPolicy;
-use super::store_clock::ListeningConnector;
+use crate::failure::Secrets;
+use crate::retry::RetryPolicy;
+use crate::store_clock::ListeningConnector;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, Scheme};
 

@@ -1,17 +1,11 @@
-//! Files that never change, kept in memory once they were read or written, so that none is fetched twice.
+//! LRU cache of immutable files: each is fetched from a remote store once.
 //!
-//! A name with a random id in it is given once and stands for one content for ever, so what is kept can never be out
-//! of date, whoever wrote it and whatever became of the table: a file may go, and is then named by nobody who may read
-//! it. Names that somebody else might give again, such as `v3.metadata.json`, are not kept; nor are the files that the
-//! lakehouse itself names by version or by transaction, all of which begin with `_`, nor nodes, which have a cache of
-//! their own.
+//! A name with a random id in it is given once and stands for one content for ever, so a cached file is never stale. Names
+//! that another writer might give again, such as `v3.metadata.json`, are not cached; nor are the files that the lakehouse
+//! names by version or by transaction, all of which begin with `_`; nor nodes, which have a cache of their own.
 //!
-//! Small data files and the files that lead to them have shares of their own, since a scan of many small files must
-//! not push out the manifests that every statement needs. Each process has caches of its own, as for nodes.
-//!
-//! Of a disk only definitions are kept, and small metadata of tables: each transaction looks some up, and to find, open
-//! and read such a file takes longer than all else that it does before its commit. The rest the system keeps in its
-//! memory.
+//! Small data files and the files that lead to them have separate shares, so that a scan of many small files does not evict
+//! the manifests that every statement needs. Each process has its own caches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,17 +23,11 @@ use trinitylake_base::per_process::PerProcess;
 pub const METADATA_SIZE_BYTES: u64 = 32 << 20;
 /// Of data files and of files of deleted rows.
 pub const DATA_SIZE_BYTES: u64 = 32 << 20;
-/// Of the definitions of a lakehouse on a disk, and of metadata of its tables.
-pub const LOCAL_DEFINITIONS_SIZE_BYTES: u64 = 8 << 20;
-pub const LOCAL_METADATA_SIZE_BYTES: u64 = 8 << 20;
-/// Larger files are not kept.
+/// Larger files are not cached.
 pub const METADATA_FILE_MAX_SIZE_BYTES: usize = 4 << 20;
 pub const DATA_FILE_MAX_SIZE_BYTES: usize = 1 << 20;
-pub const LOCAL_FILE_MAX_SIZE_BYTES: usize = 64 << 10;
 
-const DEFINITION_SUFFIX: &str = ".binpb";
-const TABLE_METADATA_SUFFIX: &str = ".json";
-const MANIFEST_SUFFIX: &str = ".avro";
+const METADATA_SUFFIXES: [&str; 3] = [".binpb", ".json", ".avro"];
 const DATA_SUFFIXES: [&str; 3] = [".parquet", ".orc", ".puffin"];
 const ID_SIZE_BYTES: usize = 36;
 /// What a file costs beside its content.
@@ -53,24 +41,18 @@ pub fn is_named_once(path: &str) -> bool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Definition,
-    TableMetadata,
-    Manifest,
+    Metadata,
     Data,
 }
 
-/// What a file is kept as; `None` for one that is read each time.
+/// The share of a file; `None` for one that is not cached.
 fn kind(path: &str) -> Option<Kind> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
     if path.starts_with('_') || !is_named_once(path) {
         None
-    } else if name.ends_with(DEFINITION_SUFFIX) {
-        Some(Kind::Definition)
-    } else if name.ends_with(TABLE_METADATA_SUFFIX) {
-        Some(Kind::TableMetadata)
-    } else if name.ends_with(MANIFEST_SUFFIX) {
-        Some(Kind::Manifest)
+    } else if ends(&METADATA_SUFFIXES) {
+        Some(Kind::Metadata)
     } else {
         ends(&DATA_SUFFIXES).then_some(Kind::Data)
     }
@@ -98,9 +80,9 @@ impl Weighter<String, Bytes> for MemorySize {
 
 type FileCache = Cache<String, Bytes, MemorySize>;
 
-enum Caches {
-    OfRemote { metadata: FileCache, data: FileCache },
-    OfDisk { definitions: FileCache, metadata: FileCache },
+struct Caches {
+    metadata: FileCache,
+    data: FileCache,
 }
 
 fn cache(size_bytes: u64) -> FileCache {
@@ -116,63 +98,43 @@ fn cache(size_bytes: u64) -> FileCache {
     }
 }
 
-/// A store whose files that never change are fetched once; of a disk, definitions and metadata of tables.
+/// A remote store with a cache of its immutable files.
 #[derive(Debug)]
-pub struct KeepingStorage {
+pub struct CachingStorage {
     inner: Arc<dyn Storage>,
     caches: PerProcess<Caches>,
 }
 
-impl KeepingStorage {
+impl CachingStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
-        let metadata = || cache(METADATA_SIZE_BYTES);
-        let caches = move || Caches::OfRemote { metadata: metadata(), data: cache(DATA_SIZE_BYTES) };
-        KeepingStorage { inner, caches: PerProcess::new(caches) }
+        let caches = || Caches { metadata: cache(METADATA_SIZE_BYTES), data: cache(DATA_SIZE_BYTES) };
+        CachingStorage { inner, caches: PerProcess::new(caches) }
     }
 
-    /// For files on a disk, or in the memory of this machine.
-    pub fn of_disk(inner: Arc<dyn Storage>) -> Self {
-        let caches = || Caches::OfDisk {
-            definitions: cache(LOCAL_DEFINITIONS_SIZE_BYTES),
-            metadata: cache(LOCAL_METADATA_SIZE_BYTES),
-        };
-        KeepingStorage { inner, caches: PerProcess::new(caches) }
-    }
-
-    /// The store itself: what is there now, for whoever checks that.
+    /// The store without the cache.
     pub fn inner(&self) -> &Arc<dyn Storage> {
         &self.inner
     }
 
-    /// Bytes of memory that are taken, at most those of its shares.
+    /// Bytes of memory in use, at most the sum of the shares.
     pub fn size_bytes(&self) -> u64 {
-        match self.caches.get() {
-            Caches::OfRemote { metadata, data } => metadata.weight() + data.weight(),
-            Caches::OfDisk { definitions, metadata } => definitions.weight() + metadata.weight(),
-        }
+        let Caches { metadata, data } = self.caches.get();
+        metadata.weight() + data.weight()
     }
 
     fn cache_of(&self, path: &str) -> Option<(&FileCache, usize)> {
-        match (self.caches.get(), kind(path)?) {
-            (Caches::OfRemote { metadata, .. }, Kind::Definition | Kind::TableMetadata | Kind::Manifest) => {
-                Some((metadata, METADATA_FILE_MAX_SIZE_BYTES))
-            }
-            (Caches::OfRemote { data, .. }, Kind::Data) => Some((data, DATA_FILE_MAX_SIZE_BYTES)),
-            (Caches::OfDisk { definitions, .. }, Kind::Definition) => {
-                Some((definitions, LOCAL_FILE_MAX_SIZE_BYTES))
-            }
-            (Caches::OfDisk { metadata, .. }, Kind::TableMetadata) => {
-                Some((metadata, LOCAL_FILE_MAX_SIZE_BYTES))
-            }
-            (Caches::OfDisk { .. }, Kind::Manifest | Kind::Data) => None,
-        }
+        let caches = self.caches.get();
+        Some(match kind(path)? {
+            Kind::Metadata => (&caches.metadata, METADATA_FILE_MAX_SIZE_BYTES),
+            Kind::Data => (&caches.data, DATA_FILE_MAX_SIZE_BYTES),
+        })
     }
 
-    fn kept(&self, path: &str) -> Option<Bytes> {
+    fn cached(&self, path: &str) -> Option<Bytes> {
         self.cache_of(path)?.0.get(path)
     }
 
-    fn keep(&self, path: &str, bytes: Bytes) {
+    fn insert(&self, path: &str, bytes: Bytes) {
         if let Some((cache, max_size_bytes)) = self.cache_of(path)
             && bytes.len() <= max_size_bytes
         {
@@ -182,7 +144,7 @@ impl KeepingStorage {
 }
 
 #[async_trait]
-impl Storage for KeepingStorage {
+impl Storage for CachingStorage {
     fn root(&self) -> &str {
         self.inner.root()
     }
@@ -191,7 +153,7 @@ impl Storage for KeepingStorage {
         self.inner.retry_policy()
     }
 
-    /// Of many who ask at once, one asks the store.
+    /// Single flight: of many requests for a file at the same time one reaches the store.
     async fn get(&self, path: &str) -> Result<Bytes> {
         let Some((cache, max_size_bytes)) = self.cache_of(path) else {
             return self.inner.get(path).await;
@@ -209,7 +171,7 @@ impl Storage for KeepingStorage {
     }
 
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        match self.kept(path) {
+        match self.cached(path) {
             Some(bytes) => {
                 let range = checked_range(path, range, bytes.len() as u64)?;
                 Ok(bytes.slice(range.start as usize..range.end as usize))
@@ -219,14 +181,14 @@ impl Storage for KeepingStorage {
     }
 
     async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
-        let Some((cache, keep_max_size_bytes)) = self.cache_of(path) else {
+        let Some((cache, cached_max_size_bytes)) = self.cache_of(path) else {
             return self.inner.get_end(path, max_size_bytes).await;
         };
         match cache.get_value_or_guard_async(path).await {
             Ok(bytes) => Ok(FileEnd::of_whole(bytes, max_size_bytes)),
             Err(place) => {
                 let end = self.inner.get_end(path, max_size_bytes).await?;
-                if end.is_whole() && end.bytes.len() <= keep_max_size_bytes {
+                if end.is_whole() && end.bytes.len() <= cached_max_size_bytes {
                     _ = place.insert(end.bytes.clone());
                 }
                 Ok(end)
@@ -241,14 +203,14 @@ impl Storage for KeepingStorage {
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
         let outcome = self.inner.put_if_absent(path, bytes.clone()).await?;
         if outcome == PutOutcome::Created {
-            self.keep(path, bytes);
+            self.insert(path, bytes);
         }
         Ok(outcome)
     }
 
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.inner.write_ahead(path, bytes.clone()).await?;
-        self.keep(path, bytes);
+        self.insert(path, bytes);
         Ok(())
     }
 
@@ -257,13 +219,13 @@ impl Storage for KeepingStorage {
     }
 
     fn hold(&self, path: &str, bytes: &Bytes) {
-        if self.kept(path).is_none() {
-            self.keep(path, bytes.clone());
+        if self.cached(path).is_none() {
+            self.insert(path, bytes.clone());
         }
     }
 
-    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
-        self.inner.sync(paths, next).await
+    async fn sync(&self, paths: &[String]) -> Result<()> {
+        self.inner.sync(paths).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -284,10 +246,6 @@ impl Storage for KeepingStorage {
 
     async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
         self.inner.copy_within(source_root, path).await
-    }
-
-    fn is_hint_rationed(&self) -> bool {
-        self.inner.is_hint_rationed()
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

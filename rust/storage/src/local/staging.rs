@@ -1,0 +1,71 @@
+//! Files that are being written to a local disk under a staging name, before they appear under their own.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Durability;
+
+/// A file under a staging name, removed again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub(super) path: PathBuf,
+    pub(super) handle: File,
+}
+
+impl Staged {
+    /// Writes the bytes next to the file they are for. The name is short and owes nothing to that of the
+    /// file, which may be as long as the file system allows.
+    pub(super) fn write(file: &Path, bytes: &[u8], durability: Durability) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut staged = loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = file.with_file_name(format!("_staged#{}{number:09}", std::process::id()));
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(handle) => break Self { path, handle },
+                // Of an earlier process with the same id, or of another machine.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        };
+        staged.handle.write_all(bytes)?;
+        if durability == Durability::Fsync {
+            staged.handle.sync_all()?;
+        }
+        Ok(staged)
+    }
+
+    pub(super) fn is_same_file(&self, other: &Path) -> bool {
+        match (self.path.symlink_metadata(), other.symlink_metadata()) {
+            (Ok(ours), Ok(theirs)) => ours.dev() == theirs.dev() && ours.ino() == theirs.ino(),
+            _ => false,
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // Gone already after a rename; and a leftover is hidden from listings.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// `name#digits`: a file that its writer did not finish, ours or that of another library.
+pub(crate) fn is_staging_name(name: &str) -> bool {
+    name.rsplit_once('#')
+        .is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+pub(super) fn refuses_hard_links(error: &io::Error) -> bool {
+    // The staged file was just created in the same folder, so a lack of permission is not the cause:
+    // EPERM is how Linux says that a file system has no links.
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::Unsupported
+            | ErrorKind::TooManyLinks
+            | ErrorKind::CrossesDevices
+    )
+}

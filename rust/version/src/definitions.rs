@@ -1,0 +1,38 @@
+//! Reading definitions: those that a tree names, and that of the lakehouse, which a root may hold.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::definition_file::decode_file;
+use trinitylake_tree::node_store::NodeStore;
+
+use crate::root_metadata::RootMetadata;
+
+/// Reads the definition at a location that a tree names. `CorruptFile` if its checksum or its path is wrong.
+pub async fn read_definition(nodes: &NodeStore, location: &str) -> Result<Bytes> {
+    match nodes.storage().get(location).await {
+        Err(Error::FileNotFound { path }) => {
+            Err(Error::corrupt(path, "the tree names this definition file, and it is not there"))
+        }
+        file => decode_file(location, &file?),
+    }
+}
+
+/// The lakehouse definition that a root names. `known` is one that was read before, with its path.
+pub(crate) async fn lakehouse_definition(
+    nodes: &NodeStore,
+    metadata: &RootMetadata,
+    known: Option<(&str, &Arc<LakehouseDefinition>)>,
+) -> Result<Arc<LakehouseDefinition>> {
+    let path = &metadata.lakehouse_definition;
+    if let Some((_, definition)) = known.filter(|(known, _)| known == path) {
+        return Ok(definition.clone());
+    }
+    let definition = match &metadata.inline_definition {
+        Some(file) => LakehouseDefinition::decode_file(file, path)?,
+        None => LakehouseDefinition::decode(read_definition(nodes, path).await?, path)?,
+    };
+    Ok(Arc::new(definition))
+}
