@@ -89,7 +89,7 @@ class LakehouseFileIO(FileIO):
     Args:
         storage: the storage of the lakehouse.
         properties: kept for PyIceberg, which reads some of its own settings from them. Never credentials.
-        check_retained: asked when a file is missing: raises `VersionExpired` if the version that is read here is not kept
+        check_kept: asked when a file is missing: raises `VersionExpired` if the version that is read here is not kept
             any more, and `TransactionExpired` for files of a transaction. Else the file is lost.
         whole: the access of the work that this one is a part of; it learns of every file that is written here.
     """
@@ -99,12 +99,12 @@ class LakehouseFileIO(FileIO):
         storage: Storage,
         properties: Mapping[str, str] | None = None,
         *,
-        check_retained: Callable[[], None] | None = None,
+        check_kept: Callable[[], None] | None = None,
         whole: LakehouseFileIO | None = None,
     ) -> None:
         super().__init__(dict(properties or {}))
         self.storage = storage
-        self.check_retained = check_retained
+        self.check_kept = check_kept
         self.root = storage.root
         #: Where files of the lakehouse are named, the longest first: of two roots, one may lie in the other.
         self._canonical_roots, self._is_longest_root = _roots(self.root, *storage.other_roots)
@@ -139,7 +139,7 @@ class LakehouseFileIO(FileIO):
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
         """The same access elsewhere, with a record of written files of its own."""
-        return _arrived, (self.storage, dict(self.properties), self.check_retained)
+        return _arrived, (self.storage, dict(self.properties), self.check_kept)
 
     def scoped(self) -> LakehouseFileIO:
         """The same access with a record of written files of its own."""
@@ -453,13 +453,13 @@ class LakehouseFileIO(FileIO):
             TransactionExpired: files of the transaction that is open here may have been collected.
             FileNotFoundError: it is kept, so the file is lost.
         """
-        if self.check_retained is not None:
-            self.check_retained()
+        if self.check_kept is not None:
+            self.check_kept()
         raise MissingFile(self.uri_of(path), path) from error
 
 
-def _arrived(storage: Storage, properties: Mapping[str, str], check_retained: Callable[[], None] | None) -> LakehouseFileIO:
-    return LakehouseFileIO(storage, properties, check_retained=check_retained)
+def _arrived(storage: Storage, properties: Mapping[str, str], check_kept: Callable[[], None] | None) -> LakehouseFileIO:
+    return LakehouseFileIO(storage, properties, check_kept=check_kept)
 
 
 class LakehouseInputFile(InputFile):

@@ -26,7 +26,7 @@ class TableFileIO(LakehouseFileIO):
     """
 
     def __init__(self, io: LakehouseFileIO, path: str) -> None:
-        super().__init__(io.storage, io.properties, check_retained=io.check_retained)
+        super().__init__(io.storage, io.properties, check_kept=io.check_kept)
         self._lakehouse = io.of_lakehouse()
         self._path = path
         self._folder = f"{path}/"
@@ -34,7 +34,7 @@ class TableFileIO(LakehouseFileIO):
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
         """As narrow elsewhere."""
-        return TableFileIO, (LakehouseFileIO(self.storage, self.properties, check_retained=self.check_retained), self._path)
+        return TableFileIO, (LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept), self._path)
 
     def of_lakehouse(self) -> LakehouseFileIO:
         """What this one is a part of."""

@@ -58,8 +58,8 @@ class FrozenTable(Table):
         return self._opened
 
     def _open_managed(self) -> IcebergTable:
-        check_retained = None if self._version is None else partial(self._storage.check_retained, self._version)
-        io = LakehouseFileIO(self._storage, check_retained=check_retained)
+        check_kept = None if self._version is None else partial(self._storage.check_retained, self._version)
+        io = LakehouseFileIO(self._storage, check_kept=check_kept)
         path = metadata_path(self._definition, self.name)
         uri = io.uri_of(path)
         if cache.get(uri) is None:

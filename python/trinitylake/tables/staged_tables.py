@@ -65,7 +65,7 @@ class StagedTables:
 
     @cached_property
     def _io(self) -> LakehouseFileIO:
-        return LakehouseFileIO(self._storage, check_retained=partial(_check_kept, self._open_core))
+        return LakehouseFileIO(self._storage, check_kept=partial(_check_kept, self._open_core))
 
     def open(self, namespace: str, name: str, definition: bytes) -> TransactionTable:
         """The table as the transaction sees it; the same handle every time."""
