@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+import stepped_store
 import trinitylake as tl
 from trinitylake import _core, core
 from trinitylake.cli.app import app
@@ -260,16 +261,18 @@ def test_a_definition_that_is_lost_goes_back_to_the_one_before(copied: Callable[
     assert report.is_sound
 
 
-def test_a_file_that_the_handle_remembers_is_looked_at_all_the_same(lake: tl.Lakehouse) -> None:
+def test_fsck_reads_damaged_files_that_the_cache_of_a_remote_store_has_whole() -> None:
     """What a handle has written it does not read again, and so it took a damaged file for a sound one."""
-    lake.create_namespace("n")
-    path = lake.core.latest().locate("namespace", "n", "")
-    assert path is not None
-    before = lake.read_definition("namespace", "n")
-    lake.storage.uncached().delete(path)
-    lake.storage.uncached().put(path, b"damaged")
-    assert lake.read_definition("namespace", "n") == before
-    assert [finding.path for finding in lake.maintenance.fsck().findings] == [path]
+    with stepped_store.running() as store:
+        lake = tl.create("s3://bucket/lake", storage_options=store.storage_options)
+        lake.create_namespace("n")
+        path = lake.core.latest().locate("namespace", "n", "")
+        assert path is not None
+        before = lake.read_definition("namespace", "n")
+        lake.storage.uncached().delete(path)
+        lake.storage.uncached().put(path, b"damaged")
+        assert lake.read_definition("namespace", "n") == before
+        assert [finding.path for finding in lake.maintenance.fsck().findings] == [path]
 
 
 def test_what_nothing_refers_to_harms_nobody(copied: Callable[[], Path]) -> None:

@@ -7,6 +7,5 @@ pub mod environment;
 pub mod error;
 #[cfg(not(target_family = "wasm"))]
 pub mod per_process;
-#[cfg(not(target_family = "wasm"))]
 pub mod root_uri;
 pub mod utc;
