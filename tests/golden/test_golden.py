@@ -76,7 +76,7 @@ def test_a_copy_on_disk_reads_the_same_and_takes_new_commits(name: str, tmp_path
     assert archive.describe(lake) == without(expected, "root", "rows")
     with pytest.raises(tl.LakehouseMoved):
         lake.create_namespace("before it is relocated")
-    lake.relocate(rewrite=False)
+    lake.maintenance.relocate(rewrite=False)
     latest = lake.version
     before = lake.at().namespaces()
     with lake.transaction() as txn:
@@ -111,10 +111,10 @@ def test_extensions_read_as_they_were_written(name: str) -> None:
     assert tl.definitions.parse_lakehouse_def(lake.at().state().definition).root_uri == root + "/"
     assert lake.namespace("new york").properties == {"with": "a space"}
     assert lake.view("new york.upper  west side").representations
-    assert lake.outcome("golden-given-up").status == "rolled back"
+    assert lake.transactions.outcome("golden-given-up").status == "rolled back"
     with pytest.raises(tl.ObjectNotFound, match="rolled back"):
         lake.resume("golden-given-up")
-    assert [one.id for one in lake.transactions()] == ["golden-waiting"]
+    assert [one.id for one in lake.transactions.list()] == ["golden-waiting"]
     assert lake.resume("golden-waiting").exists("waiting")
 
 
@@ -155,8 +155,8 @@ def test_a_root_may_hold_definitions_whose_files_are_missing(tmp_path: Path) -> 
 
     lake = tl.open(str(archive.unpack_into(name, tmp_path)), durability="none")
     assert archive.describe(lake) == without(expected, "root")
-    assert not lake.fsck().findings
-    lake.relocate(rewrite=False)
+    assert not lake.maintenance.fsck().findings
+    lake.maintenance.relocate(rewrite=False)
     lake.create_namespace("next")
     assert {path: (tmp_path / path).read_bytes() for path in held} == held
 
