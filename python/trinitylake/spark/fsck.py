@@ -241,7 +241,7 @@ def fsck(session: SparkSession, lake: _core.Lakehouse, version: Versions, files:
         definition.table_name_max_size_bytes,
         definition.view_name_max_size_bytes,
     )
-    storage = lake.storage.unkept()
+    storage = lake.storage.uncached()
     checker = Checker(definition.order, sizes, files)
     wanted = session.sparkContext.defaultParallelism * SUBTREES_PER_CORE
     result, subtrees = checker.split(storage, Subtree(core.root_path(checked.number)), wanted)
@@ -262,7 +262,7 @@ def _on_executors(
     carried = StorageForTasks(storage)
 
     def check(part: Iterable[Subtree]) -> Iterator[Checked]:
-        opened = carried.storage.unkept()
+        opened = carried.storage.uncached()
         for subtree in part:
             yield checker.check(opened, subtree)
 
