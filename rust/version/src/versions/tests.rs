@@ -3,6 +3,8 @@ use trinitylake_base::environment::testing::TestEnvironment;
 use trinitylake_format::definition::proto::LakehouseDef;
 use trinitylake_storage::memory_files::MemoryFiles;
 
+use trinitylake_format::definition::LakehouseDefinition;
+
 use super::*;
 
 /// A child was forked while a thread of its parent looked up the newest version. It inherited the lock as taken, by a
