@@ -216,7 +216,9 @@ def _end_of_truncated(source: IcebergType, upper: Any, width: int) -> Any:
         case IntegerType() | LongType():
             return upper + width - 1
         case DecimalType():
-            return upper + scaled(width - 1, source.scale)
+            with localcontext() as context:
+                context.prec = _MAX_DIGITS
+                return upper + scaled(width - 1, source.scale)
         case StringType() | BinaryType():
             return upper if len(upper) < width else successor(upper)
     return None

@@ -32,6 +32,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, IcebergType, TimestampNanoType, TimestamptzNanoType, TimeType, UUIDType
+from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from trinitylake.iceberg_storage.column_summary import scaled
 
@@ -177,7 +178,7 @@ def _truncated_numbers(plain: pa.ChunkedArray, width: int) -> pa.ChunkedArray:
 def _truncated_decimal(value: Decimal | None, width: int, type: DecimalType) -> Decimal | None:
     if value is None:
         return None
-    digits = int(value.scaleb(type.scale))
+    digits = decimal_to_unscaled(value)  # `scaleb` rounds to 28 digits
     return scaled(max(digits - digits % width, 1 - 10**type.precision), type.scale)
 
 
