@@ -145,7 +145,7 @@ class Version:
     def nodes(self) -> Any: ...
 
 @final
-class Clash:
+class ConflictingTable:
     """A table written by this transaction and by one that committed first."""
 
     namespace: str
@@ -155,10 +155,10 @@ class Clash:
     version: int  # version of the winner
 
 @final
-class Clashes:
+class Conflicts:
     """What others did meanwhile that can be resolved: tables that both changed, and what was watched."""
 
-    tables: builtins.list[Clash]
+    tables: builtins.list[ConflictingTable]
     watched: builtins.list[str]  # named as in CommitConflict.keys
 
 @final
@@ -191,7 +191,7 @@ class Transaction:
     # Writes check the rules that keep the lakehouse whole (namespace exists, names free, namespace empty)
     # and raise ObjectNotFound, ObjectAlreadyExists, NamespaceNotEmpty, InvalidName.
     # From here on it may name files that only `source` reaches: VersionExpired if that is not kept any more.
-    def rest_on(self, source: Version) -> None: ...
+    def depend_on_version(self, source: Version) -> None: ...
     # Gives an object the definition file that an earlier version names; False if it has that already.
     def put_back(self, kind: Kind, namespace: str, name: str, location: str) -> bool: ...
     def create(self, kind: Kind, namespace: str, name: str, definition: bytes) -> None: ...
@@ -201,7 +201,7 @@ class Transaction:
     # Where the lakehouse lies and lay stays as it is recorded, whatever the definition says.
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
     # What its change of a table is, for the log, in plain ASCII: verb, rows added, rows removed, what follows the name.
-    def tell(self, namespace: str, name: str, changes: Sequence[tuple[str, int, int, int, str]]) -> None: ...
+    def describe(self, namespace: str, name: str, changes: Sequence[tuple[str, int, int, int, str]]) -> None: ...
     # What the log says of it, or would if it were committed as it stands.
     @property
     def summary(self) -> str: ...
@@ -216,7 +216,7 @@ class Transaction:
     # Records the root at which the lakehouse was opened, and keeps its former ones; `former` are more of them. From
     # here on this transaction may write. False if all that is recorded already.
     def relocate(self, former: Sequence[str] = ...) -> bool: ...
-    # The committed version, or clashes to resolve: `reapply` each of the tables, then `watch_anew` and read again if
+    # The committed version, or conflicts to resolve: `rebase` each of the tables, then `begin_watch` and read again if
     # anything watched was changed, then commit again. `files` are handed over first, as by `storage.put_many`.
     def commit(
         self,
@@ -224,19 +224,19 @@ class Transaction:
         timeout_seconds: float | None = None,
         coordination: str | None = None,
         files: Sequence[tuple[str, bytes]] = ...,
-    ) -> int | Clashes: ...
+    ) -> int | Conflicts: ...
     # The same without waiting: `callback(outcome, error)` is called, from another thread, with one of them None.
     def commit_in_background(
         self,
-        callback: Callable[[int | Clashes | None, BaseException | None], object],
+        callback: Callable[[int | Conflicts | None, BaseException | None], object],
         max_attempts: int | None = None,
         timeout_seconds: float | None = None,
         coordination: str | None = None,
     ) -> None: ...
-    def reapply(self, clash: Clash, definition: bytes) -> None: ...
+    def rebase(self, conflict: ConflictingTable, definition: bytes) -> None: ...
     # From here to `end_watch` all reads are watched, over the newest version that this transaction was held against,
     # which becomes its base; what was watched before is not any more.
-    def watch_anew(self) -> None: ...
+    def begin_watch(self) -> None: ...
     def end_watch(self) -> None: ...
     # Gives up, for everybody; `CommitConflict` if it was committed or somebody else saved it since.
     def rollback(self) -> None: ...
@@ -435,7 +435,7 @@ class Walk:
     def next(self) -> Any: ...
 
 @final
-class Judge:
+class Classifier:
     """Says what becomes of files: path, size, time, and what the mark told of each: "reached", or "foreign" or "table"
     for the folder that it lies in, or "". Returns verdict ("kept", "young", "garbage", "foreign", "unknown"), kind and
     the folder of a table."""

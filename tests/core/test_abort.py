@@ -112,14 +112,14 @@ def test_the_limits_bound_how_often_a_table_is_redone(
     """`commit(max_attempts=3)` redid its table sixty times, as often as others changed it. One root is tried for in any
     case, so what is too late already is redone once."""
     rival, redone = tl.open(lake.uri), 0
-    reapply = StagedTables.reapply
+    reapply = StagedTables.rebase
 
     def overtaken(tables: StagedTables, clashes: Any) -> bool:
         nonlocal redone
         redone += 1
         is_new = reapply(tables, clashes)
         with monkeypatch.context() as patch:
-            patch.setattr(StagedTables, "reapply", reapply)
+            patch.setattr(StagedTables, "rebase", reapply)
             worker = threading.Thread(target=rival_appends)
             worker.start()
             worker.join()
@@ -134,7 +134,7 @@ def test_the_limits_bound_how_often_a_table_is_redone(
     txn = lake.begin()
     txn.table("nyc.t").append(ROWS)
     rival_appends()
-    monkeypatch.setattr(StagedTables, "reapply", overtaken)
+    monkeypatch.setattr(StagedTables, "rebase", overtaken)
     with pytest.raises(tl.CommitConflict, match="gave up"):
         txn.commit(**limits)  # type: ignore[arg-type]
     assert least <= redone <= most

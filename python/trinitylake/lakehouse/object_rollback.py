@@ -137,7 +137,7 @@ class _Rollback:
         self._past = past.state()
         self._version = past.version
         self._storage = storage
-        self._core.rest_on(self._past)
+        self._core.depend_on_version(self._past)
         self._present: dict[tuple[Kind, str], _Object] | None = None
         self.rolled_back: list[str] = []
         self.copies: list[str] = []

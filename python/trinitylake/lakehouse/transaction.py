@@ -223,7 +223,7 @@ class Transaction(OpenTransaction):
                     if isinstance(outcome, int):
                         break
                     redone += len(outcome.tables)
-                    is_new = bool(outcome.tables) and self.staged_tables.reapply(outcome.tables)
+                    is_new = bool(outcome.tables) and self.staged_tables.rebase(outcome.tables)
                     if is_new or outcome.watched:
                         self._check()
             except BaseException as error:
@@ -260,7 +260,7 @@ class Transaction(OpenTransaction):
         loop = asyncio.get_running_loop()
         done: asyncio.Future[int] = loop.create_future()
 
-        def settle(outcome: int | _core.Clashes | None, error: BaseException | None) -> None:
+        def settle(outcome: int | _core.Conflicts | None, error: BaseException | None) -> None:
             if error is None and not isinstance(outcome, int):
                 error = CommitConflict("a table was changed by another transaction")
             if done.cancelled():
@@ -458,7 +458,7 @@ class Transaction(OpenTransaction):
         if not self._has_conditions:
             return
         before = self._core.base
-        self._core.watch_anew()
+        self._core.begin_watch()
         if self._staged is None:
             self._run_checks()
         else:

@@ -223,10 +223,10 @@ def _judged(
 
 
 def _judge(carried: StorageForTasks, before_millis: int, oldest: int, batches: Batches) -> Iterator[pa.RecordBatch]:
-    judge = _core.Judge(carried.storage, before_millis, oldest)
+    classifier = _core.Classifier(carried.storage, before_millis, oldest)
     for batch in _in_bounds(batches, JUDGED_AT_ONCE):
         sizes, times = batch["size_bytes"].cast(pa.uint64()), batch["modified_millis"].cast(pa.uint64())
-        verdict = judge.judge(batch["path"], sizes, times, batch["told"])
+        verdict = classifier.judge(batch["path"], sizes, times, batch["told"])
         columns = [batch["path"], batch["size_bytes"], *verdict.columns]
         yield pa.RecordBatch.from_arrays(columns, ["path", "size_bytes", "verdict", "kind", "folder"])
 

@@ -321,34 +321,34 @@ class StagedTables:
                 f"saved transaction {core.id}: what it keeps of its tables is damaged: {error}"
             ) from error
 
-    def reapply(self, clashes: Iterable[_core.Clash]) -> bool:
+    def rebase(self, conflicts: Iterable[_core.ConflictingTable]) -> bool:
         """Redo the changes of these tables on what won; tells whether any of it is new to this transaction.
 
         Raises `CommitConflict` for the first that does not fit.
         """
         redone = []
         is_new = False
-        for clash in clashes:
-            name = (clash.namespace, clash.name)
+        for conflicting in conflicts:
+            name = (conflicting.namespace, conflicting.name)
             table = self._tables.get(name)
-            location = clash.winner_location
+            location = conflicting.winner_location
             winner = parse_table_def(read_definition(self._storage, location), location)
             if table is None or table.staged is None or winner.table_type != table.definition.table_type:
-                raise self._conflict(clash, "both changed its definition")
+                raise self._conflict(conflicting, "both changed its definition")
             if winner.id != table.id:
-                raise self._conflict(clash, "it was dropped and created again")
+                raise self._conflict(conflicting, "it was dropped and created again")
             metadata_location = winner.format_properties[METADATA_LOCATION]
             if metadata_location != table.staged.base_metadata_path:  # else it wrote the definition as it was
                 is_new = True
                 try:
                     table.staged.reapply(metadata_location)
                 except TableConflict as conflict:
-                    raise self._conflict(clash, conflict.requirement) from conflict
+                    raise self._conflict(conflicting, conflict.requirement) from conflict
             table.rebase(winner)
-            redone.append((clash, table))
+            redone.append((conflicting, table))
         self._finish_metadata([table for _, table in redone])
-        for clash, table in redone:
-            self._open_core().reapply(clash, table.definition_to_commit())
+        for conflicting, table in redone:
+            self._open_core().rebase(conflicting, table.definition_to_commit())
             self._tell(table)
         return is_new
 
@@ -389,7 +389,7 @@ class StagedTables:
     def _tell(self, table: TransactionTable) -> None:
         """What the log is to say of a table that is committed."""
         if table.staged is not None:
-            self._open_core().tell(table.namespace, table.own_name, table.staged.told())
+            self._open_core().describe(table.namespace, table.own_name, table.staged.told())
 
     def _finish_metadata(self, tables: list[TransactionTable]) -> None:
         finished = [table.staged.finish() for table in tables if table.staged is not None]
@@ -406,12 +406,13 @@ class StagedTables:
         message = f"table {name} was changed by another transaction, and what this one requires of it broke: {reason}"
         return CommitConflict(message, keys=[f"table {name}"])
 
-    def _conflict(self, clash: _core.Clash, reason: str) -> CommitConflict:
-        name = full_name(clash.namespace, clash.name)
-        won = self._lakehouse.version(clash.version).info
+    def _conflict(self, conflicting: _core.ConflictingTable, reason: str) -> CommitConflict:
+        name = full_name(conflicting.namespace, conflicting.name)
+        won = self._lakehouse.version(conflicting.version).info
         winners = [Winner(won.version, one.id, one.message or one.summary, one.author) for one in won.transactions]
         return CommitConflict(
-            f"table {name} was changed by version {clash.version}, and this transaction does not fit on it: {reason}",
+            f"table {name} was changed by version {conflicting.version}, and this transaction does not fit on it: "
+            f"{reason}",
             keys=[f"table {name}"],
             winners=winners,
         )

@@ -1,10 +1,10 @@
 //! Garbage collection, and what it reports.
 
 use pyo3::prelude::*;
-use trinitylake::collection::contents::IcebergTables;
-use trinitylake::collection::shared::Shared;
-use trinitylake::collection::usage::{TableUsage, usage};
-use trinitylake::collection::{Count, OnProgress, Options, Progress, Report, vacuum};
+use trinitylake::gc::contents::IcebergTables;
+use trinitylake::gc::shared::Shared;
+use trinitylake::gc::usage::{TableUsage, usage};
+use trinitylake::gc::{Count, OnProgress, Options, Progress, Report, vacuum};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Collection {
 impl Collection {
     fn of(report: Report) -> Collection {
         let counted = |count: Count| (count.files, count.size_bytes);
-        let by_kind = |(kind, count): (trinitylake::collection::kind::Kind, Count)| {
+        let by_kind = |(kind, count): (trinitylake::gc::kind::Kind, Count)| {
             (kind.word(), count.files, count.size_bytes)
         };
         let by_folder = |(folder, count): (String, Count)| (folder, count.files, count.size_bytes);
@@ -82,8 +82,7 @@ pub fn measure(
     let found = run(py, usage(lakehouse, &tables, expiring_before, small_file_size_bytes, &tell))?;
     let rows = |(folder, table): (&String, &TableUsage)| {
         let row = |((held, kind), count): (&(_, _), &Count)| {
-            let (held, kind): (&trinitylake::collection::usage::Held, &trinitylake::collection::kind::Kind) =
-                (held, kind);
+            let (held, kind): (&trinitylake::gc::usage::Held, &trinitylake::gc::kind::Kind) = (held, kind);
             (folder.clone(), table.name.clone(), held.word(), kind.word(), count.files, count.size_bytes)
         };
         table.by_kind.iter().map(row).collect::<Vec<UsageRow>>()

@@ -8,15 +8,15 @@ use arrow_array::builder::StringBuilder;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3_arrow::input::AnyRecordBatch;
-use trinitylake::bulk_registration::{Registered, check, check_size, register_parts, register_since};
-use trinitylake::collection::Options;
+use trinitylake::bulk::{Registered, check, check_size, register_parts, register_since};
 use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::expiry::{Retention, expire_by};
+use trinitylake::gc::Options;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
-use trinitylake::transaction::fate::{Fate, fate};
-use trinitylake::transaction::saved_list;
+use trinitylake::transaction::saved::list;
+use trinitylake::transaction::saved::outcome::{TransactionOutcome, outcome_of};
 use trinitylake::transaction::{Isolation, Note, Transaction as CoreTransaction, TransactionOptions};
 use trinitylake::tree_compaction::{TreeSize, compact};
 
@@ -190,16 +190,16 @@ impl Lakehouse {
     }
 
     fn saved_transactions(&self, py: Python<'_>) -> PyResult<Vec<SavedTransaction>> {
-        Ok(run(py, saved_list::saved(&self.inner))?.into_iter().map(SavedTransaction::from).collect())
+        Ok(run(py, list::saved(&self.inner))?.into_iter().map(SavedTransaction::from).collect())
     }
 
     fn outcome(&self, py: Python<'_>, id: &str) -> PyResult<(&'static str, Option<u64>)> {
-        Ok(match run(py, fate(&self.inner, id))? {
-            Fate::Committed(version) => ("committed", version),
-            Fate::Undone { version, .. } => ("undone", Some(version)),
-            Fate::RolledBack => ("rolled back", None),
-            Fate::NotCommitted => ("not committed", None),
-            Fate::Unknown => ("unknown", None),
+        Ok(match run(py, outcome_of(&self.inner, id))? {
+            TransactionOutcome::Committed(version) => ("committed", version),
+            TransactionOutcome::Undone { version, .. } => ("undone", Some(version)),
+            TransactionOutcome::RolledBack => ("rolled back", None),
+            TransactionOutcome::NotCommitted => ("not committed", None),
+            TransactionOutcome::Unknown => ("unknown", None),
         })
     }
 

@@ -31,8 +31,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<version::TransactionInfo>()?;
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<storage::FileInParts>()?;
-    module.add_class::<transaction::Clash>()?;
-    module.add_class::<transaction::Clashes>()?;
+    module.add_class::<transaction::ConflictingTable>()?;
+    module.add_class::<transaction::Conflicts>()?;
     module.add_class::<transaction::SavedTransaction>()?;
     module.add_class::<node_file::NodeFile>()?;
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;

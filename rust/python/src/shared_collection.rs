@@ -9,14 +9,14 @@ use arrow_array::{Array, ArrayRef, StringArray};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3_arrow::PyArray;
-use trinitylake::collection::MAX_TOLD_FOLDERS;
-use trinitylake::collection::contents::IcebergTables;
-use trinitylake::collection::judge::{Judge as CoreJudge, Judged, Known};
-use trinitylake::collection::kind::folder_of;
-use trinitylake::collection::shared::{Fresh, Shared, Sort, delete, links};
-use trinitylake::collection::walk::Walk as CoreWalk;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
+use trinitylake::gc::MAX_TOLD_FOLDERS;
+use trinitylake::gc::classify::{Classified, Classifier as CoreJudge, Known};
+use trinitylake::gc::contents::IcebergTables;
+use trinitylake::gc::kind::folder_of;
+use trinitylake::gc::shared::{Fresh, Shared, Sort, delete, links};
+use trinitylake::gc::walk::Walk as CoreWalk;
 use trinitylake::storage::{FileInfo, Place, RetryingStorage, Storage as CoreStorage};
 
 use crate::arrow;
@@ -185,16 +185,16 @@ impl Known for Told {
 
 /// Says what becomes of files.
 #[pyclass(frozen, module = "trinitylake._core")]
-pub struct Judge {
+pub struct Classifier {
     /// `None` while it is in use.
     judge: Mutex<Option<CoreJudge>>,
 }
 
 #[pymethods]
-impl Judge {
+impl Classifier {
     #[new]
-    fn new(storage: &Storage, before_millis: u64, oldest: u64) -> Judge {
-        Judge { judge: Mutex::new(Some(CoreJudge::new(files_of(storage), before_millis, oldest))) }
+    fn new(storage: &Storage, before_millis: u64, oldest: u64) -> Classifier {
+        Classifier { judge: Mutex::new(Some(CoreJudge::new(files_of(storage), before_millis, oldest))) }
     }
 
     /// Columns of strings and numbers, and of what the mark told of each: "" for nothing, else "reached", "foreign" or
@@ -224,11 +224,11 @@ impl Judge {
             (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
         for (judged, file) in judged?.into_iter().zip(&rows) {
             let (verdict, kind) = match judged {
-                Judged::Kept(kind) => ("kept", Some(kind)),
-                Judged::Young(kind) => ("young", Some(kind)),
-                Judged::Garbage(kind) => ("garbage", Some(kind)),
-                Judged::Foreign => ("foreign", None),
-                Judged::Unknown => ("unknown", None),
+                Classified::Kept(kind) => ("kept", Some(kind)),
+                Classified::Young(kind) => ("young", Some(kind)),
+                Classified::Garbage(kind) => ("garbage", Some(kind)),
+                Classified::Foreign => ("foreign", None),
+                Classified::Unknown => ("unknown", None),
             };
             verdicts.append_value(verdict);
             kinds.append_option(kind.map(|kind| kind.word()));
@@ -243,7 +243,7 @@ impl Judge {
     }
 }
 
-async fn judged(judge: &mut CoreJudge, files: &[FileInfo], told: &StringArray) -> Result<Vec<Judged>> {
+async fn judged(judge: &mut CoreJudge, files: &[FileInfo], told: &StringArray) -> Result<Vec<Classified>> {
     let mut judged = Vec::with_capacity(files.len());
     for (row, file) in files.iter().enumerate() {
         let word = told.value(row);
@@ -252,7 +252,7 @@ async fn judged(judge: &mut CoreJudge, files: &[FileInfo], told: &StringArray) -
             is_foreign: word == "foreign",
             is_in_table: word == "table",
         };
-        judged.push(judge.verdict_on(file, &told).await?);
+        judged.push(judge.classify(file, &told).await?);
     }
     Ok(judged)
 }
@@ -268,7 +268,7 @@ fn delete_garbage(py: Python<'_>, storage: &Storage, paths: PyArray, fresh: &[u8
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SharedCollection>()?;
     module.add_class::<Walk>()?;
-    module.add_class::<Judge>()?;
+    module.add_class::<Classifier>()?;
     module.add_function(wrap_pyfunction!(collection_links, module)?)?;
     module.add_function(wrap_pyfunction!(divided_walk, module)?)?;
     module.add_function(wrap_pyfunction!(delete_garbage, module)?)

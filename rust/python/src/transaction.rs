@@ -12,10 +12,10 @@ use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
 use trinitylake::key::KeyRange;
-use trinitylake::transaction::saved_list::SavedTransaction as CoreSaved;
+use trinitylake::transaction::saved::list::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
-    Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Files, Outcome,
-    Transaction as CoreTransaction,
+    CommitLimits, ConflictingTable as CoreConflictingTable, Conflicts as CoreConflicts, Coordination, Files,
+    Outcome, Transaction as CoreTransaction,
 };
 use trinitylake::version::summary::{Rows, Told};
 
@@ -26,12 +26,12 @@ use crate::storage::Storage;
 use crate::version::{Listing, Version, listing_range, names_of, parse_kind};
 
 #[pyclass(frozen, module = "trinitylake._core")]
-pub struct Clash {
-    inner: CoreClash,
+pub struct ConflictingTable {
+    inner: CoreConflictingTable,
 }
 
 #[pymethods]
-impl Clash {
+impl ConflictingTable {
     #[getter]
     fn namespace(&self) -> &str {
         &self.inner.namespace
@@ -60,15 +60,15 @@ impl Clash {
 
 /// Conflicts of a commit that can be resolved.
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
-pub struct Clashes {
-    tables: Vec<Py<Clash>>,
+pub struct Conflicts {
+    tables: Vec<Py<ConflictingTable>>,
     watched: Vec<String>,
 }
 
-impl Clashes {
-    fn new(py: Python<'_>, clashes: CoreClashes) -> PyResult<Self> {
-        let tables = clashes.tables.into_iter().map(|inner| Py::new(py, Clash { inner }));
-        Ok(Clashes { tables: tables.collect::<PyResult<_>>()?, watched: clashes.watched })
+impl Conflicts {
+    fn new(py: Python<'_>, conflicts: CoreConflicts) -> PyResult<Self> {
+        let tables = conflicts.tables.into_iter().map(|inner| Py::new(py, ConflictingTable { inner }));
+        Ok(Conflicts { tables: tables.collect::<PyResult<_>>()?, watched: conflicts.watched })
     }
 }
 
@@ -167,7 +167,7 @@ fn limits(
 fn outcome_to_python(py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
     match outcome {
         Outcome::Committed(version) => version.into_py_any(py),
-        Outcome::Clashes(clashes) => Clashes::new(py, clashes)?.into_py_any(py),
+        Outcome::Conflicts(conflicts) => Conflicts::new(py, conflicts)?.into_py_any(py),
     }
 }
 
@@ -280,8 +280,8 @@ impl Transaction {
         arrow::batch(py, vec![("key", Arc::new(keys))])
     }
 
-    fn rest_on(&self, py: Python<'_>, source: &Version) -> PyResult<()> {
-        with!(self, py, run, |transaction| transaction.rest_on(&source.inner))
+    fn depend_on_version(&self, py: Python<'_>, source: &Version) -> PyResult<()> {
+        with!(self, py, run, |transaction| transaction.depend_on_version(&source.inner))
     }
 
     fn put_back(
@@ -346,7 +346,7 @@ impl Transaction {
     }
 
     /// Notes what its change of a table is, for the log: verb, rows added, removed and changed, and what follows the name.
-    fn tell(
+    fn describe(
         &self,
         py: Python<'_>,
         namespace: &str,
@@ -359,7 +359,7 @@ impl Transaction {
             tail,
         });
         let told = told.collect();
-        self.locked(py, |transaction| transaction.tell(namespace, name, told)).map_err(to_python)
+        self.locked(py, |transaction| transaction.describe(namespace, name, told)).map_err(to_python)
     }
 
     /// What the log says of it, or would if it were committed as it stands.
@@ -390,7 +390,7 @@ impl Transaction {
         self.locked(py, |transaction| transaction.relocate(&former)).map_err(to_python)
     }
 
-    /// The committed version, or the clashes to resolve. `files` are handed over first, as by `storage.put_many`: with a
+    /// The committed version, or the conflicts to resolve. `files` are handed over first, as by `storage.put_many`: with a
     /// call of their own Python's lock would be given up once more. Not interrupted by signals: a commit that stops
     /// half-way would leave its caller not knowing what it did.
     #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None, files=Vec::new()))]
@@ -439,14 +439,14 @@ impl Transaction {
         Ok(())
     }
 
-    fn reapply(&self, py: Python<'_>, clash: &Clash, definition: &[u8]) -> PyResult<()> {
+    fn rebase(&self, py: Python<'_>, conflict: &ConflictingTable, definition: &[u8]) -> PyResult<()> {
         let definition = Bytes::copy_from_slice(definition);
-        self.locked(py, |transaction| transaction.reapply(&clash.inner, definition)).map_err(to_python)
+        self.locked(py, |transaction| transaction.rebase(&conflict.inner, definition)).map_err(to_python)
     }
 
-    fn watch_anew(&self, py: Python<'_>) -> PyResult<()> {
+    fn begin_watch(&self, py: Python<'_>) -> PyResult<()> {
         let base =
-            self.locked(py, |transaction| transaction.watch_anew().map(|()| transaction.base().clone()));
+            self.locked(py, |transaction| transaction.begin_watch().map(|()| transaction.base().clone()));
         *self.base.write().unwrap_or_else(PoisonError::into_inner) = base.map_err(to_python)?;
         Ok(())
     }

@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use pyo3_arrow::PyArray;
 use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::{Environment, SystemEnvironment};
+use trinitylake::export::{CopiedTree, ExportNote, publish, publish_same};
 use trinitylake::storage::copy::{CopiedFile, copy_files as copy};
 use trinitylake::storage::{RetryingStorage, Storage as CoreStorage};
 use trinitylake::tree::diff::new_nodes;
-use trinitylake::tree_copy::{CopiedTree, ExportNote, publish, publish_same};
 use trinitylake::version::boundary;
 
 use crate::arrow;

@@ -12,7 +12,7 @@ use arrow_array::StringArray;
 use bytes::Bytes;
 use tokio::time::Instant;
 use trinitylake::batch::{encode_keys, optimize_paths};
-use trinitylake::bulk_registration::register;
+use trinitylake::bulk::register;
 use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::{NameSizes, ObjectKind};

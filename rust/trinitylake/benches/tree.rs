@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::{Array, StringArray};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use trinitylake::batch::{encode_keys, optimize_paths};
-use trinitylake::bulk_registration::register;
+use trinitylake::bulk::register;
 use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::{KeyRange, NameSizes, ObjectKind};

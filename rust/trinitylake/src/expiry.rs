@@ -1,7 +1,6 @@
-//! Expiring old versions (format §7): publish the boundary, delete the roots below it, delete older
-//! boundaries, remove from the tree the records of transaction ids that were committed there, and give up saved
-//! transactions that nobody can resume any more. Of files, roots are deleted here and those of saved transactions,
-//! not the nodes and definitions that no version reaches any more.
+//! Expiry of old versions (format §7): publishes the boundary, deletes the roots and older boundaries below it, removes
+//! the records of transaction ids that were committed there, and aborts saved transactions that cannot be resumed any
+//! more. Nodes and definitions that no version reaches any more are left to garbage collection.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,9 +13,9 @@ use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
 use crate::storage::Storage;
 use crate::transaction::Note;
-use crate::transaction::records::forget_before;
-use crate::transaction::saved_files::give_up_abandoned;
-use crate::transaction::saved_list::SavedWalk;
+use crate::transaction::saved::cleanup::abort_abandoned;
+use crate::transaction::saved::cleanup::forget_before;
+use crate::transaction::saved::list::SavedWalk;
 use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary, discovery, wait_before_deleting};
@@ -45,16 +44,17 @@ pub struct Expired {
     pub kept_size_bytes: u64,
 }
 
-/// Expires the versions below `before`, or, without it, those that the retention of the lakehouse no
-/// longer keeps: how old they are is told by the store, not by this machine. Saved transactions that can still be
-/// resumed keep the version that they began on, and all that follow. Returns the versions that were (or with `dry_run` would be) deleted, ascending.
+/// Expires the versions below `before`, or, without it, those that the retention of the lakehouse no longer keeps: how
+/// old they are is told by the store, not by this machine. Saved transactions that can still be resumed keep the
+/// version that they began on, and all that follow. Returns the versions that were (or with `dry_run` would be)
+/// deleted, ascending.
 pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
     let retention = Retention { before, ..Retention::default() };
     expire_by(lakehouse, retention, &Note::default(), dry_run).await.map(|expired| expired.versions)
 }
 
-/// As [`expire`], by what `retention` keeps in the place of the lakehouse's settings. If it commits, to remove records of
-/// transactions, the log has `note`.
+/// As [`expire`], by what `retention` keeps in the place of the lakehouse's settings. If it commits, to remove records
+/// of transactions, the log has `note`.
 pub async fn expire_by(
     lakehouse: &Arc<Lakehouse>,
     retention: Retention,
@@ -121,7 +121,7 @@ pub async fn expire_by(
     lakehouse.forget(&expired.versions);
     boundary::forget_older(storage.as_ref(), target).await?;
     forget_before(lakehouse, target, note).await?;
-    give_up_abandoned(lakehouse, target, time, note).await?;
+    abort_abandoned(lakehouse, target, time, note).await?;
     Ok(expired)
 }
 

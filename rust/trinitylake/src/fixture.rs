@@ -182,11 +182,11 @@ pub async fn begin(lakehouse: &Arc<Lakehouse>, isolation: Isolation) -> Transact
     lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap()
 }
 
-/// Commits, where a clash on a table would be a mistake of the test.
+/// Commits, where a conflict on a table would be a mistake of the test.
 pub async fn commit(transaction: &mut Transaction) -> Result<u64> {
     match transaction.commit(CommitLimits::default()).await? {
         Outcome::Committed(version) => Ok(version),
-        Outcome::Clashes(clashes) => panic!("unexpected clashes: {clashes:?}"),
+        Outcome::Conflicts(conflicts) => panic!("unexpected conflicts: {conflicts:?}"),
     }
 }
 

@@ -1,23 +1,26 @@
-//! The lakehouse that is nothing but files: a versioned, copy-on-write B-epsilon tree of Arrow IPC node
-//! files on plain storage, in which creating the next root file if absent is the commit.
+//! A lakehouse catalog that consists of files only: a versioned, copy-on-write B-epsilon tree of Arrow IPC node files
+//! on plain storage. A commit is the creation of the next root file, which the store allows only once.
 //!
-//! Layers are crates, each knowing only those before it: `base` (errors, root URIs, environment), `storage`
-//! (files, and claiming one), `format` (names, keys, definitions, one node), `tree` (many nodes), `version` (roots
-//! over time: finding, reading and publishing them). This crate is the top: transactions, with the handle that they
-//! share, and above them rollback, registration of many objects at once, and expiry. It shows the modules of the
-//! others under their own names.
+//! Layers are crates; each knows only those before it: `base` (errors, root URIs, environment), `storage` (files, and
+//! claiming one), `format` (names, keys, definitions, one node), `tree` (many nodes), `version` (roots over time:
+//! finding, reading and publishing them). This crate is on top and re-exports the modules of the others:
+//!
+//! - `lakehouse`: the handle that all transactions of a process share. It works on one line of roots.
+//! - `transaction`: statements, reads, commit, saved transactions.
+//! - `bulk`, `rollback`, `tree_compaction`, `expiry`, `export`: versions that are not made by statements.
+//! - `gc`: garbage collection and disk usage. `fsck`: checks and repairs.
 
-pub mod bulk_registration;
-pub mod collection;
+pub mod bulk;
 pub mod expiry;
+pub mod export;
 pub mod fsck;
+pub mod gc;
+pub mod lakehouse;
 mod messages_on_top;
 mod rollback;
 pub mod transaction;
 pub mod tree_compaction;
-pub mod tree_copy;
 
-pub use transaction::lakehouse;
 pub use trinitylake_base::{environment, error, per_process, root_uri};
 pub use trinitylake_format::{
     batch, config, definition, definition_file, key, managed_table_folder, moved_lakehouse, node,

@@ -1,4 +1,4 @@
-//! Many changes on top of a tree, for versions that no transaction makes: rollbacks, repairs, exports of a part.
+//! Applies many changes on top of a tree, for versions without a transaction: rollbacks, repairs, partial exports.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Going back: the tree of an earlier version becomes the latest again, as a new version.
+//! Rollback of the lakehouse: the tree of an earlier version becomes the latest again, as a new version.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::lakehouse::Lakehouse;
 use crate::messages_on_top::with_messages;
 use crate::node::draft::{Draft, Message, Text};
-use crate::transaction::records::records;
+use crate::transaction::saved::record::records;
 use crate::version::Version;
 use crate::version::root_metadata::{
     CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,

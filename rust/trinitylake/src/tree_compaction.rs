@@ -1,7 +1,8 @@
-//! Compaction of the tree: the same objects in full leaves and empty buffers, as a version that changes nothing.
+//! Compaction of the tree: the same objects in full leaves and empty buffers, as a version without changes.
 //!
-//! The new tree is built from a scan, leaf by leaf, with less than a leaf in memory. What others commit meanwhile
-//! is put on top of it, from the messages in their roots (rule 10), so that it need not be built again.
+//! The new tree is built from a scan, leaf by leaf, with less than a leaf in memory. Versions that are committed
+//! meanwhile are applied on top of it from the messages in their roots (rule 10), so that the tree need not be built
+//! again.
 
 use std::sync::Arc;
 

@@ -1,13 +1,12 @@
-//! Checking that a lakehouse keeps the rules of its format: roots, trees, definitions, and the small files beside them.
+//! Fsck: checks that a lakehouse keeps the rules of its format: roots, trees, definitions, and the small files.
 //!
-//! A [`Fsck`] goes from version to version, the oldest first. A node that several versions share is read once, a
-//! definition that several nodes name is read once, whatever the number of versions. What is in memory is a fingerprint
-//! of each path that was seen, and what is under way.
+//! A [`Fsck`] goes from version to version, the oldest first. A node that several versions share is read once, as is a
+//! definition that several nodes name. Memory holds a fingerprint of each path that was seen, and the work in progress.
 //!
-//! A row that a newer message hides may name a definition that was collected long ago. So what is wrong with a
-//! definition is only told if some version that is checked really shows it.
+//! A row that a newer message hides may name a definition that was deleted long ago. So a faulty definition is reported
+//! only if a checked version shows it.
 //!
-//! What the files of tables hold is for the layer above: it gets the definitions of tables with each step.
+//! The content of table files is checked by the layer above, which gets the definitions of tables with each step.
 
 mod definitions;
 mod places;
@@ -174,8 +173,8 @@ pub(crate) fn fingerprint(path: &str) -> u64 {
 }
 
 impl Fsck {
-    /// `storage` repeats requests. `NotALakehouse` if there is no root at all, `VersionNotFound` or `VersionExpired` for
-    /// a version that is not there.
+    /// `storage` repeats requests. `NotALakehouse` if there is no root at all, `VersionNotFound` or `VersionExpired`
+    /// for a version that is not there.
     pub async fn begin(storage: Arc<dyn Storage>, scope: Scope, wants_tables: bool) -> Result<Fsck> {
         let survey = Survey::take(&storage).await?;
         let nodes = NodeStore::new(storage.clone(), CACHE_SIZE_BYTES);

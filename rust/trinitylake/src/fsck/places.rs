@@ -1,4 +1,4 @@
-//! Nodes where they hang: what must hold between them (format §5).
+//! Rules between a node and its place in the tree (format §5).
 
 use std::sync::Arc;
 

@@ -1,15 +1,15 @@
-//! Mending the newest version: by making another one, out of what is left.
+//! Repair: replaces a damaged newest version by a new one, made from what can be read.
 //!
-//! - A newest root that is damaged or lost: the newest one that can be read is the content of the versions that follow
-//!   it. The numbers of lost versions are taken by roots that say so, since a gap would hide what comes after it; a
-//!   damaged root file stays, and the version after it goes on.
-//! - A node that cannot be read: the newest version that does not have the node yet shows the same range of keys as it
-//!   was right before the node was written, and what was changed in the version that wrote it still waits above it.
-//!   So the rows are known exactly, and are put back as messages on top of an empty node. If that version is not kept
-//!   or cannot be read either, the node is left as it is.
-//! - A definition that cannot be read: the newest older one of the same object that can be read takes its place.
+//! - Newest root damaged or lost: the newest readable version is the content of the versions that follow it. The
+//!   numbers of lost versions get roots that say so, since a gap would hide later versions. A damaged root file stays,
+//!   and the version after it continues.
+//! - Node that cannot be read: the newest version without the node shows the same key range as it was before the node
+//!   was written, and the changes of the version that wrote it are still in a buffer above. So the rows are known
+//!   exactly, and are written as messages on top of an empty node. If that version is not retained or cannot be read,
+//!   the node stays.
+//! - Definition that cannot be read: the newest older readable one of the same object takes its place.
 //!
-//! Nothing is deleted or overwritten but the hint. A second run finds nothing to do.
+//! Only the hint is overwritten, and nothing is deleted. A second run finds nothing to do.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -315,7 +315,8 @@ impl Mender {
         with_messages(&self.nodes, environment.as_ref(), &publisher, &config, root, messages).await.map(Some)
     }
 
-    /// What a range of keys held right before the node was written that hangs there: from the newest version without it.
+    /// What a range of keys held right before the node was written that hangs there: from the newest version without
+    /// it.
     async fn rows_before(&self, place: &Place) -> Result<Option<(u64, Vec<(String, String)>)>> {
         let mut number = self.intact.number;
         while number > self.fsck.survey.boundary {

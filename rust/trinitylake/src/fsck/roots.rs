@@ -1,4 +1,4 @@
-//! Roots, the hint and the boundary: which versions there are, and what their roots say of each other (format §§4, 7).
+//! Checks of roots, hint and boundary: which versions exist, and what their roots say about each other (format §§4, 7).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Files that no version which is kept refers to: what writers left that died, and what waits for garbage collection.
+//! Files that no retained version refers to: left by writers that died, or waiting for garbage collection.
 
 use prost::Message as _;
 

@@ -7,11 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join;
 
-use crate::collection::contents::{Contents, FileForm, Form, Link};
-use crate::collection::kind::Kind;
-use crate::collection::shared::{Shared, Sort, delete, links};
-use crate::collection::usage::{Held, usage};
-use crate::collection::{Options, Report, silently, vacuum};
 use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::Environment;
 use crate::environment::testing::TestEnvironment;
@@ -20,6 +15,11 @@ use crate::expiry::expire;
 use crate::fixture::{
     Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, open, text,
 };
+use crate::gc::contents::{Contents, FileForm, Form, Link};
+use crate::gc::kind::Kind;
+use crate::gc::shared::{Shared, Sort, delete, links};
+use crate::gc::usage::{Held, usage};
+use crate::gc::{Options, Report, no_progress, vacuum};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::{root_path, root_version};
@@ -56,7 +56,7 @@ pub(super) async fn write(lakehouse: &Arc<Lakehouse>, number: u64) -> String {
 
 pub(super) async fn collect_after(lakehouse: &Arc<Lakehouse>, grace: Duration) -> Result<Report> {
     let options = Options { grace_millis: Some(grace.as_millis() as u64), ..Options::default() };
-    vacuum(lakehouse, &Paths, options, &silently()).await
+    vacuum(lakehouse, &Paths, options, &no_progress()).await
 }
 
 pub(super) fn setting() -> (Arc<MemoryFiles>, Arc<TestEnvironment>) {
@@ -380,7 +380,7 @@ async fn a_clock_that_is_set_back_ends_the_collection() {
     environment.advance(HOUR);
     let options = Options { grace_millis: Some(0), ..Options::default() };
     let meddled = SetsBack { environment: environment.clone() };
-    let error = vacuum(&lakehouse, &meddled, options, &silently()).await.unwrap_err();
+    let error = vacuum(&lakehouse, &meddled, options, &no_progress()).await.unwrap_err();
     assert!(matches!(error, Error::StorageRefused(_)), "{error}");
     assert!(files.has(&data(1)));
 }
@@ -431,7 +431,7 @@ async fn what_is_committed_while_it_looks_is_looked_at() {
     let options = Options { grace_millis: Some(0), ..Options::default() };
     write(&lakehouse, 2).await;
     environment.advance(HOUR);
-    vacuum(&lakehouse, &meddling, options, &silently()).await.unwrap();
+    vacuum(&lakehouse, &meddling, options, &no_progress()).await.unwrap();
     assert!(files.has(&data(1)) && !files.has(&data(2)));
 }
 
@@ -505,7 +505,7 @@ async fn a_name_that_came_too_late_is_no_damage() {
     collect_after(&lakehouse, Duration::ZERO).await.unwrap();
     assert!(!files.has(&data(1)));
     files.delete(&lakehouse.latest().await.unwrap().root_path).await.unwrap();
-    let error = vacuum(&lakehouse, &Paths, Options::default(), &silently()).await.unwrap_err();
+    let error = vacuum(&lakehouse, &Paths, Options::default(), &no_progress()).await.unwrap_err();
     assert!(!matches!(error, Error::VersionExpired(_)), "{error}");
 }
 
@@ -524,7 +524,7 @@ async fn files_are_counted_once_by_the_first_that_holds_them() {
     write(&lakehouse, 3).await;
     for (expiring_before, old) in [(0, Held::History), (before, Held::History), (before + 1, Held::Expiring)]
     {
-        let found = usage(&lakehouse, &Paths, expiring_before, 100, &silently()).await.unwrap();
+        let found = usage(&lakehouse, &Paths, expiring_before, 100, &no_progress()).await.unwrap();
         let folder = &found.by_folder["n/t-01234567"];
         assert_eq!(folder.name, Some(("n".to_string(), "n".to_string())));
         let data: Vec<(Held, u64)> = folder
@@ -537,7 +537,7 @@ async fn files_are_counted_once_by_the_first_that_holds_them() {
         assert_eq!(folder.small.files, 1, "of the latest version alone");
         assert_eq!(found.unknown.files + found.foreign.files, 0);
     }
-    let found = usage(&lakehouse, &Paths, 0, 1, &silently()).await.unwrap();
+    let found = usage(&lakehouse, &Paths, 0, 1, &no_progress()).await.unwrap();
     assert_eq!(found.by_folder["n/t-01234567"].small.files, 0);
     let report = collect_after(&lakehouse, HOUR).await.unwrap();
     assert_eq!(report.deleted[&Kind::Data].files, 1, "a vacuum agrees on what is garbage");

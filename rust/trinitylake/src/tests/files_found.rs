@@ -9,13 +9,13 @@ use arrow_array::StringArray;
 use bytes::Bytes;
 
 use super::collection::{HOUR, Paths, collect_after, data, lake, setting, write};
-use crate::bulk_registration::register_since;
-use crate::collection::shared::Shared;
-use crate::collection::{Options, Report};
+use crate::bulk::register_since;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
 use crate::fixture::{Intruder, MemoryFiles, begin, commit, open};
+use crate::gc::shared::Shared;
+use crate::gc::{Options, Report};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::GC_MARKER_PREFIX;

@@ -11,7 +11,7 @@ use crate::node::draft::{Message, Text};
 
 /// The new location of a key.
 #[derive(Clone, Debug)]
-pub(super) enum NewValue {
+pub(crate) enum NewValue {
     /// A definition file that exists: a renamed object keeps its file.
     Existing(String),
     /// A definition whose file the commit writes.
@@ -24,7 +24,7 @@ pub(super) enum NewValue {
 }
 
 impl NewValue {
-    pub(super) fn location(&self) -> Option<&str> {
+    pub(crate) fn location(&self) -> Option<&str> {
         match self {
             NewValue::Existing(path) | NewValue::Staged { path, .. } => Some(path),
             NewValue::Deleted => None,
@@ -33,18 +33,18 @@ impl NewValue {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Write {
+pub(crate) struct Write {
     /// Location in the version the write was made on; `None` if the object is new.
     pub base: Option<String>,
     pub value: NewValue,
-    /// The last version this write is known not to clash with.
+    /// The last version this write is known not to conflict with.
     pub checked: u64,
     /// The key that the object had before, for the log.
     pub renamed_from: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Changes {
+pub(crate) struct Changes {
     pub writes: BTreeMap<String, Write>,
     /// A new definition of the lakehouse, and its path.
     pub definition: Option<(String, Arc<LakehouseDefinition>)>,
@@ -52,12 +52,12 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.definition.is_none()
     }
 
     /// As they stand in a root's buffer.
-    pub(super) fn messages(&self, id: &str) -> Vec<Message> {
+    pub(crate) fn messages(&self, id: &str) -> Vec<Message> {
         let txn: Text = id.into();
         self.writes
             .iter()
@@ -68,7 +68,7 @@ impl Changes {
     }
 
     /// The definition files that no attempt has written.
-    pub(super) fn unwritten_files(&self) -> Vec<(String, Bytes)> {
+    pub(crate) fn unwritten_files(&self) -> Vec<(String, Bytes)> {
         let definition = self.definition.iter().filter(|_| !self.is_definition_written);
         let definition = definition.map(|(path, definition)| (path.clone(), definition.encode_file(path)));
         let staged = self.writes.values().filter_map(|write| match &write.value {
@@ -81,7 +81,7 @@ impl Changes {
     }
 
     /// The definition files that are this transaction's own, whether they are written or not.
-    pub(super) fn own_files(&self) -> Vec<String> {
+    pub(crate) fn own_files(&self) -> Vec<String> {
         let staged = self.writes.values().filter_map(|write| match &write.value {
             NewValue::Staged { path, .. } => Some(path),
             NewValue::Existing(_) | NewValue::Deleted => None,
@@ -89,7 +89,7 @@ impl Changes {
         self.definition.iter().map(|(path, _)| path).chain(staged).cloned().collect()
     }
 
-    pub(super) fn mark_written(&mut self) {
+    pub(crate) fn mark_written(&mut self) {
         self.is_definition_written = true;
         for write in self.writes.values_mut() {
             if let NewValue::Staged { written, .. } = &mut write.value {

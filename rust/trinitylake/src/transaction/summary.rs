@@ -3,24 +3,25 @@
 
 use std::collections::HashSet;
 
-use super::changes::{NewValue, Write};
-use super::{Told, Transaction};
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;
 use crate::path::root_version;
+use crate::transaction::changes::{NewValue, Write};
+use crate::transaction::handle::Transaction;
+use crate::version::summary::Told;
 use crate::version::summary::{Clause, Rows, Summary, shown};
 
 impl Transaction {
     /// Notes what its change of a table is, instead of what was noted before. `InvalidArgument` for words that are
     /// not plain.
-    pub fn tell(&mut self, namespace: &str, name: &str, told: Vec<Told>) -> Result<()> {
+    pub fn describe(&mut self, namespace: &str, name: &str, told: Vec<Told>) -> Result<()> {
         let is_plain = |text: &str| text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
         if let Some(odd) = told.iter().find(|one| !is_plain(&one.verb) || !is_plain(&one.tail)) {
             return Err(Error::InvalidArgument(format!("{odd:?} is not plain text for the log")));
         }
         let key = self.base.config.names.key(ObjectKind::Table, namespace, name)?;
-        self.told.insert(key, told);
+        self.descriptions.insert(key, told);
         Ok(())
     }
 
@@ -44,7 +45,7 @@ impl Transaction {
         let names = self.base.config.names;
         let Some((kind, namespace, name)) = names.decode_parts(key) else { return };
         let object = |verb: &str| Clause::of_object(verb, kind, namespace, name);
-        let told = self.told.get(key).map(Vec::as_slice).unwrap_or_default();
+        let told = self.descriptions.get(key).map(Vec::as_slice).unwrap_or_default();
         let rows = told.iter().fold(Rows::default(), |sum, one| sum.plus(one.rows));
         let former = write.renamed_from.as_deref().and_then(|key| names.decode_parts(key));
         if let Some((_, former_namespace, former_name)) = former {

@@ -9,9 +9,9 @@ use trinitylake::key::KeyRange;
 use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::path::root_version;
-use trinitylake::transaction::fate::{Fate, fate};
-use trinitylake::transaction::records::FORGET_MESSAGE;
-use trinitylake::transaction::saved_files::ABANDON_MESSAGE;
+use trinitylake::transaction::saved::cleanup::ABANDON_MESSAGE;
+use trinitylake::transaction::saved::cleanup::FORGET_MESSAGE;
+use trinitylake::transaction::saved::outcome::{TransactionOutcome, outcome_of};
 use trinitylake::version::Version;
 use trinitylake::version::boundary::boundary;
 use trinitylake::version::root_metadata::OPERATION_PROPERTY;
@@ -130,19 +130,26 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
             Answer::RolledBack => assert!(versions.is_none(), "{attempt:?} is in {versions:?}"),
             Answer::Unknown => {
                 let expected = versions.and_then(|versions| versions.last()).filter(|last| **last >= oldest);
-                match fate(&living, &attempt.id).await.unwrap() {
-                    Fate::Committed(Some(version)) => {
+                match outcome_of(&living, &attempt.id).await.unwrap() {
+                    TransactionOutcome::Committed(Some(version)) => {
                         assert_eq!((Some(&version), undone_by(version)), (expected, None), "{attempt:?}")
                     }
-                    Fate::Undone { version, by } => {
+                    TransactionOutcome::Undone { version, by } => {
                         assert_eq!((Some(&version), undone_by(version)), (expected, Some(by)), "{attempt:?}")
                     }
-                    Fate::Committed(None) => assert!(versions.is_some(), "{attempt:?}"),
+                    TransactionOutcome::Committed(None) => assert!(versions.is_some(), "{attempt:?}"),
                     // Where the core chose the id, nobody can ask for it.
-                    Fate::RolledBack => assert!(versions.is_none(), "{attempt:?} is in {versions:?}"),
-                    Fate::NotCommitted | Fate::Unknown if has_foreign_id(attempt) => {}
-                    Fate::NotCommitted => assert!(expected.is_none(), "{attempt:?}: {expected:?}"),
-                    Fate::Unknown => assert!(oldest > 0 && expected.is_none(), "{attempt:?}: {expected:?}"),
+                    TransactionOutcome::RolledBack => {
+                        assert!(versions.is_none(), "{attempt:?} is in {versions:?}")
+                    }
+                    TransactionOutcome::NotCommitted | TransactionOutcome::Unknown
+                        if has_foreign_id(attempt) => {}
+                    TransactionOutcome::NotCommitted => {
+                        assert!(expected.is_none(), "{attempt:?}: {expected:?}")
+                    }
+                    TransactionOutcome::Unknown => {
+                        assert!(oldest > 0 && expected.is_none(), "{attempt:?}: {expected:?}")
+                    }
                 }
             }
         }

@@ -21,7 +21,8 @@ use trinitylake::key::ObjectKind::Namespace;
 use trinitylake::path::{LATEST_HINT_PATH, root_version};
 use trinitylake::storage::Storage;
 use trinitylake::storage::faulty::{Action, Fault, Operation, Trigger, Verb};
-use trinitylake::transaction::{Transaction, saved_list};
+use trinitylake::transaction::Transaction;
+use trinitylake::transaction::saved::list;
 
 use check::{Start, check};
 use process::{Process, Statement};
@@ -33,7 +34,7 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// What becomes of an operation, and of the process that asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
+enum TransactionOutcome {
     NotDone,
     ReplyLost,
     /// A client that sent it twice met its own work.
@@ -45,35 +46,38 @@ enum Fate {
     StopsWithItUnderWay,
 }
 
-const FATES: [Fate; 7] = [
-    Fate::NotDone,
-    Fate::ReplyLost,
-    Fate::OwnReportedAsAnothers,
-    Fate::Late,
-    Fate::StopsBefore,
-    Fate::StopsAfter,
-    Fate::StopsWithItUnderWay,
+const FATES: [TransactionOutcome; 7] = [
+    TransactionOutcome::NotDone,
+    TransactionOutcome::ReplyLost,
+    TransactionOutcome::OwnReportedAsAnothers,
+    TransactionOutcome::Late,
+    TransactionOutcome::StopsBefore,
+    TransactionOutcome::StopsAfter,
+    TransactionOutcome::StopsWithItUnderWay,
 ];
 
-impl Fate {
+impl TransactionOutcome {
     fn can_befall(self, verb: Verb) -> bool {
         match self {
-            Fate::NotDone | Fate::StopsBefore => true,
-            Fate::OwnReportedAsAnothers => verb == Verb::PutIfAbsent,
-            Fate::ReplyLost | Fate::Late | Fate::StopsAfter | Fate::StopsWithItUnderWay => verb.writes(),
+            TransactionOutcome::NotDone | TransactionOutcome::StopsBefore => true,
+            TransactionOutcome::OwnReportedAsAnothers => verb == Verb::PutIfAbsent,
+            TransactionOutcome::ReplyLost
+            | TransactionOutcome::Late
+            | TransactionOutcome::StopsAfter
+            | TransactionOutcome::StopsWithItUnderWay => verb.writes(),
         }
     }
 
     fn at(self, index: u64) -> Vec<Fault> {
         let fault = |index, action| Fault::new(Trigger::at(index), action);
         match self {
-            Fate::NotDone => vec![fault(index, Action::FailBefore)],
-            Fate::ReplyLost => vec![fault(index, Action::FailAfter)],
-            Fate::OwnReportedAsAnothers => vec![fault(index, Action::AlreadyExistsAfter)],
-            Fate::Late => vec![fault(index, Action::Late)],
-            Fate::StopsBefore => vec![fault(index, Action::DieBefore)],
-            Fate::StopsAfter => vec![fault(index, Action::DieAfter)],
-            Fate::StopsWithItUnderWay => {
+            TransactionOutcome::NotDone => vec![fault(index, Action::FailBefore)],
+            TransactionOutcome::ReplyLost => vec![fault(index, Action::FailAfter)],
+            TransactionOutcome::OwnReportedAsAnothers => vec![fault(index, Action::AlreadyExistsAfter)],
+            TransactionOutcome::Late => vec![fault(index, Action::Late)],
+            TransactionOutcome::StopsBefore => vec![fault(index, Action::DieBefore)],
+            TransactionOutcome::StopsAfter => vec![fault(index, Action::DieAfter)],
+            TransactionOutcome::StopsWithItUnderWay => {
                 vec![fault(index, Action::Late), fault(index + 1, Action::DieBefore)]
             }
         }
@@ -82,7 +86,7 @@ impl Fate {
 
 #[derive(Default)]
 struct Tally {
-    trials: BTreeMap<(&'static str, Fate), u64>,
+    trials: BTreeMap<(&'static str, TransactionOutcome), u64>,
     /// Commits that nobody was told of, and that are whole.
     found_out: u64,
 }
@@ -127,7 +131,7 @@ async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Opt
     let exists = store.paths().iter().any(|path| root_version(path).is_some());
     assert!(exists || process.handles().is_empty(), "the lakehouse was there, and is gone");
     let lakehouse = if exists { next.open().await.unwrap() } else { next.create().await.unwrap() };
-    for saved in saved_list::saved(&lakehouse).await.unwrap() {
+    for saved in list::saved(&lakehouse).await.unwrap() {
         let resumed = Transaction::resume(&lakehouse, &saved.id).await;
         assert!(!matches!(resumed, Err(Error::CorruptFile { .. })), "{}: {resumed:?}", saved.id);
     }
@@ -197,7 +201,7 @@ fn whatever_becomes_of_one_operation_nothing_is_lost_or_torn() {
             SCENARIOS.iter().map(|scenario| scope.spawn(move || enumerate(scenario))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let mut trials: BTreeMap<(&'static str, Fate), u64> = BTreeMap::new();
+    let mut trials: BTreeMap<(&'static str, TransactionOutcome), u64> = BTreeMap::new();
     tallies.iter().for_each(|tally| trials.extend(&tally.trials));
     let total: u64 = trials.values().sum();
     let found_out: u64 = tallies.iter().map(|tally| tally.found_out).sum();
@@ -232,8 +236,14 @@ async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
     let operations = operations(scenario, &start).await;
     for _ in 0..pairs {
         let first = &operations[generator.random_range(0..operations.len())];
-        let survived = [Fate::NotDone, Fate::ReplyLost, Fate::OwnReportedAsAnothers, Fate::Late];
-        let survived: Vec<Fate> = survived.into_iter().filter(|fate| fate.can_befall(first.verb)).collect();
+        let survived = [
+            TransactionOutcome::NotDone,
+            TransactionOutcome::ReplyLost,
+            TransactionOutcome::OwnReportedAsAnothers,
+            TransactionOutcome::Late,
+        ];
+        let survived: Vec<TransactionOutcome> =
+            survived.into_iter().filter(|fate| fate.can_befall(first.verb)).collect();
         let fate = survived[generator.random_range(0..survived.len())];
         // Most likely one of the next operations: those that deal with the first fault.
         let second = first.index + 1 + generator.random_range(0..12);
@@ -263,7 +273,13 @@ fn a_torn_hint_loses_nothing() {
                 });
                 for hint in torn.chain(["4x".into(), "\0\0".into(), u64::MAX.to_string()]) {
                     let _told = Told(format!("the hint is {hint:?} at {operation:?}"));
-                    trial(scenario, &start, Fate::StopsBefore.at(operation.index), Some(hint.into())).await;
+                    trial(
+                        scenario,
+                        &start,
+                        TransactionOutcome::StopsBefore.at(operation.index),
+                        Some(hint.into()),
+                    )
+                    .await;
                     visited += 1;
                 }
             }

@@ -231,14 +231,15 @@ impl Process {
             match outcome {
                 Ok(Outcome::Committed(version)) => return self.told(attempt, Ok(version)),
                 Err(error) => return self.told(attempt, Err(error)),
-                Ok(Outcome::Clashes(clashes)) => {
-                    for clash in clashes.tables {
-                        let theirs = match lakehouse.known().read_definition(&clash.winner_location).await {
+                Ok(Outcome::Conflicts(conflicts)) => {
+                    for conflict in conflicts.tables {
+                        let theirs = match lakehouse.known().read_definition(&conflict.winner_location).await
+                        {
                             Ok(theirs) => theirs,
                             Err(error) => return self.told(attempt, Err(error)),
                         };
                         let ours = appended(&theirs, transaction.id());
-                        transaction.reapply(&clash, ours).unwrap();
+                        transaction.rebase(&conflict, ours).unwrap();
                     }
                 }
             }

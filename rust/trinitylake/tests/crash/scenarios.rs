@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
-use trinitylake::bulk_registration::register;
+use trinitylake::bulk::register;
 use trinitylake::expiry::expire;
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;
@@ -42,7 +42,7 @@ pub const SCENARIOS: [Scenario; 15] = [
     scenario("statements", |process| Box::pin(statements(process))),
     scenario("flushes and splits", |process| Box::pin(flushes(process))),
     scenario("rebase", |process| Box::pin(rebase(process))),
-    scenario("conflict and clash", |process| Box::pin(conflict_and_clash(process))),
+    scenario("conflict and conflict", |process| Box::pin(conflict_and_conflict(process))),
     scenario("group", |process| Box::pin(group(process))),
     scenario("saved and resumed", |process| Box::pin(saved_and_resumed(process))),
     scenario("two resumers", |process| Box::pin(two_resumers(process))),
@@ -122,16 +122,16 @@ async fn rebase(process: &Process) -> Option<()> {
     first.and(second).map(drop)
 }
 
-async fn conflict_and_clash(process: &Process) -> Option<()> {
+async fn conflict_and_conflict(process: &Process) -> Option<()> {
     let (slow, quick) = (process.open().await?, process.open().await?);
-    let (mut clashing, mut losing) = (process.begin(&slow, None), process.begin(&slow, None));
-    let (clash, loss) =
+    let (mut conflicting, mut losing) = (process.begin(&slow, None), process.begin(&slow, None));
+    let (conflict, loss) =
         ([Append(Table, ("a", "t1")), Append(Table, ("b", "t1"))], [Append(Namespace, namespace("d"))]);
-    let filled = process.fill(&mut clashing, &clash).await.and(process.fill(&mut losing, &loss).await);
+    let filled = process.fill(&mut conflicting, &conflict).await.and(process.fill(&mut losing, &loss).await);
     let wins = [Append(Table, ("a", "t1")), Append(Namespace, namespace("d"))];
     let won = process.transact(&quick, &wins).await;
     filled?;
-    let reapplied = process.commit(&slow, &mut clashing, &clash).await;
+    let reapplied = process.commit(&slow, &mut conflicting, &conflict).await;
     let lost = process.commit(&slow, &mut losing, &loss).await;
     if won.is_some() {
         assert_eq!(lost, None, "both changed the same namespace");

@@ -11,15 +11,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use prost::Message as _;
-use trinitylake::collection::contents::{Contents, FileForm, Form, Link};
-use trinitylake::collection::{Options, silently, vacuum};
 use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::error::{Error, Result as CoreResult};
 use trinitylake::expiry::expire;
+use trinitylake::gc::contents::{Contents, FileForm, Form, Link};
+use trinitylake::gc::{Options, no_progress, vacuum};
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::transaction::{
-    Clash, CommitLimits, Coordination, Isolation, Outcome, Transaction, TransactionOptions,
+    CommitLimits, ConflictingTable, Coordination, Isolation, Outcome, Transaction, TransactionOptions,
 };
 
 use crate::mortal::{Life, MortalLine};
@@ -219,7 +219,7 @@ async fn prepare(world: &Arc<World>, handle: &Arc<Lakehouse>, handles: &[Arc<Lak
         not_registered: 0,
     });
     if record.is_watching {
-        transaction.watch_anew().unwrap();
+        transaction.begin_watch().unwrap();
     }
     // Its data is written first, as long as it pleases.
     let data = handle.storage().put_unique(&data_path(&record.id), Bytes::from(record.id.clone())).await;
@@ -353,12 +353,12 @@ async fn conclude(
     loop {
         match outcome {
             Ok(Outcome::Committed(version)) => return Result::Committed(version),
-            Ok(Outcome::Clashes(clashes)) => {
+            Ok(Outcome::Conflicts(conflicts)) => {
                 let mut is_resolved = true;
-                for clash in &clashes.tables {
-                    is_resolved &= reapply(handle, transaction, clash, &record.id).await.is_ok();
+                for conflict in &conflicts.tables {
+                    is_resolved &= rebase(handle, transaction, conflict, &record.id).await.is_ok();
                 }
-                if is_resolved && !clashes.watched.is_empty() {
+                if is_resolved && !conflicts.watched.is_empty() {
                     is_resolved = world.chance(70) && look_again(transaction, record).await.is_ok();
                 }
                 if !is_resolved {
@@ -385,14 +385,14 @@ async fn conclude(
 }
 
 /// Puts the append of this transaction behind the winner's.
-async fn reapply(
+async fn rebase(
     handle: &Arc<Lakehouse>,
     transaction: &mut Transaction,
-    clash: &Clash,
+    conflict: &ConflictingTable,
     id: &str,
 ) -> CoreResult<()> {
-    let theirs = handle.known().read_definition(&clash.winner_location).await?;
-    transaction.reapply(clash, appended(&theirs, id))
+    let theirs = handle.known().read_definition(&conflict.winner_location).await?;
+    transaction.rebase(conflict, appended(&theirs, id))
 }
 
 /// Reads again what it does not write itself, at the newest version.
@@ -400,7 +400,7 @@ async fn look_again(transaction: &mut Transaction, record: &mut Record) -> CoreR
     if record.was_resumed {
         return Err(Error::InvalidArgument("what the first writer read is not known here".into()));
     }
-    transaction.watch_anew()?;
+    transaction.begin_watch()?;
     let written: BTreeSet<&Name> = record.statements.iter().flat_map(Statement::names).collect();
     let mut reads = Vec::new();
     for read in &record.reads {
@@ -528,7 +528,7 @@ async fn collect(world: &Arc<World>, is_over: &AtomicBool) {
         let options = Options { grace_millis: Some(world.below(3000)), ..Options::default() };
         let collection = async {
             let handle = open_until_death(world, &life).await?;
-            vacuum(&handle, &Lines, options, &silently()).await
+            vacuum(&handle, &Lines, options, &no_progress()).await
         };
         let outcome = life.live(collection).await;
         world.note_collection(|seen| {

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use trinitylake::collection::COLLECT_MESSAGE;
+use trinitylake::gc::COLLECT_MESSAGE;
 use trinitylake::key::KeyRange;
 use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
-use trinitylake::transaction::fate::{Fate, fate};
-use trinitylake::transaction::records::FORGET_MESSAGE;
-use trinitylake::transaction::saved_files::ABANDON_MESSAGE;
+use trinitylake::transaction::saved::cleanup::ABANDON_MESSAGE;
+use trinitylake::transaction::saved::cleanup::FORGET_MESSAGE;
+use trinitylake::transaction::saved::outcome::{TransactionOutcome, outcome_of};
 use trinitylake::transaction::{CommitLimits, Isolation, Outcome, TransactionOptions};
 use trinitylake::version::Version;
 
@@ -168,24 +168,26 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
     for record in records.iter().filter(|record| record.answer == Result::Unknown) {
         let versions = committed_in.get(&record.id);
         let expected = versions.and_then(|versions| versions.last()).filter(|version| **version >= oldest);
-        match fate(&living, &record.id).await {
+        match outcome_of(&living, &record.id).await {
             // The late write of the next root has arrived meanwhile.
-            Ok(Fate::Committed(Some(version))) if version > latest => {
+            Ok(TransactionOutcome::Committed(Some(version))) if version > latest => {
                 let is_next = version == latest + 1 && world.roots().contains(&version);
                 assert!(versions.is_none() && is_next, "{record:?} is in {versions:?} and {version}");
             }
-            Ok(Fate::Committed(Some(version))) => assert_eq!(Some(&version), expected, "{record:?}"),
-            Ok(Fate::Undone { version, by }) => {
+            Ok(TransactionOutcome::Committed(Some(version))) => {
+                assert_eq!(Some(&version), expected, "{record:?}")
+            }
+            Ok(TransactionOutcome::Undone { version, by }) => {
                 assert_eq!(Some(&version), expected, "{record:?}");
                 assert!(version < by && by <= last_rollback, "{record:?} was undone in {by}");
             }
-            Ok(Fate::Committed(None)) => assert!(versions.is_some(), "{record:?}"),
-            Ok(Fate::RolledBack) => {
+            Ok(TransactionOutcome::Committed(None)) => assert!(versions.is_some(), "{record:?}"),
+            Ok(TransactionOutcome::RolledBack) => {
                 assert!(versions.is_none(), "{record:?} is rolled back and in {versions:?}")
             }
-            Ok(Fate::NotCommitted) => assert_eq!(expected, None, "{record:?}"),
+            Ok(TransactionOutcome::NotCommitted) => assert_eq!(expected, None, "{record:?}"),
             // A boundary that was under way may have arrived meanwhile.
-            Ok(Fate::Unknown) => {
+            Ok(TransactionOutcome::Unknown) => {
                 let oldest = world.boundary();
                 let last = versions.and_then(|versions| versions.last());
                 let has_expired = last.is_none_or(|version| *version < oldest);

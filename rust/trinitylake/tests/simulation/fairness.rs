@@ -65,7 +65,7 @@ async fn commit(lakehouse: &Arc<Lakehouse>, name: &str, coordination: Coordinati
     };
     match transaction.commit(limits).await {
         Ok(Outcome::Committed(version)) => passed.lock().unwrap().by.push(version - base.number - 1),
-        Ok(Outcome::Clashes(clashes)) => panic!("{clashes:?}"),
+        Ok(Outcome::Conflicts(conflicts)) => panic!("{conflicts:?}"),
         Err(_) => passed.lock().unwrap().given_up += 1,
     }
 }

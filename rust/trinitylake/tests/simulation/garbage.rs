@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use trinitylake::collection::{Options, silently, vacuum};
 use trinitylake::definition::LakehouseDefinition;
 use trinitylake::definition_file::decode_file;
 use trinitylake::expiry::expire;
+use trinitylake::gc::{Options, no_progress, vacuum};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::node::codec::decode;
 use trinitylake::path::{root_path, root_version, transaction_file};
@@ -155,13 +155,13 @@ pub async fn nothing_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
         let latest = lakehouse.latest().await.unwrap();
         expire(lakehouse, Some(latest.number), false).await.unwrap();
         let options = Options { grace_millis: Some(0), ..Options::default() };
-        vacuum(lakehouse, &Lines, options, &silently()).await.unwrap();
+        vacuum(lakehouse, &Lines, options, &no_progress()).await.unwrap();
         tokio::time::sleep(AGES).await;
     }
     let options = Options { grace_millis: Some(0), ..Options::default() };
     let latest_again = lakehouse.latest().await.unwrap();
     assert!(latest_again.number >= latest.number);
-    vacuum(lakehouse, &Lines, options, &silently()).await.unwrap();
+    vacuum(lakehouse, &Lines, options, &no_progress()).await.unwrap();
     let latest = lakehouse.latest().await.unwrap();
     let mut known = BTreeMap::new();
     let mut wanted = BTreeSet::new();

@@ -15,7 +15,7 @@ use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
-use crate::transaction::commit_queue::{Turn, line_up};
+use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::{
     CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions,
 };
@@ -204,16 +204,16 @@ async fn who_was_redone_and_then_carried_hears_that_it_is_committed() {
     let mut rival = begin(&lakehouse, Isolation::Snapshot).await;
     rival.replace(Table, "ns", "t", text("theirs")).await.unwrap();
     commit(&mut rival).await.unwrap();
-    let Outcome::Clashes(clashes) = transaction.commit(CommitLimits::default()).await.unwrap() else {
+    let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else {
         panic!()
     };
-    transaction.reapply(&clashes.tables[0], text("theirs and ours")).unwrap();
+    transaction.rebase(&conflicts.tables[0], text("theirs and ours")).unwrap();
 
     transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
     submission.last_version = Some(20);
-    transaction.life.sending(Some(20));
-    assert!(matches!(line_up(&lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
+    transaction.state.sending(Some(20));
+    assert!(matches!(wait_in_queue(&lakehouse, &[submission], u64::MAX).await, Waited::Lead(_)));
     let other = open(files, &environment).await;
     let in_queue = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
     for namespace in ["a", "b"] {
@@ -224,7 +224,7 @@ async fn who_was_redone_and_then_carried_hears_that_it_is_committed() {
     assert_eq!(commit(&mut transaction).await.unwrap(), version.number);
 }
 
-/// After clashes the transaction still read its old version. What it then wrote was never held against the
+/// After conflicts the transaction still read its old version. What it then wrote was never held against the
 /// versions in between: another's update was lost.
 #[tokio::test]
 async fn a_statement_after_clashes_sees_what_won() {
@@ -241,13 +241,13 @@ async fn a_statement_after_clashes_sees_what_won() {
         rival.replace(Table, "ns", table, text("theirs")).await.unwrap();
     }
     commit(&mut rival).await.unwrap();
-    let Outcome::Clashes(clashes) = transaction.commit(CommitLimits::default()).await.unwrap() else {
+    let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else {
         panic!()
     };
     let refused = transaction.replace(Table, "ns", "y", text("lost")).await;
     assert!(matches!(refused, Err(Error::TransactionClosed(_))), "{refused:?}");
     assert!(matches!(transaction.save().await, Err(Error::TransactionClosed(_))));
-    transaction.reapply(&clashes.tables[0], text("theirs, ours")).unwrap();
+    transaction.rebase(&conflicts.tables[0], text("theirs, ours")).unwrap();
     let y = transaction.read(Table, "ns", "y").await.unwrap().unwrap();
     assert_eq!(y, "theirs");
     transaction.replace(Table, "ns", "y", text("theirs, ours")).await.unwrap();
@@ -255,10 +255,10 @@ async fn a_statement_after_clashes_sees_what_won() {
     let mut third = begin(&lakehouse, Isolation::Snapshot).await;
     third.replace(Table, "ns", "y", text("third")).await.unwrap();
     commit(&mut third).await.unwrap();
-    let Outcome::Clashes(clashes) = transaction.commit(CommitLimits::default()).await.unwrap() else {
+    let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else {
         panic!()
     };
-    assert_eq!(clashes.tables[0].name, "y");
+    assert_eq!(conflicts.tables[0].name, "y");
 }
 
 /// A leader was cancelled after a member of its group had been told to lead, and nobody led ever after.

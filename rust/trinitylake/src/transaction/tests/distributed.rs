@@ -12,8 +12,8 @@ use crate::fixture::{
 };
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
-use crate::transaction::fate::{Fate, fate};
-use crate::transaction::saved_list::saved;
+use crate::transaction::saved::list::saved;
+use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
@@ -72,7 +72,7 @@ async fn what_was_saved_goes_on_in_another_process() {
     let tables: Vec<String> =
         names(&latest).await.into_iter().filter(|name| name.starts_with("table")).collect();
     assert_eq!(tables, ["table ns.more", "table ns.moved", "table ns.new"]);
-    assert_eq!(fate(&elsewhere, "job").await.unwrap(), Fate::Committed(Some(version)));
+    assert_eq!(outcome_of(&elsewhere, "job").await.unwrap(), TransactionOutcome::Committed(Some(version)));
     assert!(saved(&elsewhere).await.unwrap().is_empty());
     assert_whole(&latest).await;
 }
@@ -171,8 +171,10 @@ async fn a_table_clash_can_be_resolved_after_a_resume() {
     rival.replace(Table, "ns", "old", text("theirs")).await.unwrap();
     commit(&mut rival).await.unwrap();
     let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
-    let Outcome::Clashes(clashes) = resumed.commit(CommitLimits::default()).await.unwrap() else { panic!() };
-    resumed.reapply(&clashes.tables[0], text("theirs and ours")).unwrap();
+    let Outcome::Conflicts(conflicts) = resumed.commit(CommitLimits::default()).await.unwrap() else {
+        panic!()
+    };
+    resumed.rebase(&conflicts.tables[0], text("theirs and ours")).unwrap();
     commit(&mut resumed).await.unwrap();
     let latest = lakehouse.latest().await.unwrap();
     let location = latest.locate(Table, "ns", "old").await.unwrap().unwrap();
@@ -190,7 +192,7 @@ async fn rolled_back_for_everybody() {
     assert!(saved(&lakehouse).await.unwrap().is_empty());
     assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::ObjectNotFound(_))));
     assert!(matches!(commit(&mut other).await, Err(Error::CommitConflict { .. })));
-    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::RolledBack);
+    assert_eq!(outcome_of(&lakehouse, "job").await.unwrap(), TransactionOutcome::RolledBack);
 }
 
 #[tokio::test]
@@ -311,12 +313,12 @@ async fn the_fate_of_any_transaction_can_be_asked() {
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     let id = transaction.id().to_string();
     transaction.create(Namespace, "a", "", text("")).await.unwrap();
-    assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::NotCommitted);
+    assert_eq!(outcome_of(&lakehouse, &id).await.unwrap(), TransactionOutcome::NotCommitted);
     let version = commit(&mut transaction).await.unwrap();
-    assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::Committed(Some(version)));
+    assert_eq!(outcome_of(&lakehouse, &id).await.unwrap(), TransactionOutcome::Committed(Some(version)));
     add_namespace(&lakehouse, "b").await.unwrap();
     expire(&lakehouse, Some(version + 1), false).await.unwrap();
-    assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::Unknown);
+    assert_eq!(outcome_of(&lakehouse, &id).await.unwrap(), TransactionOutcome::Unknown);
 }
 
 /// Nobody deletes a saved state that somebody may still go on from: its number would be free again, and the

@@ -14,9 +14,9 @@ use crate::path::{root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
-use crate::transaction::commit_queue::{Turn, line_up};
-use crate::transaction::fate::{Fate, fate};
-use crate::transaction::saved_list::saved;
+use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
+use crate::transaction::saved::list::saved;
+use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
 use crate::transaction::{
     CommitLimits, Coordination, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions,
 };
@@ -98,8 +98,8 @@ async fn what_one_party_committed_the_other_does_not_roll_back() {
     let mut late = Transaction::resume(&other, "job").await.unwrap();
     assert_committed(&late.rollback().await.unwrap_err(), version);
     assert_eq!(
-        (late.files(), fate(&other, "job").await.unwrap()),
-        (Files::Kept, Fate::Committed(Some(version)))
+        (late.files(), outcome_of(&other, "job").await.unwrap()),
+        (Files::Kept, TransactionOutcome::Committed(Some(version)))
     );
     assert!(has(&other, "a").await);
 }
@@ -127,7 +127,7 @@ async fn what_one_party_rolled_back_the_others_do_not_commit() {
     );
     assert_eq!(again.rollback().await.unwrap(), ROLLED_BACK, "said twice is done once");
     assert_eq!(lakehouse.latest().await.unwrap().number, 1);
-    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::RolledBack);
+    assert_eq!(outcome_of(&lakehouse, "job").await.unwrap(), TransactionOutcome::RolledBack);
     assert_eq!(saved(&lakehouse).await.unwrap(), []);
     assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::ObjectNotFound(_))));
     // Nor does a job that comes back under the same id.
@@ -154,14 +154,14 @@ async fn a_root_that_is_late_finds_its_slot_taken_by_the_rollback() {
         assert!(matches!(commit(&mut transaction).await, Err(Error::TransactionClosed(_))));
         slow.recover();
         let id = transaction.id().to_string();
-        let given_up = match is_saved {
+        let aborted = match is_saved {
             true => Transaction::resume(&lakehouse, "job").await.unwrap().rollback().await,
             false => transaction.rollback().await,
         };
-        assert_eq!(given_up.unwrap(), ROLLED_BACK);
+        assert_eq!(aborted.unwrap(), ROLLED_BACK);
         slow.storage.deliver_late().await;
         assert!(!has(&lakehouse, "a").await);
-        assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::RolledBack);
+        assert_eq!(outcome_of(&lakehouse, &id).await.unwrap(), TransactionOutcome::RolledBack);
         assert_eq!(transaction.rollback().await.unwrap(), ROLLED_BACK);
         assert_eq!(lakehouse.latest().await.unwrap().number, 1);
     }
@@ -195,7 +195,7 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction)
     transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
     submission.last_version = Some(20);
-    assert!(matches!(line_up(lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
+    assert!(matches!(wait_in_queue(lakehouse, &[submission], u64::MAX).await, Waited::Lead(_)));
 }
 
 async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) {
@@ -232,7 +232,7 @@ async fn the_owner_of_an_intent_can_give_it_up() {
     let (files, owner, environment) = lake().await;
     let other = open(files, &environment).await;
     let mut waiting = creating(&owner, "waiting", None).await;
-    waiting.life.begin_commit().unwrap();
+    waiting.state.begin_commit().unwrap();
     let submission = waiting.submit(Some(Coordination::Queue), 1).unwrap();
     assert_eq!(submission.last_version, None, "nobody has met another writer yet");
     // As after a lost race.
@@ -243,7 +243,7 @@ async fn the_owner_of_an_intent_can_give_it_up() {
     add_in_queue(&other, "a").await;
     add_in_queue(&other, "b").await;
     assert!(!has(&other, "waiting").await);
-    assert_eq!(fate(&other, waiting.id()).await.unwrap(), Fate::RolledBack);
+    assert_eq!(outcome_of(&other, waiting.id()).await.unwrap(), TransactionOutcome::RolledBack);
 }
 
 /// Of a transaction and of who gives it up a root holds one, whichever stands first in its group.
@@ -252,9 +252,10 @@ async fn no_root_holds_a_transaction_and_its_rollback() {
     let (_, lakehouse, _) = lake().await;
     let transaction = creating(&lakehouse, "a", None).await;
     let latest = lakehouse.latest().await.unwrap();
-    let (rollback, own) = (transaction.giving_up_submission(&latest), transaction.submission());
-    let admitted =
-        async |group: &[_]| crate::transaction::shared_root::admit(&lakehouse, &latest, group).await.unwrap();
+    let (rollback, own) = (transaction.abort_submission_for_test(&latest), transaction.submission());
+    let admitted = async |group: &[_]| {
+        crate::transaction::commit::admission::admit(&lakehouse, &latest, group).await.unwrap()
+    };
     assert_eq!(admitted(&[own.clone(), rollback.clone()]).await, [true, false]);
     assert_eq!(admitted(&[rollback, own]).await, [true, false]);
 }
@@ -271,7 +272,7 @@ async fn what_was_never_sent_is_given_up_for_nothing() {
     let before = counting.counters();
     assert_eq!(transaction.rollback().await.unwrap(), Files::Unreachable(Proof::NothingSent));
     assert_eq!(counting.counters().since(&before).requests(), 0);
-    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::NotCommitted);
+    assert_eq!(outcome_of(&lakehouse, "job").await.unwrap(), TransactionOutcome::NotCommitted);
     assert_eq!(commit(&mut creating(&lakehouse, "a", Some("job")).await).await.unwrap(), 1, "the id is free");
 }
 
@@ -287,9 +288,13 @@ async fn a_rolled_back_id_is_forgotten_with_the_version_of_its_record() {
     add_namespace(&lakehouse, "b").await.unwrap();
     add_namespace(&lakehouse, "c").await.unwrap();
     expire(&lakehouse, Some(2), false).await.unwrap();
-    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::RolledBack, "its version is kept");
+    assert_eq!(
+        outcome_of(&lakehouse, "job").await.unwrap(),
+        TransactionOutcome::RolledBack,
+        "its version is kept"
+    );
     expire(&lakehouse, Some(3), false).await.unwrap();
-    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::Unknown);
+    assert_eq!(outcome_of(&lakehouse, "job").await.unwrap(), TransactionOutcome::Unknown);
     let error = commit(&mut slow).await.unwrap_err();
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
     // The id may be used again, and is not the old transaction.

@@ -219,7 +219,7 @@ async fn what_is_brought_back_gets_its_files() {
     let past = lakehouse.version(with_table).await.unwrap();
     let location = past.locate(Table, "a", "t").await.unwrap().unwrap();
     let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
-    restoration.rest_on(&past).await.unwrap();
+    restoration.depend_on_version(&past).await.unwrap();
     assert!(restoration.put_back(Table, "a", "t", &location).await.unwrap());
     commit(&mut restoration).await.unwrap();
     let reader = open(files.clone(), &environment).await;

@@ -8,7 +8,7 @@ use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, creat
 use crate::key::ObjectKind::{self, Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::transaction::Isolation::{self, Serializable, Snapshot};
-use crate::transaction::{Clash, CommitLimits, Outcome, Transaction};
+use crate::transaction::{CommitLimits, ConflictingTable, Outcome, Transaction};
 
 /// Namespaces `a` and `b`, tables `a.x`, `a.y` and `b.x`.
 async fn lake() -> Arc<Lakehouse> {
@@ -182,9 +182,9 @@ async fn mode_24_read_skew_does_not_happen() {
     }
 }
 
-async fn clashes(transaction: &mut Transaction) -> Vec<Clash> {
+async fn conflicts(transaction: &mut Transaction) -> Vec<ConflictingTable> {
     match transaction.commit(CommitLimits::default()).await.unwrap() {
-        Outcome::Clashes(clashes) => clashes.tables,
+        Outcome::Conflicts(conflicts) => conflicts.tables,
         Outcome::Committed(version) => panic!("committed as {version}"),
     }
 }
@@ -201,12 +201,12 @@ async fn a_clash_on_a_table_is_offered_to_its_format() {
         replace(&mut first, Table, "a", "x", "first").await;
         commit(&mut first).await.unwrap();
 
-        let offered = clashes(&mut second).await;
-        let [clash] = offered.as_slice() else { panic!("one clash: {offered:?}") };
-        assert_eq!((clash.namespace.as_str(), clash.name.as_str()), ("a", "x"));
+        let offered = conflicts(&mut second).await;
+        let [conflict] = offered.as_slice() else { panic!("one conflict: {offered:?}") };
+        assert_eq!((conflict.namespace.as_str(), conflict.name.as_str()), ("a", "x"));
         let latest = lakehouse.latest().await.unwrap();
-        assert_eq!(latest.locate(Table, "a", "x").await.unwrap().as_ref(), Some(&clash.winner_location));
-        assert_ne!(clash.base_location, clash.winner_location);
+        assert_eq!(latest.locate(Table, "a", "x").await.unwrap().as_ref(), Some(&conflict.winner_location));
+        assert_ne!(conflict.base_location, conflict.winner_location);
         let unresolved = second.commit(CommitLimits::default()).await;
         assert!(matches!(unresolved, Err(Error::TransactionClosed(_))), "{unresolved:?}");
 
@@ -214,10 +214,10 @@ async fn a_clash_on_a_table_is_offered_to_its_format() {
         let mut third = begin(&lakehouse, isolation).await;
         replace(&mut third, Table, "a", "x", "first, third").await;
         commit(&mut third).await.unwrap();
-        second.reapply(clash, text("first, second")).unwrap();
-        let offered = clashes(&mut second).await;
+        second.rebase(conflict, text("first, second")).unwrap();
+        let offered = conflicts(&mut second).await;
         assert_eq!(offered.len(), 1);
-        second.reapply(&offered[0], text("first, third, second")).unwrap();
+        second.rebase(&offered[0], text("first, third, second")).unwrap();
         commit(&mut second).await.unwrap();
         assert_eq!(definition(&lakehouse, Table, "a", "x").await, "first, third, second");
         assert_eq!(definition(&lakehouse, Table, "b", "new").await, "new");
@@ -291,7 +291,7 @@ async fn mode_25_drop_and_recreate_is_a_change() {
     add_namespace(&lakehouse, "b").await.unwrap();
     add_table(&lakehouse, "a", "x").await.unwrap();
 
-    let offered = clashes(&mut table).await;
+    let offered = conflicts(&mut table).await;
     assert_eq!(offered.len(), 1, "the format compares the ids of both definitions");
     assert_ne!(offered[0].base_location, offered[0].winner_location);
     assert_conflict(commit(&mut namespace).await, "namespace b");

@@ -35,7 +35,7 @@ async fn creating(lakehouse: &Arc<Lakehouse>, name: &str) -> Transaction {
 async fn commit_within(transaction: &mut Transaction, timeout_millis: u64) -> Result<u64> {
     match transaction.commit(CommitLimits { timeout_millis, ..CommitLimits::default() }).await? {
         Outcome::Committed(version) => Ok(version),
-        Outcome::Clashes(clashes) => panic!("{clashes:?}"),
+        Outcome::Conflicts(conflicts) => panic!("{conflicts:?}"),
     }
 }
 

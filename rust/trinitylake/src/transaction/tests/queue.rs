@@ -14,8 +14,8 @@ use crate::lakehouse::Lakehouse;
 use crate::path::{INTENT_PREFIX, intent_path};
 use crate::storage::Storage;
 use crate::storage::latency::{Latency, LatencyStorage};
-use crate::transaction::commit_queue::{Turn, are_others_waiting, line_up};
-use crate::transaction::shared_root::Submission;
+use crate::transaction::commit::intent_queue::{Waited, are_others_waiting, wait_in_queue};
+use crate::transaction::commit::submission::Submission;
 use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
 
 fn in_queue() -> CommitLimits {
@@ -31,7 +31,7 @@ async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
 async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Result<u64> {
     match creating(lakehouse, namespace).await.commit(in_queue()).await? {
         Outcome::Committed(version) => Ok(version),
-        Outcome::Clashes(clashes) => panic!("{clashes:?}"),
+        Outcome::Conflicts(conflicts) => panic!("{conflicts:?}"),
     }
 }
 
@@ -40,7 +40,7 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction,
     transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
     submission.last_version = Some(last_version);
-    assert!(matches!(line_up(lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
+    assert!(matches!(wait_in_queue(lakehouse, &[submission], u64::MAX).await, Waited::Lead(_)));
 }
 
 /// An intent named a definition that was still on its way; whoever led put it into a root, and it never arrived.
@@ -50,7 +50,7 @@ async fn nobody_lines_up_before_his_files_are_there() {
     let mut transaction = creating(&first, "n").await;
     let mut early = transaction.submission();
     early.last_version = Some(9);
-    assert!(matches!(line_up(&first, &[early], u64::MAX).await, Turn::Lead(_)));
+    assert!(matches!(wait_in_queue(&first, &[early], u64::MAX).await, Waited::Lead(_)));
     assert_eq!(intents(&files), Vec::<String>::new());
     leave_intent(&first, &mut transaction, 9).await;
     assert_eq!(intents(&files).len(), 1);
@@ -199,7 +199,7 @@ async fn an_intent_that_cannot_be_read_costs_no_patience_and_goes() {
     late.write_files().await.unwrap();
     let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
-    assert!(matches!(line_up(&other, &[submission], u64::MAX).await, Turn::Lead(_)));
+    assert!(matches!(wait_in_queue(&other, &[submission], u64::MAX).await, Waited::Lead(_)));
     assert_eq!(other.environment().elapsed_millis(), before, "nobody was waited for");
     let first = &intent_named("")[..28];
     assert!(intents(&files).iter().all(|path| !path.starts_with(first)), "{:?}", intents(&files));
@@ -222,7 +222,7 @@ async fn files_of_others_are_no_intents() {
 
     let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
-    assert!(matches!(line_up(&other, &[submission], u64::MAX).await, Turn::Lead(_)));
+    assert!(matches!(wait_in_queue(&other, &[submission], u64::MAX).await, Waited::Lead(_)));
     assert_eq!(other.environment().elapsed_millis(), before, "nobody was waited for");
     assert!(foreign.iter().all(|path| files.has(path)), "they are not ours to remove");
 }

@@ -416,9 +416,9 @@ async fn the_limits_bound_all_that_a_commit_does() {
             commit(&mut rival).await.unwrap();
             lakehouse.environment().sleep(Duration::from_millis(10)).await;
             match unlucky.commit(limits).await {
-                Ok(Outcome::Clashes(clashes)) => {
+                Ok(Outcome::Conflicts(conflicts)) => {
                     redone += 1;
-                    unlucky.reapply(&clashes.tables[0], text("rival and unlucky")).unwrap();
+                    unlucky.rebase(&conflicts.tables[0], text("rival and unlucky")).unwrap();
                 }
                 Ok(Outcome::Committed(version)) => panic!("committed as {version}"),
                 Err(error) => break error,

@@ -15,9 +15,9 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
-use crate::transaction::fate::{Fate, fate};
-use crate::transaction::records::records;
-use crate::transaction::saved_list::saved;
+use crate::transaction::saved::list::saved;
+use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use crate::transaction::saved::record::records;
 use crate::transaction::{Transaction, TransactionOptions};
 
 async fn lake() -> Arc<Lakehouse> {
@@ -60,7 +60,10 @@ async fn what_was_undone_is_not_done_again_under_the_same_id() {
     let before = add_namespace(&lakehouse, "a").await.unwrap();
     let version = run(&lakehouse, "nightly").await.unwrap();
     let back = lakehouse.rollback(before, "bad load", "").await.unwrap();
-    assert_eq!(fate(&lakehouse, "nightly").await.unwrap(), Fate::Undone { version, by: back.number });
+    assert_eq!(
+        outcome_of(&lakehouse, "nightly").await.unwrap(),
+        TransactionOutcome::Undone { version, by: back.number }
+    );
     // Whoever began before the rollback is told as well.
     let options = TransactionOptions { id: Some("nightly".into()), ..TransactionOptions::default() };
     let mut late = lakehouse.begin(lakehouse.version(before).await.unwrap(), options).unwrap();
@@ -92,10 +95,12 @@ async fn an_id_is_found_without_reading_the_log() {
         let counting = Arc::new(CountingStorage::new(files.clone()));
         let cold = open(counting.clone(), &environment).await;
         let before = counting.counters();
-        let found = fate(&cold, &format!("job-{i}")).await.unwrap();
+        let found = outcome_of(&cold, &format!("job-{i}")).await.unwrap();
         match found {
-            Fate::Undone { version: found, by } => assert_eq!((i, found, by), (100, version, 121)),
-            found => assert_eq!(found, Fate::Committed(Some(version))),
+            TransactionOutcome::Undone { version: found, by } => {
+                assert_eq!((i, found, by), (100, version, 121))
+            }
+            found => assert_eq!(found, TransactionOutcome::Committed(Some(version))),
         }
         let requests = counting.counters().since(&before).requests();
         assert!(requests <= 20, "{requests} requests for job-{i}");
@@ -111,7 +116,10 @@ async fn what_was_saved_committed_and_undone_is_not_open() {
     let back = lakehouse.rollback(before, "bad load", "").await.unwrap();
     assert_eq!(saved(&lakehouse).await.unwrap(), []);
     assert_undone(&Transaction::resume(&lakehouse, "audit").await.unwrap_err(), version, back.number);
-    assert_eq!(fate(&lakehouse, "audit").await.unwrap(), Fate::Undone { version, by: back.number });
+    assert_eq!(
+        outcome_of(&lakehouse, "audit").await.unwrap(),
+        TransactionOutcome::Undone { version, by: back.number }
+    );
 }
 
 #[tokio::test]
@@ -123,10 +131,13 @@ async fn a_rollback_that_is_undone_undoes_nothing() {
     let gone = lakehouse.rollback(before, "bad load", "").await.unwrap().number;
     let between = run(&lakehouse, "between").await.unwrap();
     let returned = lakehouse.rollback(first, "half of it was good", "").await.unwrap().number;
-    assert_eq!(fate(&lakehouse, "first").await.unwrap(), Fate::Committed(Some(first)));
+    assert_eq!(outcome_of(&lakehouse, "first").await.unwrap(), TransactionOutcome::Committed(Some(first)));
     assert_eq!(run(&lakehouse, "first").await.unwrap(), first);
     for (id, version) in [("second", second), ("between", between)] {
-        assert_eq!(fate(&lakehouse, id).await.unwrap(), Fate::Undone { version, by: returned });
+        assert_eq!(
+            outcome_of(&lakehouse, id).await.unwrap(),
+            TransactionOutcome::Undone { version, by: returned }
+        );
     }
     assert!(gone < returned);
     assert_eq!(recorded(&lakehouse).await, ["between", "first", "second"]);
@@ -167,7 +178,7 @@ async fn expiry_forgets_the_ids_of_versions_that_expired_and_no_others() {
     assert_eq!(objects.count(), 4, "nothing else goes");
     assert_whole(&latest).await;
     assert_eq!(run(&lakehouse, "c").await.unwrap(), 3, "its version is kept");
-    assert_eq!(fate(&lakehouse, "a").await.unwrap(), Fate::Unknown);
+    assert_eq!(outcome_of(&lakehouse, "a").await.unwrap(), TransactionOutcome::Unknown);
 
     // Who uses an expired id again is recorded again, and not forgotten for the old record's sake.
     let options = TransactionOptions { id: Some("a".into()), ..TransactionOptions::default() };
@@ -176,7 +187,7 @@ async fn expiry_forgets_the_ids_of_versions_that_expired_and_no_others() {
     let version = commit(&mut again).await.unwrap();
     expire(&lakehouse, Some(4), false).await.unwrap();
     assert_eq!(recorded(&lakehouse).await, ["a", "d"]);
-    assert_eq!(fate(&lakehouse, "a").await.unwrap(), Fate::Committed(Some(version)));
+    assert_eq!(outcome_of(&lakehouse, "a").await.unwrap(), TransactionOutcome::Committed(Some(version)));
     let latest = lakehouse.latest().await.unwrap().number;
     expire(&lakehouse, Some(5), false).await.unwrap();
     assert_eq!(recorded(&lakehouse).await, ["a"]);
@@ -199,12 +210,12 @@ async fn a_record_that_an_expiry_removed_meanwhile_is_no_damage() {
         expire(&lakehouse, Some(2), false).await.unwrap();
         assert_eq!(recorded(&lakehouse).await, ["b"]);
     });
-    assert_eq!(fate(&slow, "a").await.unwrap(), Fate::Unknown);
+    assert_eq!(outcome_of(&slow, "a").await.unwrap(), TransactionOutcome::Unknown);
     assert_eq!(intruder.waiting(), 0);
     let latest = slow.latest().await.unwrap();
     let key = latest.config.names.transaction_key("b").unwrap();
     files.delete(&latest.get(&key).await.unwrap().unwrap()).await.unwrap();
-    let error = fate(&slow, "b").await.unwrap_err();
+    let error = outcome_of(&slow, "b").await.unwrap_err();
     assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
 }
 

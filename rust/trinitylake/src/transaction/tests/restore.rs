@@ -39,7 +39,7 @@ async fn a_collection_that_came_first_wins_against_a_restoration() {
         let past = lakehouse.version(2).await.unwrap();
         let location = past.locate(Table, "a", "t").await.unwrap().unwrap();
         let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
-        restoration.rest_on(&past).await.unwrap();
+        restoration.depend_on_version(&past).await.unwrap();
         assert!(restoration.put_back(Table, "a", "t", &location).await.unwrap());
         assert!(restoration.save().await.is_err(), "nobody else can tell whether the past is there");
         let other = rival.clone();
@@ -69,7 +69,7 @@ async fn what_is_as_it_was_is_not_written() {
     let past = lakehouse.latest().await.unwrap();
     let location = past.locate(Namespace, "a", "").await.unwrap().unwrap();
     let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
-    restoration.rest_on(&past).await.unwrap();
+    restoration.depend_on_version(&past).await.unwrap();
     assert!(!restoration.put_back(Namespace, "a", "", &location).await.unwrap());
     assert!(!restoration.has_writes());
 }
@@ -85,7 +85,7 @@ async fn nothing_rests_on_a_version_that_has_expired() {
     let past = lakehouse.version(1).await.unwrap();
     expire(&open(files, &environment).await, Some(2), false).await.unwrap();
     let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
-    assert!(matches!(restoration.rest_on(&past).await, Err(Error::VersionExpired(_))));
+    assert!(matches!(restoration.depend_on_version(&past).await, Err(Error::VersionExpired(_))));
     let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
-    restoration.rest_on(&lakehouse.version(2).await.unwrap()).await.unwrap();
+    restoration.depend_on_version(&lakehouse.version(2).await.unwrap()).await.unwrap();
 }

@@ -15,9 +15,9 @@ use crate::path::{TRANSACTION_PREFIX, transaction_path};
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger};
-use crate::transaction::fate::{Fate, fate};
-use crate::transaction::saved_files::{give_up_all, remove_states};
-use crate::transaction::saved_list::{SavedWalk, saved};
+use crate::transaction::saved::cleanup::{abort_all, remove_states};
+use crate::transaction::saved::list::{SavedWalk, saved};
+use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
 use crate::transaction::{Note, Transaction, TransactionOptions};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
@@ -56,15 +56,19 @@ async fn an_expiry_leaves_alone_what_another_one_has_given_up() {
     let other = open(files.clone(), &environment).await;
     job(&lakehouse, "etl").await.save().await.unwrap();
     let seen_by_both = ["etl".to_string()];
-    let first = give_up_all(&lakehouse, &seen_by_both, &Note::default()).await.unwrap();
-    let second = give_up_all(&other, &seen_by_both, &Note::default()).await.unwrap();
+    let first = abort_all(&lakehouse, &seen_by_both, &Note::default()).await.unwrap();
+    let second = abort_all(&other, &seen_by_both, &Note::default()).await.unwrap();
     remove_states(&other, &second).await.unwrap();
     remove_states(&lakehouse, &first).await.unwrap();
     let latest = other.latest().await.unwrap();
     let key = latest.config.names.transaction_key("etl").unwrap();
     let record = latest.get(&key).await.unwrap().expect("a record");
     assert_eq!(files_of_transactions(&files).await, BTreeSet::from([record]));
-    assert_eq!(fate(&other, "etl").await.unwrap(), Fate::RolledBack, "nothing has expired: the log can tell");
+    assert_eq!(
+        outcome_of(&other, "etl").await.unwrap(),
+        TransactionOutcome::RolledBack,
+        "nothing has expired: the log can tell"
+    );
     assert_eq!((first.len(), second.len()), (1, 0));
 }
 
@@ -98,7 +102,7 @@ async fn a_rollback_keeps_its_record() {
     transaction.rollback().await.unwrap();
     let left = files_of_transactions(&files).await;
     assert!(left.len() == 1 && !left.contains(&transaction_path("job", 2)), "{left:?}");
-    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::RolledBack);
+    assert_eq!(outcome_of(&lakehouse, "job").await.unwrap(), TransactionOutcome::RolledBack);
     let error = Transaction::resume(&lakehouse, "job").await.unwrap_err();
     assert!(matches!(&error, Error::ObjectNotFound(why) if why.contains("rolled back")), "{error}");
 }
@@ -150,7 +154,7 @@ async fn what_nobody_can_resume_any_more_is_given_up_and_removed() {
     expire(&lakehouse, Some(latest), false).await.unwrap();
     let left = files_of_transactions(&files).await;
     assert!(!left.contains(&transaction_path("sleeper", 1)), "{left:?}");
-    assert_eq!(fate(&lakehouse, "sleeper").await.unwrap(), Fate::Unknown);
+    assert_eq!(outcome_of(&lakehouse, "sleeper").await.unwrap(), TransactionOutcome::Unknown);
     let error = Transaction::resume(&lakehouse, "sleeper").await.unwrap_err();
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
     assert!(matches!(commit(&mut sleeper).await, Err(Error::CommitConflict { .. })));
@@ -190,15 +194,19 @@ async fn an_expiry_that_is_killed_at_any_request_is_finished_by_the_next() {
             deaths += 1;
             let next = open(copy.clone(), &environment).await;
             for id in ["committed", "rolled-back", "chosen", "sleeper"] {
-                let told = fate(&next, id).await.unwrap();
+                let told = outcome_of(&next, id).await.unwrap();
                 let is_true = match id {
-                    "rolled-back" => matches!(told, Fate::RolledBack | Fate::Unknown),
+                    "rolled-back" => {
+                        matches!(told, TransactionOutcome::RolledBack | TransactionOutcome::Unknown)
+                    }
                     // Given up by an expiry that died then, it was "unknown" even though no version had expired.
                     "sleeper" => match next.oldest_version().await.unwrap() {
-                        0 => matches!(told, Fate::NotCommitted | Fate::RolledBack),
-                        _ => matches!(told, Fate::NotCommitted | Fate::Unknown),
+                        0 => {
+                            matches!(told, TransactionOutcome::NotCommitted | TransactionOutcome::RolledBack)
+                        }
+                        _ => matches!(told, TransactionOutcome::NotCommitted | TransactionOutcome::Unknown),
                     },
-                    _ => matches!(told, Fate::Committed(_) | Fate::Unknown),
+                    _ => matches!(told, TransactionOutcome::Committed(_) | TransactionOutcome::Unknown),
                 };
                 assert!(is_true, "{action:?} {deaths}: {id} is {told:?}");
             }

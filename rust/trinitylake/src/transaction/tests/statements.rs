@@ -85,12 +85,12 @@ async fn a_transaction_that_is_over_takes_no_statement() {
     committed.create(Namespace, "b", "", text("b")).await.unwrap();
     commit(&mut committed).await.unwrap();
     assert_eq!(committed.committed_version(), Some(3));
-    let mut given_up = begin(&lakehouse, Isolation::Snapshot).await;
-    given_up.create(Namespace, "c", "", text("c")).await.unwrap();
-    assert_eq!(given_up.rollback().await.unwrap(), Files::Unreachable(Proof::NothingSent));
+    let mut aborted = begin(&lakehouse, Isolation::Snapshot).await;
+    aborted.create(Namespace, "c", "", text("c")).await.unwrap();
+    assert_eq!(aborted.rollback().await.unwrap(), Files::Unreachable(Proof::NothingSent));
     assert_eq!(commit(&mut committed).await.unwrap(), 3, "says so again");
-    assert!(matches!(commit(&mut given_up).await, Err(Error::TransactionClosed(_))));
-    for mut over in [committed, given_up] {
+    assert!(matches!(commit(&mut aborted).await, Err(Error::TransactionClosed(_))));
+    for mut over in [committed, aborted] {
         assert!(matches!(over.exists(Table, "a", "t").await, Err(Error::TransactionClosed(_))));
         assert!(matches!(over.create(Namespace, "d", "", text("d")).await, Err(Error::TransactionClosed(_))));
     }

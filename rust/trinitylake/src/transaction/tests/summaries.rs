@@ -6,7 +6,7 @@ use crate::environment::testing::TestEnvironment;
 use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, open, text};
 use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
-use crate::transaction::commit_queue::{Turn, line_up};
+use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::{CommitLimits, Coordination, Isolation, Transaction, TransactionOptions};
 use crate::version::summary::{Rows, Told};
 
@@ -50,13 +50,13 @@ async fn the_layer_above_tells_of_tables_in_plain_words() {
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     let rows = Rows { added: 3000, ..Rows::default() };
     let append = Told { verb: "append".into(), rows, tail: String::new() };
-    transaction.tell("a", "t", vec![append.clone()]).unwrap();
+    transaction.describe("a", "t", vec![append.clone()]).unwrap();
     assert!(transaction.summary().is_empty(), "nothing was changed");
     transaction.replace(Table, "a", "t", text("2")).await.unwrap();
     transaction.create(Table, "a", "new", text("3")).await.unwrap();
-    transaction.tell("a", "new", vec![append.clone()]).unwrap();
+    transaction.describe("a", "new", vec![append.clone()]).unwrap();
     let odd = Told { verb: "\u{1b}[31m".into(), ..append };
-    assert!(transaction.tell("a", "t", vec![odd]).is_err());
+    assert!(transaction.describe("a", "t", vec![odd]).is_err());
     commit(&mut transaction).await.unwrap();
     assert_eq!(told(&lakehouse).await, ["create table a.new +3,000 rows; append +3,000 rows a.t"]);
 }
@@ -85,7 +85,7 @@ async fn who_waits_in_the_queue_keeps_its_own_summary() {
     waiting.write_files().await.unwrap();
     let mut submission = waiting.submission();
     submission.last_version = Some(10);
-    assert!(matches!(line_up(&lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
+    assert!(matches!(wait_in_queue(&lakehouse, &[submission], u64::MAX).await, Waited::Lead(_)));
     let leader = open(files, &TestEnvironment::seeded(2)).await;
     // The first makes the handle see that others wait, the second one leads.
     for namespace in ["first", "second"] {

@@ -13,8 +13,8 @@ use crate::key::ObjectKind::{self, Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::transaction::Isolation::{self, Serializable, Snapshot};
-use crate::transaction::commit_queue::{Turn, line_up};
-use crate::transaction::{Clashes, CommitLimits, Coordination, Outcome, Transaction, TransactionOptions};
+use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
+use crate::transaction::{CommitLimits, Conflicts, Coordination, Outcome, Transaction, TransactionOptions};
 
 /// Namespace `a` with table `x` and view `v`.
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
@@ -31,7 +31,7 @@ async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
 type Name = (ObjectKind, &'static str, &'static str);
 
 async fn watch(transaction: &mut Transaction, watched: &[Name]) {
-    transaction.watch_anew().unwrap();
+    transaction.begin_watch().unwrap();
     for (kind, namespace, name) in watched {
         transaction.exists(*kind, namespace, name).await.unwrap();
     }
@@ -52,15 +52,15 @@ async fn replace(lakehouse: &Arc<Lakehouse>, (kind, namespace, name): Name) -> u
     commit(&mut transaction).await.unwrap()
 }
 
-async fn clashes(transaction: &mut Transaction, limits: CommitLimits) -> Clashes {
+async fn conflicts(transaction: &mut Transaction, limits: CommitLimits) -> Conflicts {
     match transaction.commit(limits).await.unwrap() {
-        Outcome::Clashes(clashes) => clashes,
+        Outcome::Conflicts(conflicts) => conflicts,
         Outcome::Committed(version) => panic!("committed as {version}"),
     }
 }
 
-fn of(watched: &str) -> Clashes {
-    Clashes { tables: Vec::new(), watched: vec![watched.into()] }
+fn of(watched: &str) -> Conflicts {
+    Conflicts { tables: Vec::new(), watched: vec![watched.into()] }
 }
 
 #[tokio::test]
@@ -74,11 +74,11 @@ async fn a_change_of_what_is_watched_is_told_and_can_be_looked_at() {
         let (_, lakehouse) = lake().await;
         let mut transaction = creating(&lakehouse, "b", &[name]).await;
         let changed_in = replace(&lakehouse, name).await;
-        assert_eq!(clashes(&mut transaction, CommitLimits::default()).await, of(human_name));
+        assert_eq!(conflicts(&mut transaction, CommitLimits::default()).await, of(human_name));
         // Not before somebody has looked.
         let error = transaction.commit(CommitLimits::default()).await.unwrap_err();
         assert!(matches!(&error, Error::TransactionClosed(why) if why.contains(human_name)), "{error}");
-        transaction.watch_anew().unwrap();
+        transaction.begin_watch().unwrap();
         assert_eq!(transaction.base().number, changed_in);
         assert_eq!(transaction.read(name.0, name.1, name.2).await.unwrap().unwrap(), "new");
         transaction.end_watch();
@@ -95,15 +95,15 @@ async fn what_was_absent_is_watched_and_so_are_listings() {
     let mut absent = creating(&lakehouse, "b", &[(Namespace, "n", ""), (Table, "a", "y")]).await;
     let mut listing = creating(&lakehouse, "c", &[]).await;
     let range = lakehouse.known().config.names.objects_in(Table, Some("a")).unwrap();
-    listing.watch_anew().unwrap();
+    listing.begin_watch().unwrap();
     assert_eq!(listing.list(&range, None).await.unwrap().len(), 1);
     listing.end_watch();
     add_table(&lakehouse, "a", "y").await.unwrap();
-    assert_eq!(clashes(&mut absent, CommitLimits::default()).await, of("table a.y"));
-    assert_eq!(clashes(&mut listing, CommitLimits::default()).await, of("table a.y"));
+    assert_eq!(conflicts(&mut absent, CommitLimits::default()).await, of("table a.y"));
+    assert_eq!(conflicts(&mut listing, CommitLimits::default()).await, of("table a.y"));
     watch(&mut absent, &[(Namespace, "n", "")]).await;
     add_namespace(&lakehouse, "n").await.unwrap();
-    assert_eq!(clashes(&mut absent, CommitLimits::default()).await, of("namespace n"));
+    assert_eq!(conflicts(&mut absent, CommitLimits::default()).await, of("namespace n"));
 }
 
 #[tokio::test]
@@ -126,10 +126,13 @@ async fn what_is_watched_and_written_by_others_too_is_resolved_together() {
     transaction.replace(Table, "a", "x", text("ours")).await.unwrap();
     replace(&lakehouse, (Table, "a", "x")).await;
     replace(&lakehouse, (View, "a", "v")).await;
-    let clashes = clashes(&mut transaction, CommitLimits::default()).await;
-    assert_eq!((clashes.tables.len(), clashes.watched.as_slice()), (1, ["view a.v".to_string()].as_slice()));
-    assert!(transaction.watch_anew().is_err(), "the table is not resolved");
-    transaction.reapply(&clashes.tables[0], text("new and ours")).unwrap();
+    let conflicts = conflicts(&mut transaction, CommitLimits::default()).await;
+    assert_eq!(
+        (conflicts.tables.len(), conflicts.watched.as_slice()),
+        (1, ["view a.v".to_string()].as_slice())
+    );
+    assert!(transaction.begin_watch().is_err(), "the table is not resolved");
+    transaction.rebase(&conflicts.tables[0], text("new and ours")).unwrap();
     watch(&mut transaction, &[(View, "a", "v"), (Table, "a", "x")]).await;
     commit(&mut transaction).await.unwrap();
 }
@@ -159,7 +162,7 @@ async fn a_saved_transaction_is_still_watching_where_it_is_resumed() {
     replace(&lakehouse, (View, "a", "v")).await;
     add_table(&lakehouse, "a", "y").await.unwrap();
     let mut resumed = Transaction::resume(&elsewhere, "job").await.unwrap();
-    let told = clashes(&mut resumed, CommitLimits::default()).await;
+    let told = conflicts(&mut resumed, CommitLimits::default()).await;
     assert_eq!(told.watched, ["view a.v", "table a.y"]);
     watch(&mut resumed, &[(View, "a", "v")]).await;
     commit(&mut resumed).await.unwrap();
@@ -178,7 +181,7 @@ async fn two_of_a_group_do_not_break_a_rule_that_each_has_watched() {
         for (mine, other) in [("a", "b"), ("b", "a")] {
             let mut transaction = begin(&lakehouse, Snapshot).await;
             if is_watched {
-                transaction.watch_anew().unwrap();
+                transaction.begin_watch().unwrap();
             }
             assert!(transaction.exists(Namespace, other, "").await.unwrap());
             transaction.end_watch();
@@ -188,7 +191,7 @@ async fn two_of_a_group_do_not_break_a_rule_that_each_has_watched() {
         let commits = group.iter_mut().map(|transaction| transaction.commit(CommitLimits::default()));
         let outcomes: Vec<Outcome> = join_all(commits).await.into_iter().map(Result::unwrap).collect();
         assert_eq!(outcomes[1], Outcome::Committed(4));
-        let expected = if is_watched { Outcome::Clashes(of("namespace a")) } else { Outcome::Committed(4) };
+        let expected = if is_watched { Outcome::Conflicts(of("namespace a")) } else { Outcome::Committed(4) };
         assert_eq!(outcomes[2], expected);
         assert_whole(&lakehouse.latest().await.unwrap()).await;
     }
@@ -206,7 +209,7 @@ async fn an_intent_is_not_carried_past_a_change_of_what_it_watches() {
         waiting.write_files().await.unwrap();
         let mut submission = waiting.submission();
         submission.last_version = Some(20);
-        assert!(matches!(line_up(&owner, &[submission], u64::MAX).await, Turn::Lead(_)));
+        assert!(matches!(wait_in_queue(&owner, &[submission], u64::MAX).await, Waited::Lead(_)));
         if is_changed {
             add_table(&other, "a", "y").await.unwrap();
         }
@@ -217,7 +220,7 @@ async fn an_intent_is_not_carried_past_a_change_of_what_it_watches() {
         let present = names(&other.latest().await.unwrap()).await;
         assert_eq!(present.contains(&"namespace waiting".to_string()), !is_changed);
         if is_changed {
-            assert_eq!(clashes(&mut waiting, in_queue).await, of("table a.y"));
+            assert_eq!(conflicts(&mut waiting, in_queue).await, of("table a.y"));
         }
     }
 }
@@ -228,6 +231,6 @@ async fn watching_is_for_open_transactions() {
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
         let mut transaction = begin(&lakehouse, isolation).await;
         commit(&mut transaction).await.unwrap();
-        assert!(matches!(transaction.watch_anew(), Err(Error::TransactionClosed(_))));
+        assert!(matches!(transaction.begin_watch(), Err(Error::TransactionClosed(_))));
     }
 }

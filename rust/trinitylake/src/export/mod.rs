@@ -1,0 +1,212 @@
+//! Publishing versions of another lakehouse: the last step of an export, after all files were copied.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::StringArray;
+
+use crate::config::TreeConfig;
+use crate::definition::LakehouseDefinition;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::messages_on_top::with_messages;
+use crate::node::codec::{decode, encode};
+use crate::node::draft::{Draft, Message};
+use crate::path::{lakehouse_definition_path, root_path};
+use crate::storage::Storage;
+use crate::storage::claim::{Claim, claim};
+use crate::tree::bulk::{NodeWriter, build};
+use crate::version::publisher::DOUBT_MILLIS;
+use crate::version::root_metadata::{
+    CommittedTransaction, EXPORTED_VERSION_PROPERTY, LastRollback, OPERATION_EXPORT, OPERATION_PROPERTY,
+    RootMetadata,
+};
+use crate::version::summary::Summary;
+use crate::version::{Version, discovery};
+
+/// The tree of a version that is published at another place.
+pub enum CopiedTree<'a> {
+    /// All of a version, whose nodes below the root have been copied.
+    Of(&'a Version),
+    /// Some objects, keys and locations, by ascending key: the tree is built anew.
+    Objects(Box<(StringArray, StringArray)>),
+    /// The latest tree there, with these locations: `None` removes a key.
+    Changes(Vec<(String, Option<String>)>),
+}
+
+/// What the log there says of an export.
+#[derive(Clone, Debug, Default)]
+pub struct ExportNote {
+    pub message: String,
+    pub author: String,
+    /// The version there that the copy was compared with: nobody may have made one after it.
+    pub after: Option<u64>,
+    /// Where it comes from, under names of the library.
+    pub properties: Vec<(String, String)>,
+}
+
+/// Publishes the next version of the lakehouse at `target`, or its first one. Returns its number. `CommitConflict` if
+/// somebody else made a version there meanwhile.
+pub async fn publish(
+    storage: &Arc<dyn Storage>,
+    environment: &Arc<dyn Environment>,
+    target: Option<&Arc<Lakehouse>>,
+    tree: CopiedTree<'_>,
+    definition: LakehouseDefinition,
+    note: ExportNote,
+) -> Result<u64> {
+    let config = TreeConfig::of(&definition)?;
+    let latest = match target {
+        Some(lakehouse) => Some(lakehouse.latest().await?),
+        None => None,
+    };
+    if let (Some(latest), Some(after)) = (&latest, note.after)
+        && latest.number != after
+    {
+        return Err(conflict(format!("version {} was made there meanwhile", latest.number)));
+    }
+    let mut properties = note.properties;
+    properties.push((OPERATION_PROPERTY.to_string(), OPERATION_EXPORT.to_string()));
+    let source = properties.iter().find(|(name, _)| name == EXPORTED_VERSION_PROPERTY);
+    let summary = Summary::plain(match source {
+        Some((_, version)) => format!("copy of version {version}"),
+        None => "copy".into(),
+    });
+    let committed = CommittedTransaction {
+        id: environment.uuid().to_string(),
+        isolation: "serializable".into(),
+        message: note.message,
+        author: note.author,
+        began_at_version: latest.as_ref().map_or(0, |latest| latest.number),
+        properties: properties.into_iter().collect(),
+        summary,
+    };
+    let mut inline_definitions = BTreeMap::new();
+    let draft = match tree {
+        CopiedTree::Of(version) => {
+            inline_definitions = version.unwritten_definitions();
+            let height = version.nodes().height_of(&version.root).await?;
+            Draft::of(&version.root, height)
+        }
+        CopiedTree::Objects(objects) => {
+            let (keys, locations) = *objects;
+            let writer =
+                NodeWriter { storage: storage.as_ref(), environment: environment.as_ref(), config: &config };
+            build(&writer, &keys, &locations).await?
+        }
+        CopiedTree::Changes(changes) => {
+            let (Some(lakehouse), Some(latest)) = (target, &latest) else {
+                return Err(Error::InvalidArgument("there is no lakehouse that could be changed".into()));
+            };
+            let messages = changes.into_iter().map(|(key, location)| {
+                Message::new(key.into(), location.map(Into::into), committed.id.as_str().into())
+            });
+            let root = latest.root.clone();
+            with_messages(
+                lakehouse.nodes(),
+                environment.as_ref(),
+                lakehouse.publisher(),
+                &config,
+                root,
+                messages.collect(),
+            )
+            .await?
+        }
+    };
+    let path = match &latest {
+        Some(latest) if latest.definition.bytes() == definition.bytes() => {
+            latest.metadata.lakehouse_definition.clone()
+        }
+        _ => write_definition(storage.as_ref(), environment.as_ref(), &definition).await?,
+    };
+    let (Some(lakehouse), Some(latest)) = (target, latest) else {
+        let metadata = RootMetadata {
+            version: 0,
+            commit_id: environment.uuid().to_string(),
+            created_at_millis: environment.now_millis(),
+            inline_definition: Some(definition.encode_file(&path)),
+            lakehouse_definition: path,
+            inline_definitions,
+            last_rollback: LastRollback::Never,
+            committed: vec![committed],
+            ..RootMetadata::default()
+        };
+        create_root(storage, environment, metadata, &draft, &config).await?;
+        discovery::write_hint(storage.as_ref(), 0).await;
+        return Ok(0);
+    };
+    let mut metadata = lakehouse.publisher().next_metadata(&latest, vec![committed]);
+    metadata.inline_definition = Some(definition.encode_file(&path));
+    metadata.lakehouse_definition = path;
+    metadata.inline_definitions.extend(inline_definitions);
+    let version = lakehouse.publisher().publish_alone(&latest, metadata, draft, "the export").await?;
+    Ok(version.number)
+}
+
+/// Publishes a version under the number that it has, with the definition of the lakehouse at the new place.
+/// `CommitConflict` if there is another version of that number.
+pub async fn publish_same(
+    storage: &Arc<dyn Storage>,
+    environment: &Arc<dyn Environment>,
+    source: &Version,
+    definition: LakehouseDefinition,
+) -> Result<()> {
+    let path = root_path(source.number);
+    let there = |bytes: bytes::Bytes| -> Result<()> {
+        let root = decode(bytes, &path, None)?;
+        let found = RootMetadata::of(&root, source.number, &path)?;
+        if found.commit_id == source.metadata.commit_id {
+            return Ok(());
+        }
+        Err(conflict(format!("another version {} is there already", source.number)))
+    };
+    match storage.get(&path).await {
+        Ok(bytes) => return there(bytes),
+        Err(Error::FileNotFound { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let config = TreeConfig::of(&definition)?;
+    let mut metadata = source.metadata.clone();
+    // No garbage was collected there.
+    metadata.gc_before_millis = None;
+    metadata.lakehouse_definition =
+        write_definition(storage.as_ref(), environment.as_ref(), &definition).await?;
+    metadata.inline_definition = Some(definition.encode_file(&metadata.lakehouse_definition));
+    let draft = Draft::of(&source.root, source.nodes().height_of(&source.root).await?);
+    match create_root(storage, environment, metadata, &draft, &config).await {
+        Err(Error::CommitConflict { .. }) => there(storage.get(&path).await?),
+        created => created,
+    }
+}
+
+async fn write_definition(
+    storage: &dyn Storage,
+    environment: &dyn Environment,
+    definition: &LakehouseDefinition,
+) -> Result<String> {
+    let path = lakehouse_definition_path(environment.uuid());
+    storage.put_unique(&path, definition.encode_file(&path)).await?;
+    Ok(path)
+}
+
+async fn create_root(
+    storage: &Arc<dyn Storage>,
+    environment: &Arc<dyn Environment>,
+    metadata: RootMetadata,
+    draft: &Draft,
+    config: &TreeConfig,
+) -> Result<()> {
+    let path = root_path(metadata.version);
+    let encoded = encode(&metadata.system_rows()?, draft, config.order, config.compression)?;
+    let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
+    match claim(storage.as_ref(), environment.as_ref(), &path, encoded.bytes, deadline).await {
+        Claim::Won { .. } => Ok(()),
+        Claim::Lost(_) => Err(conflict("somebody else made a version there meanwhile".into())),
+        Claim::Refused(error) | Claim::Unknown(error) => Err(error),
+    }
+}
+
+fn conflict(message: String) -> Error {
+    Error::CommitConflict { message, keys: Vec::new(), winners: Vec::new() }
+}

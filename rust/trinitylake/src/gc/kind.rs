@@ -1,0 +1,196 @@
+//! Kind of a file, by its name. Garbage collection deletes only files that this format creates.
+
+use crate::managed_table_folder::table_id_digits;
+use crate::path::{
+    EXPIRED_PREFIX, INTENT_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, definition_id, gc_marker,
+    intent_file, lakehouse_definition_id, node_id, root_version, transaction_file,
+};
+use crate::storage::is_unfinished;
+
+/// Where files lie that only tell the time of the store, or whether it can create files.
+const PROBE_PREFIX: &str = "_probe/";
+/// Saved states of transactions have lower numbers.
+const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
+
+/// The kinds of files, in the order in which they are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Root,
+    Node,
+    Definition,
+    /// Metadata files of tables, manifest lists and manifests.
+    TableMetadata,
+    /// Data files of tables, and files of deleted rows.
+    Data,
+    /// Files of deleted rows, where it is known which of the data files these are.
+    Deletes,
+    /// Saved transactions and records of ids.
+    Transaction,
+    /// Intents in the queue, probes, and files whose writing never ended.
+    Temporary,
+    /// The hint, the boundary, and what says that a collection is under way.
+    System,
+}
+
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Root => "roots",
+            Kind::Node => "tree nodes",
+            Kind::Definition => "definitions",
+            Kind::TableMetadata => "table metadata",
+            Kind::Data => "data files",
+            Kind::Deletes => "delete files",
+            Kind::Transaction => "transactions",
+            Kind::Temporary => "temporary files",
+            Kind::System => "system files",
+        }
+    }
+}
+
+/// May a file go that nothing reaches and that is old enough?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Garbage(Kind),
+    /// Others see to it: expiry, or nobody.
+    Stays(Kind),
+    /// Only if it lies in the folder of a table.
+    OfTable(Kind),
+    Unknown,
+}
+
+/// By its name alone. Versions below `oldest` have expired.
+pub(super) fn verdict(path: &str, oldest: u64) -> Verdict {
+    if is_unfinished(path) {
+        return Verdict::Garbage(Kind::Temporary);
+    }
+    if let Some(version) = root_version(path) {
+        // One above may have been created a moment ago.
+        return if version < oldest { Verdict::Garbage(Kind::Root) } else { Verdict::Stays(Kind::Root) };
+    }
+    if node_id(path).is_some() {
+        return Verdict::Garbage(Kind::Node);
+    }
+    if definition_id(path).is_some() || lakehouse_definition_id(path).is_some() {
+        return Verdict::Garbage(Kind::Definition);
+    }
+    if path == LATEST_HINT_PATH || path.starts_with(EXPIRED_PREFIX) || gc_marker(path).is_some() {
+        return Verdict::Stays(Kind::System);
+    }
+    if path.starts_with(TRANSACTION_PREFIX) {
+        return match transaction_file(path) {
+            // A name of its own, which nobody can use again.
+            Some((_, sequence)) if sequence >= FIRST_RECORD_SEQUENCE => Verdict::Garbage(Kind::Transaction),
+            // Who resumed it must find the names of its states taken. Expiry removes them once nobody can.
+            Some(_) => Verdict::Stays(Kind::Transaction),
+            None => Verdict::Unknown,
+        };
+    }
+    if path.starts_with(INTENT_PREFIX) {
+        return intent_file(path).map_or(Verdict::Unknown, |_| Verdict::Garbage(Kind::Temporary));
+    }
+    if path.starts_with(PROBE_PREFIX) {
+        return Verdict::Garbage(Kind::Temporary);
+    }
+    if path.starts_with('_') { Verdict::Unknown } else { Verdict::OfTable(kind_in_table(path)) }
+}
+
+fn kind_in_table(path: &str) -> Kind {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let is_metadata = name.contains(".metadata.json")
+        || (name.ends_with(".avro") && path.contains("/metadata/"))
+        || name == "version-hint.text";
+    if is_metadata { Kind::TableMetadata } else { Kind::Data }
+}
+
+/// The folder that a file lies in, if it has the name that managed tables' folders have.
+pub(super) fn table_folder(path: &str) -> Option<&str> {
+    let namespace_end = path.find('/')?;
+    let end = namespace_end + 1 + path[namespace_end + 1..].find('/')?;
+    table_id_digits(&path[..end]).map(|_| &path[..end])
+}
+
+/// The folder of a table that a file of this kind counts for.
+pub fn folder_of(kind: Kind, path: &str) -> Option<&str> {
+    let parent = || path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    matches!(kind, Kind::TableMetadata | Kind::Data).then(|| table_folder(path).unwrap_or_else(parent))
+}
+
+/// Is this a name that Iceberg's writers give, of a file in that folder? Asked of tables that nothing tells of but
+/// their files: others may have folders whose names end in eight digits, too.
+pub(super) fn is_named_by_a_writer(path: &str, folder: &str) -> bool {
+    let Some(rest) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else { return false };
+    let Some((place, _)) = rest.split_once('/') else { return false };
+    let name = rest.rsplit('/').next().unwrap_or(rest);
+    let known_end =
+        [".parquet", ".avro", ".orc", ".puffin", ".metadata.json", ".metadata.json.gz", ".gz.metadata.json"];
+    matches!(place, "data" | "metadata")
+        && known_end.iter().any(|end| name.ends_with(end))
+        && !name.starts_with("part-")
+        && holds_uuid(name)
+}
+
+/// Thirty-two hexadecimal digits in groups of 8, 4, 4, 4 and 12.
+fn holds_uuid(name: &str) -> bool {
+    let is_uuid = |window: &[u8]| {
+        window.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+    };
+    name.as_bytes().windows(36).any(is_uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::{definition_path, gc_marker_path, intent_path, node_path, root_path, transaction_path};
+
+    const ID: uuid::Uuid = uuid::Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
+
+    #[test]
+    fn only_what_the_format_makes_may_go() {
+        let definition = definition_path(crate::key::ObjectKind::Table, "ns", "t", ID, 200);
+        for (path, expected) in [
+            (node_path(ID), Verdict::Garbage(Kind::Node)),
+            (definition, Verdict::Garbage(Kind::Definition)),
+            (root_path(6), Verdict::Garbage(Kind::Root)),
+            (root_path(7), Verdict::Stays(Kind::Root)),
+            (transaction_path("a", 3), Verdict::Stays(Kind::Transaction)),
+            (transaction_path("a", 1 << 63), Verdict::Garbage(Kind::Transaction)),
+            (intent_path(5, ID), Verdict::Garbage(Kind::Temporary)),
+            (format!("_probe/{ID}-clock"), Verdict::Garbage(Kind::Temporary)),
+            ("ns/t-01234567/data/_staged#1000000001".into(), Verdict::Garbage(Kind::Temporary)),
+            ("_latest_hint.txt".into(), Verdict::Stays(Kind::System)),
+            ("_expired/00000000000000000007".into(), Verdict::Stays(Kind::System)),
+            (gc_marker_path(5, ID), Verdict::Stays(Kind::System)),
+            ("_collecting/readme.txt".into(), Verdict::Unknown),
+            ("_txn/a/readme.txt".into(), Verdict::Unknown),
+            ("_queue/readme.txt".into(), Verdict::Unknown),
+            ("_branches/main".into(), Verdict::Unknown),
+            ("0101/0101/0101/10101100-notes.txt".into(), Verdict::OfTable(Kind::Data)),
+        ] {
+            assert_eq!(verdict(&path, 7), expected, "{path}");
+        }
+    }
+
+    /// A folder of somebody's reports, `reports/daily-20240101/`, looked like that of a table.
+    #[test]
+    fn files_of_others_in_folders_with_digits_are_not_taken_for_a_table() {
+        let folder = table_folder("reports/daily-20240101/data/x").unwrap();
+        for (name, expected) in [
+            ("data/00000-0-01234567-89ab-4def-8123-456789abcdef.parquet", true),
+            ("data/day=1/00000-0-01234567-89ab-4def-8123-456789abcdef.parquet", true),
+            ("metadata/01234567-89ab-4def-8123-456789abcdef-m0.avro", true),
+            ("metadata/00001-01234567-89ab-4def-8123-456789abcdef.metadata.json", true),
+            ("data/part-00000-01234567-89ab-4def-8123-456789abcdef-c000.snappy.parquet", false),
+            ("data/january.parquet", false),
+            ("00000-0-01234567-89ab-4def-8123-456789abcdef.parquet", false),
+            ("archive/00000-0-01234567-89ab-4def-8123-456789abcdef.parquet", false),
+            ("data/01234567-89ab-4def-8123-456789abcdef.xlsx", false),
+        ] {
+            assert_eq!(is_named_by_a_writer(&format!("{folder}/{name}"), folder), expected, "{name}");
+        }
+        assert_eq!(table_folder("reports/daily/data/x"), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! Roots of garbage collection: everything that keeps files, in one list. A new kind of root is one more line in
+//! [`of`].
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::lakehouse::Lakehouse;
+use crate::transaction::saved::list::SavedWalk;
+use crate::version::Version;
+use crate::version::store_time::StoreTime;
+
+/// What a mark begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Root {
+    /// A version from the boundary to the latest. Rollbacks leave some of them out of the history, which are kept all
+    /// the same.
+    Version(u64),
+    /// A version that has a name, also below the boundary.
+    Snapshot(u64),
+}
+
+impl Root {
+    pub(super) fn version(self) -> u64 {
+        match self {
+            Root::Version(number) | Root::Snapshot(number) => number,
+        }
+    }
+}
+
+/// The roots, newest first: neighbours share most of their trees.
+///
+/// Open saved transactions, those that wait in the queue and all others under way are no roots: their own files are
+/// younger than what is collected ([`open_transactions_since`]), or they are told that they have expired
+/// (`transaction::fence`); the versions that they began on are kept by the boundary.
+pub(super) async fn of(lakehouse: &Arc<Lakehouse>, latest: &Version, oldest: u64) -> Result<Vec<Root>> {
+    let _ = lakehouse;
+    let mut roots: Vec<Root> = (oldest..=latest.number).map(Root::Version).collect();
+    roots.splice(
+        0..0,
+        latest.definition.pinned_versions().filter(|version| *version < oldest).map(Root::Snapshot),
+    );
+    Ok(roots)
+}
+
+/// The versions `from..=latest`.
+pub(super) fn between(from: u64, latest: &Version) -> Vec<Root> {
+    let pinned = latest.definition.pinned_versions().map(Root::Snapshot);
+    pinned.chain((from..=latest.number).map(Root::Version)).collect()
+}
+
+/// When the oldest file of an open saved transaction was written, at the earliest, by the store.
+pub(super) async fn open_transactions_since(lakehouse: &Arc<Lakehouse>, time: StoreTime) -> Result<u64> {
+    let mut walk = SavedWalk::begin(lakehouse, Some(time)).await?;
+    let mut since = u64::MAX;
+    while let Some(page) = walk.next().await? {
+        let open = page.iter().filter(|one| one.is_resumable);
+        // One of an older writer does not say it, and is told that it has expired.
+        let told = open.map(|one| one.transaction.files_since_millis).filter(|millis| *millis > 0);
+        since = told.fold(since, u64::min);
+    }
+    Ok(since)
+}

@@ -1,0 +1,161 @@
+//! Sweep: reads the listing of all files below the root, page by page, and deletes those that are garbage.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::Report;
+use super::classify::{Classified, Classifier};
+use super::kind::{Kind, folder_of};
+use super::mark::Marks;
+use super::walk::Walk;
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::path::root_version;
+use crate::storage::{FileInfo, Storage};
+use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::version::store_time::StoreTime;
+use crate::version::wait_before_deleting;
+
+/// Folders that a report tells of.
+pub const MAX_TOLD_FOLDERS: usize = 10_000;
+/// The store is asked for the time again after so long.
+const CLOCK_CHECK_MILLIS: u64 = 10_000;
+/// The clock of a store may be behind by so much of what passed, before it counts as set back.
+const TOLERATED_DRIFT: u64 = 100;
+
+#[derive(Debug)]
+pub(super) struct Sweep {
+    lakehouse: Arc<Lakehouse>,
+    judge: Classifier,
+    /// Since the boundary was read, until all looks from before it are over.
+    has_waited: bool,
+    walk: Walk,
+    asked_elapsed_millis: u64,
+    clock_checked_millis: Option<u64>,
+}
+
+/// Garbage.
+pub(super) type Doomed = (Kind, FileInfo);
+
+impl Sweep {
+    /// The store was asked for the time just before `asked_elapsed_millis`.
+    pub fn begin(
+        lakehouse: &Arc<Lakehouse>,
+        before_millis: u64,
+        oldest: u64,
+        asked_elapsed_millis: u64,
+    ) -> Sweep {
+        Sweep {
+            lakehouse: lakehouse.clone(),
+            judge: Classifier::new(lakehouse.storage().clone(), before_millis, oldest),
+            has_waited: false,
+            walk: Walk::begin(lakehouse.storage().clone()),
+            asked_elapsed_millis,
+            clock_checked_millis: None,
+        }
+    }
+
+    /// The next files; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Vec<FileInfo>>> {
+        self.walk.next().await
+    }
+
+    /// What becomes of one file.
+    pub async fn classify(&mut self, file: &FileInfo, marks: &Marks) -> Result<Classified> {
+        self.judge.classify(file, marks).await
+    }
+
+    /// Which of these are garbage. The others are counted.
+    pub async fn judge(
+        &mut self,
+        files: Vec<FileInfo>,
+        marks: &Marks,
+        report: &mut Report,
+        examples: usize,
+    ) -> Result<Vec<Doomed>> {
+        let mut doomed = Vec::new();
+        for file in files {
+            match self.classify(&file, marks).await? {
+                Classified::Kept(kind) => report.kept.entry(kind).or_default().add(file.size_bytes),
+                Classified::Foreign => report.foreign.add(file.size_bytes),
+                Classified::Young(_) => report.young.add(file.size_bytes),
+                Classified::Garbage(kind) => doomed.push((kind, file)),
+                Classified::Unknown => {
+                    report.unknown.add(file.size_bytes);
+                    if report.unknown_paths.len() < examples {
+                        report.unknown_paths.push(file.path);
+                    }
+                }
+            }
+        }
+        Ok(doomed)
+    }
+
+    /// That the store's clock has not been set back since `time` was asked for: what is written since would look old.
+    pub async fn check_clock(&mut self, time: StoreTime) -> Result<()> {
+        let environment = self.lakehouse.environment().as_ref();
+        let elapsed_millis = environment.elapsed_millis();
+        if self.clock_checked_millis.is_some_and(|checked| elapsed_millis < checked + CLOCK_CHECK_MILLIS) {
+            return Ok(());
+        }
+        let now = StoreTime::ask(self.lakehouse.storage().as_ref(), environment).await?;
+        let passed = elapsed_millis - self.asked_elapsed_millis;
+        let shown = now.millis_since(time);
+        if shown + passed / TOLERATED_DRIFT + STORE_CLOCK_STEP_MILLIS < passed {
+            return Err(Error::StorageRefused(format!(
+                "the clock of the store was set back: it shows that {shown} ms passed, and {passed} ms did. Files that \
+                 were just written may look old, so nothing more is deleted; try again once the clock is right"
+            )));
+        }
+        self.clock_checked_millis = Some(elapsed_millis);
+        Ok(())
+    }
+
+    /// The boundary may have been published a moment ago, by an expiry that still waits for those who have not seen it.
+    /// So roots go no sooner than that.
+    pub async fn wait_for_all_looks(&mut self, has_roots: bool) {
+        if self.has_waited || !has_roots {
+            return;
+        }
+        let environment = self.lakehouse.environment().as_ref();
+        wait_before_deleting::wait_for_all_looks(self.lakehouse.storage().as_ref(), environment).await;
+        self.has_waited = true;
+    }
+
+    pub async fn delete(&self, doomed: &[Doomed]) -> Result<()> {
+        let paths = doomed.iter().map(|(_, file)| file.path.clone()).collect();
+        delete_all(self.lakehouse.storage().as_ref(), paths).await
+    }
+}
+
+pub(super) async fn delete_all(storage: &dyn Storage, paths: Vec<String>) -> Result<()> {
+    stream::iter(paths)
+        .map(|path| async move { storage.delete(&path).await })
+        .buffer_unordered(PARALLEL_REQUESTS)
+        .try_collect()
+        .await
+}
+
+/// Is there one of a version?
+pub(super) fn has_roots(doomed: &[Doomed]) -> bool {
+    doomed.iter().any(|(_, file)| root_version(&file.path).is_some())
+}
+
+impl Report {
+    pub(super) fn count_deleted(&mut self, doomed: &[Doomed], examples: usize) {
+        for (kind, file) in doomed {
+            self.deleted.entry(*kind).or_default().add(file.size_bytes);
+            if let Some(folder) = folder_of(*kind, &file.path)
+                && (self.deleted_by_folder.len() < MAX_TOLD_FOLDERS
+                    || self.deleted_by_folder.contains_key(folder))
+            {
+                self.deleted_by_folder.entry(folder.to_string()).or_default().add(file.size_bytes);
+            }
+            if self.deleted_paths.len() < examples {
+                self.deleted_paths.push(file.path.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Disk usage of the files of a lakehouse, and what keeps them: one mark in layers, and one listing.
+//!
+//! The layers are: files that the latest version reaches; files that stay after an expiry; files of versions that such
+//! an expiry would drop. A file in no layer is garbage. Nothing is deleted, and no version is created.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::classify::Classified;
+use super::contents::Contents;
+use super::kind::{Kind, table_folder};
+use super::mark::Marks;
+use super::roots::{self, Root};
+use super::sweep::Sweep;
+use super::{Count, OnProgress, Progress};
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
+use crate::version::store_time::StoreTime;
+use crate::version::{Version, boundary};
+
+/// Folders of tables that are told apart.
+const MAX_FOLDERS: usize = 100_000;
+/// How often it begins anew where versions expire meanwhile.
+const LOOKS: u32 = 5;
+
+/// What keeps a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Held {
+    /// The latest version, or the format itself.
+    Latest,
+    /// Older versions, and snapshots.
+    History,
+    /// Versions that an expiry would let go.
+    Expiring,
+    /// Nothing, and it is old enough for a collection.
+    Garbage,
+    /// Nothing, and it is younger than that: a transaction may be about to commit it.
+    Young,
+}
+
+impl Held {
+    pub fn word(self) -> &'static str {
+        match self {
+            Held::Latest => "latest",
+            Held::History => "history",
+            Held::Expiring => "expiring",
+            Held::Garbage => "garbage",
+            Held::Young => "young",
+        }
+    }
+}
+
+/// Files of one folder of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableUsage {
+    /// Namespace and name, if the latest version has the table.
+    pub name: Option<(String, String)>,
+    pub by_kind: BTreeMap<(Held, Kind), Count>,
+    /// Data files of the latest version that are smaller than was asked for.
+    pub small: Count,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub version: u64,
+    pub by_kind: BTreeMap<(Held, Kind), Count>,
+    /// By the folder of the table; "" for what is in none, or in one too many.
+    pub by_folder: HashMap<String, TableUsage>,
+    pub unknown: Count,
+    pub foreign: Count,
+}
+
+/// Measures the lakehouse. Versions below `expiring_before` count as those that an expiry would let go.
+pub async fn usage(
+    lakehouse: &Arc<Lakehouse>,
+    contents: &dyn Contents,
+    expiring_before: u64,
+    small_file_size_bytes: u64,
+    on_progress: &OnProgress,
+) -> Result<Usage> {
+    let time = StoreTime::ask(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await?;
+    let elapsed_millis = lakehouse.environment().elapsed_millis();
+    let mut look = 1;
+    let (marks, version) = loop {
+        let latest = lakehouse.latest().await?;
+        let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
+        let mut marks = Marks::in_layers(oldest);
+        let mut layers = layered(roots::of(lakehouse, &latest, oldest).await?, &latest, expiring_before);
+        let mut marked = Ok(());
+        for layer in layers.drain(..) {
+            marked = marks.mark(lakehouse, contents, layer, on_progress).await;
+            if marked.is_err() {
+                break;
+            }
+            marks.next_layer();
+        }
+        match marked {
+            Ok(()) => break (marks, latest),
+            // What was read may have expired meanwhile, and a collection may have deleted it.
+            Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
+                let has_risen = boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
+                if !has_risen || look == LOOKS {
+                    return Err(error);
+                }
+                look += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let grace_millis = lakehouse.known().definition.transaction_ttl_millis().max(STORE_CLOCK_STEP_MILLIS);
+    let before_millis = time.millis_before(grace_millis);
+    let mut usage = Usage { version: version.number, ..Usage::default() };
+    let names = version.config.names;
+    for (folder, key) in marks.tables() {
+        let name = names.decode_parts(key).map(|(_, namespace, name)| (namespace.into(), name.into()));
+        usage.by_folder.insert(folder.clone(), TableUsage { name, ..TableUsage::default() });
+    }
+    let mut sweep = Sweep::begin(lakehouse, before_millis, marks.oldest, elapsed_millis);
+    let mut swept = 0;
+    while let Some(files) = sweep.next().await? {
+        swept += files.len() as u64;
+        for file in files {
+            let (held, kind) = match sweep.classify(&file, &marks).await? {
+                Classified::Unknown => {
+                    usage.unknown.add(file.size_bytes);
+                    continue;
+                }
+                Classified::Foreign => {
+                    usage.foreign.add(file.size_bytes);
+                    continue;
+                }
+                Classified::Kept(kind) => match marks.layer_of(&file.path) {
+                    None | Some(0) => (Held::Latest, kind),
+                    Some(1) => (Held::History, kind),
+                    Some(_) => (Held::Expiring, kind),
+                },
+                Classified::Young(kind) => (Held::Young, kind),
+                Classified::Garbage(kind) => (Held::Garbage, kind),
+            };
+            let kind = if kind == Kind::Data && marks.are_deletes(&file.path) { Kind::Deletes } else { kind };
+            usage.count(&file.path, held, kind, file.size_bytes, small_file_size_bytes);
+        }
+        on_progress(Progress::Swept(swept));
+    }
+    Ok(usage)
+}
+
+/// The roots of each layer: the latest version, those that an expiry keeps, the others.
+fn layered(roots: Vec<Root>, latest: &Version, expiring_before: u64) -> Vec<Vec<Root>> {
+    let pinned: Vec<u64> = latest.definition.pinned_versions().collect();
+    let mut layers = vec![Vec::new(), Vec::new(), Vec::new()];
+    for root in roots {
+        let layer = match root {
+            Root::Version(number) if number == latest.number => 0,
+            Root::Version(number) if number < expiring_before && !pinned.contains(&number) => 2,
+            Root::Version(_) | Root::Snapshot(_) => 1,
+        };
+        layers[layer].push(root);
+    }
+    layers
+}
+
+impl Usage {
+    fn count(&mut self, path: &str, held: Held, kind: Kind, size_bytes: u64, small_file_size_bytes: u64) {
+        self.by_kind.entry((held, kind)).or_default().add(size_bytes);
+        if !matches!(kind, Kind::TableMetadata | Kind::Data | Kind::Deletes) {
+            return;
+        }
+        let folder = table_folder(path)
+            .filter(|folder| self.by_folder.len() < MAX_FOLDERS || self.by_folder.contains_key(*folder))
+            .unwrap_or_default();
+        let table = self.by_folder.entry(folder.to_string()).or_default();
+        table.by_kind.entry((held, kind)).or_default().add(size_bytes);
+        if held == Held::Latest && kind == Kind::Data && size_bytes < small_file_size_bytes {
+            table.small.add(size_bytes);
+        }
+    }
+}

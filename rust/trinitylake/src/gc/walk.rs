@@ -1,0 +1,75 @@
+//! Iterator over all files below the root, page by page.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+
+use crate::error::Result;
+use crate::storage::{FileInfo, Place, Step, Storage};
+
+/// Places that are listed at once.
+const PARALLEL_LISTS: usize = 16;
+/// So many files are handed out at a time.
+const FILES_AT_ONCE: usize = 10_000;
+
+/// The places that are left.
+#[derive(Debug)]
+pub struct Walk {
+    storage: Arc<dyn Storage>,
+    places: Vec<Place>,
+}
+
+impl Walk {
+    /// Through all of the lakehouse.
+    pub fn begin(storage: Arc<dyn Storage>) -> Walk {
+        Walk::through(storage, vec![Place::default()])
+    }
+
+    pub fn through(storage: Arc<dyn Storage>, places: Vec<Place>) -> Walk {
+        Walk { storage, places }
+    }
+
+    /// The next files; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Vec<FileInfo>>> {
+        if self.places.is_empty() {
+            return Ok(None);
+        }
+        let mut files = Vec::new();
+        let mut running = FuturesUnordered::new();
+        loop {
+            while running.len() < PARALLEL_LISTS
+                && files.len() < FILES_AT_ONCE
+                && let Some(place) = self.places.pop()
+            {
+                let storage = self.storage.clone();
+                running.push(async move { storage.walk(&place).await });
+            }
+            let Some(step) = running.next().await else { return Ok(Some(files)) };
+            let Step { files: found, places } = step?;
+            files.extend(found);
+            self.places.extend(places);
+        }
+    }
+
+    /// Goes on until at least so many places are left, or they grow no more; returns them, for others to walk through,
+    /// and the files that were met on the way.
+    pub async fn divided(self, wanted: usize) -> Result<(Vec<Place>, Vec<FileInfo>)> {
+        let (mut places, mut files) = (self.places, Vec::new());
+        while !places.is_empty() && places.len() < wanted {
+            let mut next = Vec::new();
+            for place in &places {
+                let step = self.storage.walk(place).await?;
+                files.extend(step.files);
+                next.extend(step.places);
+            }
+            // What is listed by the page is one place to its end.
+            let grows = next.len() > places.len() || places == [Place::default()];
+            places = next;
+            if !grows {
+                break;
+            }
+        }
+        Ok((places, files))
+    }
+}

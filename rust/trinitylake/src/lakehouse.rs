@@ -1,0 +1,86 @@
+//! `Lakehouse`: the handle on one lakehouse that its transactions share.
+//!
+//! It combines [`Versions`] (reading), [`Publisher`] (creating roots) and [`GroupCommit`] (transactions that commit at
+//! the same time).
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use futures::future::join;
+
+use crate::definition::LakehouseDefinition;
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::key::ObjectKind;
+use crate::storage::{Storage, is_remote};
+use crate::transaction::commit::group_queue::GroupCommit;
+use crate::version::Version;
+use crate::version::publisher::Publisher;
+use crate::version::versions::Versions;
+
+#[derive(Debug)]
+pub struct Lakehouse {
+    versions: Arc<Versions>,
+    publisher: Publisher,
+    commits: GroupCommit,
+}
+
+impl Lakehouse {
+    fn of(versions: Arc<Versions>) -> Arc<Lakehouse> {
+        let publisher = Publisher::new(versions.clone());
+        Arc::new(Lakehouse { versions, publisher, commits: GroupCommit::default() })
+    }
+
+    /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if there is one.
+    pub async fn create(
+        storage: Arc<dyn Storage>,
+        environment: Arc<dyn Environment>,
+        definition: LakehouseDefinition,
+        cache_size_bytes: Option<u64>,
+    ) -> Result<Arc<Lakehouse>> {
+        Versions::create(storage, environment, definition, cache_size_bytes).await.map(Lakehouse::of)
+    }
+
+    /// Opens the latest version. `NotALakehouse` if there is none.
+    pub async fn open(
+        storage: Arc<dyn Storage>,
+        environment: Arc<dyn Environment>,
+        cache_size_bytes: Option<u64>,
+    ) -> Result<Arc<Lakehouse>> {
+        Versions::open(storage, environment, cache_size_bytes).await.map(Lakehouse::of)
+    }
+
+    /// The latest version, for whoever reads one object of it next: on a remote store its definition is fetched beside
+    /// the look for a newer version, as the version that is known has it. A file that was fetched is kept.
+    pub async fn latest_for(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Arc<Version>> {
+        if !is_remote(self.storage().as_ref()) {
+            return self.latest().await;
+        }
+        let known = self.known();
+        let fetched = async {
+            // What fails here is told by who reads it.
+            if let Ok(Some(location)) = known.locate(kind, namespace, name).await {
+                let _ = self.storage().get(&location).await;
+            }
+        };
+        join(self.latest(), fetched).await.0
+    }
+
+    pub(crate) fn publisher(&self) -> &Publisher {
+        &self.publisher
+    }
+
+    /// Where the transactions of this handle meet.
+    pub(crate) fn commits(&self) -> &GroupCommit {
+        &self.commits
+    }
+}
+
+/// A handle reads as its versions do.
+impl Deref for Lakehouse {
+    type Target = Versions;
+
+    fn deref(&self) -> &Versions {
+        &self.versions
+    }
+}

@@ -1,0 +1,53 @@
+//! Durability barrier: waits until every file that a root, a saved state or an intent refers to is durable.
+//!
+//! Background uploads of statements ([`BackgroundUploads`]) are waited for. Files that only the commit knows (definitions,
+//! nodes, the running root of a save) are written in the same round. One [`Storage::sync`] then makes all of them
+//! durable. docs/decisions/0033 lists what each crash leaves behind.
+
+use bytes::Bytes;
+use futures::future::{ready, try_join_all, try_join3};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use crate::error::Result;
+use crate::storage::{BackgroundUploads, Storage};
+use crate::tree::nodes::PARALLEL_REQUESTS;
+
+/// Writes `files`, runs `others`, which writes more files and returns their paths, and waits for background uploads.
+/// After success all of them are durable.
+pub(crate) async fn flush_all(
+    storage: &dyn Storage,
+    files: Vec<(String, Bytes)>,
+    pending: &[&BackgroundUploads],
+    others: impl Future<Output = Result<Vec<String>>>,
+) -> Result<()> {
+    let written_behind = try_join_all(pending.iter().map(|pending| pending.written()));
+    let (mut paths, others, written_behind) =
+        try_join3(write_ahead(storage, files), others, written_behind).await?;
+    paths.extend(others);
+    paths.extend(written_behind.iter().flatten().cloned());
+    storage.sync(&paths).await?;
+    for (pending, written) in pending.iter().zip(&written_behind) {
+        pending.synced(written);
+    }
+    Ok(())
+}
+
+/// [`flush_all`] for files and background uploads alone.
+pub(crate) async fn flush_files(
+    storage: &dyn Storage,
+    files: Vec<(String, Bytes)>,
+    pending: &[&BackgroundUploads],
+) -> Result<()> {
+    flush_all(storage, files, pending, ready(Ok(Vec::new()))).await
+}
+
+async fn write_ahead(storage: &dyn Storage, files: Vec<(String, Bytes)>) -> Result<Vec<String>> {
+    stream::iter(files)
+        .map(|(path, bytes)| async move {
+            storage.write_ahead(&path, bytes).await?;
+            Ok(path)
+        })
+        .buffer_unordered(PARALLEL_REQUESTS)
+        .try_collect()
+        .await
+}

@@ -1,0 +1,67 @@
+//! Limits of a commit: attempts and time.
+
+use crate::config::Coordination;
+use crate::environment::Environment;
+use crate::error::Error;
+
+/// Versions that a late commit reads in parallel.
+pub(crate) const VERSIONS_AT_ONCE: u64 = 32;
+
+/// Limits of a commit, from its first call to the last one after conflicts were resolved. At least one root is tried,
+/// and the answer of a request that was sent is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitLimits {
+    /// Number of roots to try, and number of times that conflicts are returned to the caller.
+    pub max_attempts: u32,
+    pub timeout_millis: u64,
+    /// Setting of the lakehouse if `None`.
+    pub coordination: Option<Coordination>,
+}
+
+impl Default for CommitLimits {
+    fn default() -> Self {
+        CommitLimits { max_attempts: 200, timeout_millis: 120_000, coordination: None }
+    }
+}
+
+/// Attempts of a commit so far, and its deadline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    pub(crate) deadline_millis: u64,
+    /// Number of roots tried.
+    pub(crate) attempts: u32,
+    /// Number of times that conflicts were returned to the caller.
+    pub(crate) redone: u32,
+}
+
+impl Effort {
+    pub(crate) fn begin(limits: CommitLimits, environment: &dyn Environment) -> Effort {
+        let deadline_millis = environment.elapsed_millis().saturating_add(limits.timeout_millis);
+        Effort { deadline_millis, attempts: 0, redone: 0 }
+    }
+
+    pub(crate) fn is_spent(self, limits: CommitLimits, environment: &dyn Environment) -> bool {
+        let has_tried = self.attempts > 0 || self.redone > 0;
+        self.attempts >= limits.max_attempts.max(1)
+            || self.redone > limits.max_attempts.max(1)
+            || (has_tried && environment.elapsed_millis() >= self.deadline_millis)
+    }
+
+    pub(crate) fn limit_error(self, keys: Vec<String>) -> Error {
+        let how_often = match self.redone {
+            0 => format!("{} attempts", self.attempts),
+            redone => format!("{} attempts, redone {redone} times", self.attempts),
+        };
+        let why = match keys.is_empty() {
+            true => "others committed first every time, though nothing this transaction touched".into(),
+            false => format!("others changed {} first every time", keys.join(", ")),
+        };
+        Error::CommitConflict {
+            message: format!(
+                "gave up after {how_often}: {why}; try again, or raise max_attempts or the timeout"
+            ),
+            keys,
+            winners: Vec::new(),
+        }
+    }
+}

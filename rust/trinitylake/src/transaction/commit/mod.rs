@@ -1,0 +1,267 @@
+//! Commit: makes a transaction the next version of the lakehouse (format §8).
+//!
+//! [`Transaction::commit`] reads from top to bottom:
+//!
+//! 1. `validate`: compare the transaction with every version since it was last validated. `conflict` decides what may
+//!    stay, what the caller has to rebase, and what is a conflict for good.
+//! 2. `submission`: everything that a root has to know about the transaction.
+//! 3. `group`: transactions of this handle that wait at the same time share one root. `admission` decides which of them
+//!    fit into it.
+//! 4. `intent_queue`: optionally, transactions of other processes join that root.
+//! 5. `publish`: write the nodes, wait for all files (`durability_barrier`), and create the root. Only the creation of
+//!    the root decides. Small definitions may be stored in the root (`inline_definitions`).
+//!
+//! After a lost race this starts again at step 1, as long as the limits allow.
+
+pub(crate) mod admission;
+pub(crate) mod conflict;
+pub(crate) mod durability_barrier;
+pub(crate) mod expected_members;
+pub(crate) mod group;
+pub(crate) mod group_queue;
+pub(crate) mod inline_definitions;
+pub(crate) mod intent_queue;
+pub(crate) mod limits;
+pub(crate) mod outcome;
+mod publish;
+pub(crate) mod submission;
+mod validate;
+
+use bytes::Bytes;
+
+use crate::config::Coordination;
+use crate::error::{Error, Result};
+use crate::path::transaction_path;
+use crate::storage::retry::within;
+use crate::transaction::changes::Write;
+use crate::transaction::commit::durability_barrier::flush_files;
+use crate::transaction::commit::group_queue::Verdict;
+use crate::transaction::commit::inline_definitions::{fit_in_root, max_size_bytes};
+use crate::transaction::commit::outcome::ConflictingTable;
+use crate::transaction::commit::publish::remove_files;
+use crate::transaction::commit::submission::{Submission, files_size_bytes};
+use crate::transaction::footprint::Requirement;
+use crate::transaction::handle::Transaction;
+use crate::transaction::state::{Failure, Files, Proof};
+use crate::version::root_metadata::CommittedTransaction;
+use limits::{CommitLimits, Effort};
+use outcome::Outcome;
+use validate::{Fit, Validated};
+
+/// Number of versions for which other processes may put a queued transaction into a root.
+const QUEUED_VERSIONS: u64 = 64;
+impl Transaction {
+    /// Commits the transaction, or returns the conflicts that the caller has to resolve. A transaction without writes
+    /// and without a chosen id commits to its base version; a committed one returns its version again.
+    ///
+    /// After an error the transaction has ended, and [`Transaction::files`] says whether its files may be deleted. The
+    /// error is `CommitStateUnknown` unless it is certain that nothing was committed.
+    pub async fn commit(&mut self, limits: CommitLimits) -> Result<Outcome> {
+        if let Some(version) = self.state.begin_commit()? {
+            return Ok(Outcome::Committed(version));
+        }
+        match self.commit_within_limits(limits).await {
+            Ok(Outcome::Committed(version)) => {
+                self.state.committed(version);
+                let recorded = || transaction_path(&self.info.id, self.saved.sequence);
+                if self.saved.record.as_ref().is_some_and(|record| *record == recorded()) {
+                    self.remove_states_before(self.saved.sequence).await;
+                }
+                Ok(Outcome::Committed(version))
+            }
+            Ok(Outcome::Conflicts(conflicts)) => {
+                self.state.conflict(conflicts.clone());
+                Ok(Outcome::Conflicts(conflicts))
+            }
+            Err(failure) => {
+                let error = self.state.fail(failure, self.validated.number);
+                self.remove_what_was_refused(&error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the files written before the store refused a write (no space, no permission), if no version can ever
+    /// refer to them. Files of other failures are left to garbage collection.
+    async fn remove_what_was_refused(&self, error: &Error) {
+        if error.is_refusal() && matches!(self.files(), Files::Unreachable(_)) {
+            remove_files(self.lakehouse.storage().as_ref(), self.changes.own_files()).await;
+        }
+    }
+
+    /// Resolves a conflict on a table: `definition` holds this transaction's change on top of the winner's.
+    pub fn rebase(&mut self, conflict: &ConflictingTable, definition: Bytes) -> Result<()> {
+        self.state.take_table_conflict(conflict)?;
+        let value =
+            self.stage(crate::key::ObjectKind::Table, &conflict.namespace, &conflict.name, definition);
+        let renamed_from =
+            self.changes.writes.get(&conflict.key).and_then(|write| write.renamed_from.clone());
+        let base = Some(conflict.winner_location.clone());
+        let write = Write { base, value, checked: conflict.version, renamed_from };
+        self.changes.writes.insert(conflict.key.clone(), write);
+        self.saved.is_changed = true;
+        self.rebase_base();
+        Ok(())
+    }
+
+    /// Loop of a commit: validate, try, and begin again as long as the limits allow.
+    async fn commit_within_limits(&mut self, limits: CommitLimits) -> Result<Outcome, Failure> {
+        if !self.has_writes() && !self.saved.has_record {
+            return Ok(Outcome::Committed(self.base.number));
+        }
+        let effort =
+            self.effort.unwrap_or_else(|| Effort::begin(limits, self.lakehouse.environment().as_ref()));
+        within(effort.deadline_millis, self.try_until_committed(limits, effort)).await
+    }
+
+    async fn try_until_committed(
+        &mut self,
+        limits: CommitLimits,
+        mut effort: Effort,
+    ) -> Result<Outcome, Failure> {
+        if let Some(version) = self.record_chosen_id().await? {
+            return Ok(Outcome::Committed(version));
+        }
+        loop {
+            let tried = self.try_once(limits, &mut effort).await;
+            let is_spent = effort.is_spent(limits, self.lakehouse.environment().as_ref());
+            match tried {
+                Ok(Some(outcome)) => return Ok(outcome),
+                Ok(None) if is_spent => {
+                    return Err(Failure::Certain(Proof::SlotsTaken, effort.limit_error(Vec::new())));
+                }
+                // The next validation shows which root was created.
+                Err(Failure::InDoubt { version, .. }) if !is_spent => self.state.in_doubt(version),
+                Ok(None) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// One attempt. `None` if another one is needed.
+    async fn try_once(
+        &mut self,
+        limits: CommitLimits,
+        effort: &mut Effort,
+    ) -> Result<Option<Outcome>, Failure> {
+        let lakehouse = self.lakehouse.clone();
+        // A child that was forked meanwhile may know an older version; no root is ever created below a base.
+        lakehouse.learn(self.base.clone());
+        let announcement = lakehouse.commits().announce(lakehouse.environment().elapsed_millis());
+        let is_busy = announcement.is_some();
+        let mut missing = None;
+        // An intent names files that exist.
+        let may_wait = is_busy && self.waits_in_queue(limits.coordination);
+        let fits_in_root = || self.fits_in_root(&self.changes.unwritten_files());
+        if self.writes_first || may_wait || (is_busy && !fits_in_root()) {
+            // The leader of the group is at work at this time.
+            missing = self.write_files().await.err();
+            match &missing {
+                // If garbage collection took it, the newest version says so.
+                Some(Error::FileNotFound { .. }) => drop(lakehouse.latest().await?),
+                Some(error) => return Err(error.clone().into()),
+                None => {}
+            }
+        }
+        let fit = match self.validate(limits, effort).await? {
+            Validated::Ended(outcome) => return Ok(Some(outcome)),
+            Validated::Fit(fit) => missing.map_or(Ok(fit), Err)?,
+        };
+        effort.attempts += 1;
+        let submission = self.submit(limits.coordination, effort.attempts)?;
+        let verdict =
+            lakehouse.commits().commit(&lakehouse, submission, announcement, effort.deadline_millis).await?;
+        if matches!(verdict, Verdict::WriteFirst) {
+            effort.attempts -= 1;
+        }
+        Ok(self.apply(verdict, fit))
+    }
+
+    /// Applies the answer of the group. `None` if the transaction has to try again.
+    fn apply(&mut self, verdict: Verdict, fit: Fit) -> Option<Outcome> {
+        match verdict {
+            Verdict::Committed(version) => return Some(Outcome::Committed(version.number)),
+            Verdict::Again { files_are_written: true } => self.changes.mark_written(),
+            Verdict::Again { files_are_written: false } => {}
+            Verdict::WriteFirst => self.writes_first = true,
+        }
+        if let Some(confirmed) = fit.unconfirmed {
+            self.validated = confirmed;
+        }
+        None
+    }
+
+    /// Everything that a root has to record about the transaction; notes that it is about to be sent.
+    pub(crate) fn submit(&mut self, coordination: Option<Coordination>, attempt: u32) -> Result<Submission> {
+        let waits_in_queue = self.waits_in_queue(coordination);
+        let coordination = coordination.unwrap_or(self.base.config.coordination);
+        let mut last_version = None;
+        if waits_in_queue {
+            // An abort writes the record, and so stops every process that would commit this transaction.
+            let record = Requirement::Absent(self.record_key()?);
+            self.footprint_mut().require(record);
+            last_version = Some(self.validated.number + QUEUED_VERSIONS);
+        }
+        self.state.sending(last_version);
+        let submission = self.submission();
+        let fits_in_root = submission.fits_in_root && last_version.is_none();
+        Ok(Submission { coordination, attempt, last_version, fits_in_root, ..submission })
+    }
+
+    pub(crate) fn submission(&self) -> Submission {
+        let files = self.changes.unwritten_files();
+        let fits_in_root = self.fits_in_root(&files);
+        Submission {
+            info: CommittedTransaction { summary: self.summary(), ..self.info.clone() },
+            isolation: self.isolation,
+            footprint: self.footprint.clone(),
+            messages: self.changes.messages(&self.info.id),
+            definition: self.changes.definition.clone(),
+            files,
+            fits_in_root,
+            pending: Some(self.pending.clone()),
+            validated: self.validated.number,
+            depends_on_past: self.depends_on_past,
+            coordination: Coordination::None,
+            attempt: 0,
+            last_version: None,
+            aborts: None,
+        }
+    }
+
+    /// Whether it joins the intent queue.
+    fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
+        coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
+            && self.changes.definition.is_none()
+            && !self.depends_on_past
+            && self.lakehouse.commits().is_contended()
+    }
+
+    /// Whether the root can hold all files of the transaction.
+    fn fits_in_root(&self, files: &[(String, Bytes)]) -> bool {
+        self.changes.definition.is_none()
+            && fit_in_root(self.lakehouse.storage().as_ref(), files)
+            && self
+                .lakehouse
+                .commits()
+                .has_room_for_all(files_size_bytes(files), max_size_bytes(&self.base.config))
+            && self.pending.is_settled()
+    }
+
+    pub(crate) async fn write_files(&mut self) -> Result<()> {
+        let (storage, files) = (self.lakehouse.storage().as_ref(), self.changes.unwritten_files());
+        if files.is_empty() && self.pending.is_settled() {
+            return Ok(());
+        }
+        flush_files(storage, files, &[&self.pending]).await?;
+        self.changes.mark_written();
+        Ok(())
+    }
+}
+
+/// An error before a request, or between two, has committed nothing.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::before_sending(error)
+    }
+}

@@ -1,0 +1,48 @@
+//! Outcome of one commit: a version, or the conflicts that the caller has to resolve.
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Committed(u64),
+    /// Tables to rebase on their newer definitions, and watched reads to repeat. Resolve all of it, then commit again.
+    Conflicts(Conflicts),
+}
+
+/// A table written by this transaction and by one that committed first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConflictingTable {
+    pub key: String,
+    pub namespace: String,
+    pub name: String,
+    /// Definition that this transaction changed.
+    pub base_location: String,
+    /// Definition in the newest tree.
+    pub winner_location: String,
+    /// Version in which `winner_location` was read.
+    pub version: u64,
+}
+
+/// Conflicts that the layer above has to resolve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conflicts {
+    /// By key; each is resolved by [`Transaction::rebase`].
+    pub tables: Vec<ConflictingTable>,
+    /// Watched reads that changed, named as in [`Error::CommitConflict`]; resolved by [`Transaction::begin_watch`].
+    pub watched: Vec<String>,
+}
+
+impl Conflicts {
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.watched.is_empty()
+    }
+
+    /// As in [`Error::CommitConflict`].
+    pub(crate) fn names(&self) -> Vec<String> {
+        let tables =
+            self.tables.iter().map(|conflict| format!("table {}.{}", conflict.namespace, conflict.name));
+        let watched = self.watched.iter().cloned();
+        let mut names: Vec<String> = tables.chain(watched).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}

@@ -1,0 +1,66 @@
+//! Submission: a transaction as the group commit and the intent queue see it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::config::Coordination;
+use crate::definition::LakehouseDefinition;
+use crate::node::draft::Message;
+use crate::storage::BackgroundUploads;
+use crate::transaction::footprint::Footprint;
+use crate::transaction::options::Isolation;
+use crate::version::root_metadata::CommittedTransaction;
+
+/// Everything that a root has to record about one transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct Submission {
+    pub info: CommittedTransaction,
+    pub isolation: Isolation,
+    pub footprint: Arc<Footprint>,
+    /// At most one for each key.
+    pub messages: Vec<Message>,
+    pub definition: Option<(String, Arc<LakehouseDefinition>)>,
+    /// Definition files that are not written yet.
+    pub files: Vec<(String, Bytes)>,
+    /// The root holds these files, so they may be written at the same time (`inline_definitions`).
+    pub fits_in_root: bool,
+    /// Background uploads, if the transaction belongs to this process.
+    pub pending: Option<Arc<BackgroundUploads>>,
+    /// Version up to which it was validated.
+    pub validated: u64,
+    /// See `earlier_version`: it has to be validated against each version by itself.
+    pub depends_on_past: bool,
+    pub coordination: Coordination,
+    /// Number of roots tried.
+    pub attempt: u32,
+    /// It is in the intent queue, for versions up to this one.
+    pub last_version: Option<u64>,
+    /// Id of the transaction that this one aborts: the two are never both committed.
+    pub aborts: Option<String>,
+}
+
+impl Submission {
+    /// Whether all files that it refers to are durable. Only then may it be in an intent.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.files.is_empty() && self.pending.as_ref().is_none_or(|pending| pending.is_settled())
+    }
+
+    /// Whether it may be in a root of another leader, which does not wait for its files.
+    pub(crate) fn may_join(&self) -> bool {
+        self.fits_in_root || self.is_complete()
+    }
+
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.messages.iter().map(Message::size_bytes).sum()
+    }
+
+    /// Size of the definitions that the root holds.
+    pub(crate) fn inline_size_bytes(&self) -> usize {
+        if self.fits_in_root { files_size_bytes(&self.files) } else { 0 }
+    }
+}
+
+pub(crate) fn files_size_bytes(files: &[(String, Bytes)]) -> usize {
+    files.iter().map(|(path, bytes)| path.len() + bytes.len()).sum()
+}

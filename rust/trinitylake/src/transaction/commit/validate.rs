@@ -1,0 +1,129 @@
+//! Validation: compares a transaction with every version that was committed since it was last validated.
+
+use std::sync::Arc;
+
+use super::outcome::Conflicts;
+use super::{Effort, Outcome};
+use crate::error::{Error, Result};
+use crate::transaction::commit::limits::{CommitLimits, VERSIONS_AT_ONCE};
+use crate::transaction::file_age::Collected;
+use crate::transaction::handle::Transaction;
+use crate::transaction::state::{Failure, Proof};
+use crate::version::Version;
+
+/// Result of comparing a transaction with newer versions.
+enum Check {
+    Valid,
+    Conflicts(Conflicts),
+    /// One of the versions contains it: an answer was lost, or its id was committed before.
+    Committed(u64),
+}
+
+/// Result of a validation.
+pub(super) enum Validated {
+    Ended(Outcome),
+    /// The transaction fits on the newest version.
+    Fit(Fit),
+}
+
+pub(super) struct Fit {
+    /// If the newest version is not confirmed yet and may turn out to be void: the last confirmed version.
+    pub(super) unconfirmed: Option<Arc<Version>>,
+}
+
+impl Transaction {
+    /// Compares the transaction with all versions since it was last validated.
+    pub(super) async fn validate(
+        &mut self,
+        limits: CommitLimits,
+        effort: &mut Effort,
+    ) -> Result<Validated, Failure> {
+        let lakehouse = self.lakehouse.clone();
+        // A root that this handle has just created may turn out to be void. It may be built on, but it is no reason to
+        // fail.
+        let confirmed = self.validated.clone();
+        let tip = lakehouse.commits().tip(&lakehouse);
+        let is_confirmed = tip.number <= lakehouse.known().number;
+        let caught_up = match self.catch_up(tip).await {
+            Ok(Check::Valid) => Check::Valid,
+            other if is_confirmed => other?,
+            _ => {
+                self.validated = confirmed.clone();
+                let latest = lakehouse.latest().await?;
+                self.catch_up(latest).await?
+            }
+        };
+        match caught_up {
+            Check::Committed(version) => Ok(Validated::Ended(Outcome::Committed(version))),
+            Check::Conflicts(conflicts) => {
+                effort.redone += 1;
+                self.effort = Some(*effort);
+                if effort.is_spent(limits, lakehouse.environment().as_ref()) && effort.redone > 1 {
+                    return Err(Failure::Certain(Proof::Overtaken, effort.limit_error(conflicts.names())));
+                }
+                Ok(Validated::Ended(Outcome::Conflicts(conflicts)))
+            }
+            Check::Valid => Ok(Validated::Fit(Fit { unconfirmed: (!is_confirmed).then_some(confirmed) })),
+        }
+    }
+
+    /// Compares the transaction with all versions up to `tip`.
+    async fn catch_up(&mut self, tip: Arc<Version>) -> Result<Check, Failure> {
+        if tip.number <= self.validated.number {
+            return Ok(Check::Valid);
+        }
+        let lakehouse = self.lakehouse.clone();
+        let mut review = self.review(tip.clone());
+        let mut passed = Collected::default();
+        let mut next = self.validated.number + 1;
+        while next <= tip.number {
+            let last = tip.number.min(next + VERSIONS_AT_ONCE - 1);
+            // Only their changes stay in memory.
+            let versions = match lakehouse.glance(next, last, &tip).await {
+                Ok(versions) => versions,
+                Err(Error::VersionExpired(message)) => {
+                    return Err(Failure::before_sending(Error::TransactionExpired(format!(
+                        "transaction {} began at version {} and was open for too long: {message}. Begin a \
+                         new transaction",
+                        self.info.id, self.base.number
+                    ))));
+                }
+                Err(error) => return Err(Failure::before_sending(error)),
+            };
+            for version in &versions {
+                if let Some(version) = self.find_itself(version).await? {
+                    return Ok(Check::Committed(version));
+                }
+                passed.add(&version.metadata);
+                self.check_version(&mut review, version).await?;
+            }
+            next = last + 1;
+        }
+        let conflicts = self.conclude(review).await.map_err(|error| match error {
+            error @ Error::CommitConflict { .. } => Failure::Certain(Proof::Overtaken, error),
+            error => Failure::before_sending(error),
+        })?;
+        self.pass_collections(passed).await?;
+        self.validated = tip;
+        Ok(if conflicts.is_empty() { Check::Valid } else { Check::Conflicts(conflicts) })
+    }
+
+    /// The number of `version` if it contains this transaction. `CommitConflict` if it contains the transaction as
+    /// another process resumed it, or aborts it.
+    async fn find_itself(&self, version: &Version) -> Result<Option<u64>, Failure> {
+        if version.metadata.gives_up(&self.info.id) {
+            return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere("rolled back")));
+        }
+        if !version.metadata.commits(&self.info.id) {
+            return Ok(None);
+        }
+        if self.saved.sequence > 0
+            && let Ok(key) = self.record_key()
+            && let Some(record) = version.get(&key).await?
+            && !self.saved.is_own(&record, &self.info.id)
+        {
+            return Err(Failure::before_sending(self.went_on_elsewhere("committed")));
+        }
+        Ok(Some(version.number))
+    }
+}

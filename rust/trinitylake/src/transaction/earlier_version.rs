@@ -1,0 +1,68 @@
+//! Statements that bring objects back as an earlier version has them.
+//!
+//! Such an object names files that perhaps no later version reaches: its definition, and the files named there. They
+//! exist as long as the earlier version is retained. Garbage collection deletes them after that version has expired,
+//! and creates a version of its own before it deletes anything. So the transaction reads the expiry boundary after it
+//! has begun, and conflicts with every garbage collection from then on ([`drops_history`]). It then begins again and
+//! checks again.
+
+use crate::error::{Error, Result};
+use crate::key::ObjectKind;
+use crate::transaction::changes::NewValue;
+use crate::transaction::commit::inline_definitions::write_definitions_of;
+use crate::transaction::handle::Transaction;
+use crate::version::Version;
+use crate::version::boundary::boundary;
+use crate::version::retention::check_retained_by;
+
+impl Transaction {
+    /// Allows names of files that only `source` reaches. `VersionExpired` if `source` is not retained any more.
+    pub async fn depend_on_version(&mut self, source: &Version) -> Result<()> {
+        self.check_open()?;
+        let oldest = boundary(self.lakehouse.storage().as_ref()).await?;
+        check_retained_by(&self.base.definition, oldest, source.number)?;
+        write_definitions_of(self.lakehouse.storage().as_ref(), source).await?;
+        self.depends_on_past = true;
+        Ok(())
+    }
+
+    /// Gives an object the definition file of an earlier version; creates the object if it does not exist. Returns
+    /// whether that changes anything. Call [`Transaction::depend_on_version`] first.
+    pub async fn put_back(
+        &mut self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+        location: &str,
+    ) -> Result<bool> {
+        self.check_open()?;
+        self.check_writable()?;
+        let key = self.base.config.names.key(kind, namespace, name)?;
+        let current = self.peek(&key).await?;
+        if current.as_deref() == Some(location) {
+            return Ok(false);
+        }
+        if current.is_none() {
+            self.check_free(kind, namespace, name).await?;
+        }
+        self.write(key, current, NewValue::Existing(location.to_string()));
+        Ok(true)
+    }
+
+    /// A saved transaction cannot be checked against garbage collection by the process that resumes it.
+    pub(crate) fn check_needs_no_earlier_version(&self) -> Result<()> {
+        if self.depends_on_past {
+            return Err(Error::InvalidArgument(
+                "a transaction that brings back objects of an earlier version cannot be saved".into(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a version drops a part of the history: a garbage collection, or a change of the tags.
+pub(crate) fn drops_history(previous: &Version, version: &Version) -> bool {
+    version.metadata.collects_before_millis().is_some()
+        || previous.metadata.gc_before_millis != version.metadata.gc_before_millis
+        || previous.definition.exported_snapshots() != version.definition.exported_snapshots()
+}

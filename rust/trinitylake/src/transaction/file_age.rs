@@ -1,0 +1,53 @@
+//! Age of the files of a transaction, by the clock of the store.
+
+use crate::environment::Moment;
+use crate::lakehouse::Lakehouse;
+use crate::storage::store_clock::StoreMoment;
+use crate::version::Version;
+use crate::version::root_metadata::RootMetadata;
+
+/// Stores date files by whole seconds, and their machines may differ a little.
+pub(crate) const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
+/// Age of the files of a transaction, as far as it is known.
+#[derive(Debug)]
+pub(crate) struct FileAge {
+    /// No file was written before, by the clocks of this machine.
+    pub(super) began: Moment,
+    /// No file was written before this answer of the store.
+    pub(super) heard: Option<StoreMoment>,
+    /// No file was written before this time of the store. Set for a saved transaction, which has files of several
+    /// processes.
+    pub since_millis: Option<u64>,
+    /// All files are younger than this, or no garbage was collected since.
+    pub(super) proven_millis: u64,
+    /// Files that other programs wrote before the transaction began. Each needs its own proof.
+    pub(super) adopted: Vec<String>,
+}
+
+/// Garbage collections recorded in a range of versions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Collected {
+    /// The highest time of any collection up to these versions.
+    pub(super) highest_millis: u64,
+    /// That of a collection among these versions.
+    pub(super) among_them_millis: Option<u64>,
+}
+
+impl Collected {
+    pub fn add(&mut self, version: &RootMetadata) {
+        self.highest_millis = self.highest_millis.max(version.gc_before_millis.unwrap_or_default());
+        self.among_them_millis = self.among_them_millis.max(version.collects_before_millis());
+    }
+}
+
+impl FileAge {
+    pub(crate) fn of(base: &Version, lakehouse: &Lakehouse) -> FileAge {
+        FileAge {
+            began: Moment::now(lakehouse.environment().as_ref()),
+            heard: lakehouse.last_heard(),
+            since_millis: None,
+            proven_millis: base.metadata.gc_before_millis.unwrap_or_default(),
+            adopted: Vec::new(),
+        }
+    }
+}

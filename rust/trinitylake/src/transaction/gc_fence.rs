@@ -1,0 +1,166 @@
+//! Checks that garbage collection has not deleted files of the transaction (format §7).
+//!
+//! A garbage collection is a version. Its root records a time of the store: files that no version reaches and that are
+//! older are deleted. No version reaches the files of an open transaction. So a transaction that is validated against
+//! such a version has to prove that its files are younger, else it has expired.
+//!
+//! Invariants:
+//! - Both sides compare times of the store. The age of the transaction is taken from the dates of the store's answers,
+//!   because clocks of a suspended machine stand still; the machine's clocks count if they say more.
+//! - Files that a retained version reaches are not files of the transaction: garbage collection keeps them.
+//! - A file that existed before the transaction, as of a table that is registered again, needs another proof: it exists
+//!   after no running collection could be found that may delete it (`version::gc_markers`).
+
+use futures::future::try_join_all;
+
+use super::file_age::{Collected, STORE_CLOCK_STEP_MILLIS};
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+use crate::storage::store_clock::{APART_MILLIS, dated_last};
+use crate::transaction::handle::Transaction;
+use crate::transaction::state::Failure;
+use crate::version::gc_markers::under_way;
+use crate::version::retention::check_retained;
+use crate::version::store_time::StoreTime;
+
+/// Files that are asked for at once.
+const FILES_AT_ONCE: usize = 64;
+
+impl Transaction {
+    /// Adds files to the transaction that an engine or a client wrote before it began; with `since_base`, not before
+    /// its base version. `TransactionExpired` if one of them does not exist, or if a running garbage collection may
+    /// delete it.
+    pub async fn adopt(&mut self, paths: Vec<String>, since_base: bool) -> Result<()> {
+        if self.file_age.proven_millis > 0 && !since_base {
+            self.check_stay(&paths, self.file_age.proven_millis).await?;
+        }
+        self.file_age.adopted.extend(paths);
+        Ok(())
+    }
+
+    /// Explains a missing file: `VersionExpired` if the base version is not retained any more, `TransactionExpired` if
+    /// garbage collection may have deleted the files of the transaction.
+    pub async fn check_retained(&self) -> Result<()> {
+        check_retained(self.base.nodes(), self.base.number).await?;
+        let collected_millis = self.lakehouse.latest().await?.metadata.gc_before_millis.unwrap_or_default();
+        if collected_millis > self.file_age.proven_millis {
+            self.prove_younger_than(collected_millis).await?;
+        }
+        Ok(())
+    }
+
+    /// Validates the transaction against garbage collections of the versions it is compared with.
+    pub(crate) async fn pass_collections(&mut self, passed: Collected) -> Result<(), Failure> {
+        let before_millis = passed.highest_millis;
+        if before_millis > self.file_age.proven_millis {
+            self.prove_younger_than(before_millis).await.map_err(Failure::before_sending)?;
+            self.file_age.proven_millis = before_millis;
+        } else if let Some(before_millis) = passed.among_them_millis {
+            // One with a longer grace. What was written here is younger; what was there before may not be.
+            self.prove_stay(self.file_age.since_millis, before_millis)
+                .await
+                .map_err(Failure::before_sending)?;
+        }
+        Ok(())
+    }
+
+    async fn prove_younger_than(&self, before_millis: u64) -> Result<()> {
+        let since_millis = match self.file_age.since_millis {
+            Some(since_millis) => since_millis,
+            None => self.began_at_store().await?,
+        };
+        self.prove_stay(Some(since_millis), before_millis).await
+    }
+
+    async fn prove_stay(&self, since_millis: Option<u64>, before_millis: u64) -> Result<()> {
+        if since_millis.is_some_and(|since_millis| since_millis < before_millis) {
+            return Err(self.collected("it began before files that nobody referred to were collected"));
+        }
+        self.check_stay(&self.file_age.adopted, before_millis).await
+    }
+
+    /// Time of the store before which this transaction wrote no file.
+    pub(crate) async fn began_at_store(&self) -> Result<u64> {
+        let environment = self.lakehouse.environment().as_ref();
+        let asked = StoreTime::ask(self.lakehouse.storage().as_ref(), environment);
+        let (time, answered) = dated_last(asked).await;
+        let time = time?;
+        let age_millis = match (self.file_age.heard, answered) {
+            (Some(heard), Some(answered)) => {
+                // Two that are dated by whole seconds may lie further apart than they show.
+                let by_dates = answered.millis_since(heard).saturating_add(APART_MILLIS);
+                by_dates.max(self.file_age.began.elapsed_millis(environment))
+            }
+            // A disk, whose clock may be that of this machine; or a store that does not date its answers.
+            (None, _) => self.file_age.began.most_passed_millis(environment),
+            // Some proxy may have answered in its place.
+            (Some(_), None) => {
+                let message = "the store did not say when it answered, so nobody can tell how old the files of the \
+                               transaction are; try again";
+                return Err(Error::Storage { message: message.into(), retryable: true });
+            }
+        };
+        Ok(time.millis_before(age_millis.saturating_add(STORE_CLOCK_STEP_MILLIS)))
+    }
+
+    /// Earliest time of the store at which a file of the transaction was written, adopted files included.
+    pub(crate) async fn files_since(&self) -> Result<u64> {
+        let began_millis = match self.file_age.since_millis {
+            Some(since_millis) => since_millis,
+            None => self.began_at_store().await?,
+        };
+        let adopted = ages(self.lakehouse.storage().as_ref(), &self.file_age.adopted).await?;
+        Ok(adopted.into_iter().map(|(_, modified)| modified.unwrap_or_default()).fold(began_millis, u64::min))
+    }
+
+    /// Proves that files are not deleted by a collection of files older than `before_millis`: they are younger, or they
+    /// exist and no running collection may delete them. The order of the requests matters: a file that exists after
+    /// all earlier collections have ended is kept.
+    async fn check_stay(&self, paths: &[String], before_millis: u64) -> Result<()> {
+        let storage = self.lakehouse.storage().as_ref();
+        let gone = |path: &str| self.collected(&format!("{path} is gone"));
+        let mut old = Vec::new();
+        for (path, modified_millis) in ages(storage, paths).await? {
+            match modified_millis {
+                Some(millis) if millis >= before_millis => {}
+                Some(_) => old.push(path),
+                None => return Err(gone(&path)),
+            }
+        }
+        if old.is_empty() {
+            return Ok(());
+        }
+        let collecting = under_way(storage).await?;
+        for (path, modified_millis) in ages(storage, &old).await? {
+            let Some(millis) = modified_millis else { return Err(gone(&path)) };
+            if let Some(one) = collecting.iter().find(|one| millis < one.before_millis) {
+                return Err(self.collected(&format!(
+                    "{path} is older than what a garbage collection deletes that is under way, or was broken off ({})",
+                    one.path
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn collected(&self, why: &str) -> Error {
+        Error::TransactionExpired(format!(
+            "transaction {} has expired: {why}, so its files may be gone; begin again",
+            self.info.id
+        ))
+    }
+}
+
+/// When the store says that each of the files was written; `None` for those that are not there.
+async fn ages(storage: &dyn Storage, paths: &[String]) -> Result<Vec<(String, Option<u64>)>> {
+    let mut ages = Vec::with_capacity(paths.len());
+    for some in paths.chunks(FILES_AT_ONCE) {
+        let age = async |path: &String| match storage.head(path).await {
+            Ok(file) => Ok((path.clone(), Some(file.modified_millis))),
+            Err(Error::FileNotFound { .. }) => Ok((path.clone(), None)),
+            Err(error) => Err(error),
+        };
+        ages.extend(try_join_all(some.iter().map(age)).await?);
+    }
+    Ok(ages)
+}

@@ -1,0 +1,211 @@
+//! `Transaction`: its parts, its beginning and its properties.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::changes::Changes;
+use super::commit::limits::Effort;
+use super::file_age::FileAge;
+use super::footprint::Footprint;
+use super::options::{Isolation, TransactionOptions};
+use super::saved::state_file::Saved;
+use super::state::{Files, TransactionState};
+use crate::definition::LakehouseDefinition;
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::moved_lakehouse::Placement;
+use crate::storage::BackgroundUploads;
+use crate::transaction_id::check_transaction_id;
+use crate::version::Version;
+use crate::version::root_metadata::CommittedTransaction;
+use crate::version::summary::{Summary, Told};
+
+impl Lakehouse {
+    pub fn begin(self: &Arc<Self>, base: Arc<Version>, options: TransactionOptions) -> Result<Transaction> {
+        Transaction::begin(self.clone(), base, options)
+    }
+}
+
+#[derive(Debug)]
+pub struct Transaction {
+    pub(super) lakehouse: Arc<Lakehouse>,
+    pub(super) info: CommittedTransaction,
+    pub(super) isolation: Isolation,
+    /// What statements read.
+    pub(super) base: Arc<Version>,
+    /// Version up to which the transaction was validated: the base, except during a commit and until conflicts are
+    /// resolved.
+    pub(super) validated: Arc<Version>,
+    pub(super) footprint: Arc<Footprint>,
+    pub(super) changes: Changes,
+    /// By key: descriptions of changed tables for the log, from the layer above.
+    pub(super) descriptions: BTreeMap<String, Vec<Told>>,
+    /// Background uploads of its statements, for the layer above.
+    pub(super) pending: Arc<BackgroundUploads>,
+    /// Write all files before the next attempt, because other transactions commit at this time.
+    pub(super) writes_first: bool,
+    pub(super) saved: Saved,
+    pub(super) file_age: FileAge,
+    /// Attempts of the running commit; kept while conflicts are resolved.
+    pub(super) effort: Option<Effort>,
+    pub(super) state: TransactionState,
+    /// It names files that only an earlier version may reach (`earlier_version`).
+    pub(super) depends_on_past: bool,
+    /// Checks that must hold at the commit; run by the layer above.
+    pub checks: Vec<String>,
+    /// Bytes that the layer above stores with a saved transaction.
+    pub attachment: Bytes,
+}
+
+impl Transaction {
+    pub(crate) fn begin(
+        lakehouse: Arc<Lakehouse>,
+        base: Arc<Version>,
+        options: TransactionOptions,
+    ) -> Result<Transaction> {
+        if let Some(id) = &options.id {
+            check_transaction_id(id)?;
+        }
+        if let Some(reserved) = options.properties.keys().find(|key| key.starts_with("trinitylake.")) {
+            return Err(Error::InvalidArgument(format!(
+                "transaction property {reserved:?}: names that start with \"trinitylake.\" are reserved"
+            )));
+        }
+        let has_chosen_id = options.id.is_some();
+        let id = options.id.unwrap_or_else(|| lakehouse.environment().uuid().to_string());
+        let info = CommittedTransaction {
+            id,
+            isolation: options.isolation.word().to_string(),
+            message: options.message,
+            author: options.author,
+            began_at_version: base.number,
+            properties: options.properties,
+            summary: Summary::default(),
+        };
+        Ok(Transaction::new(lakehouse, base, info, options.isolation, has_chosen_id))
+    }
+
+    pub(super) fn new(
+        lakehouse: Arc<Lakehouse>,
+        base: Arc<Version>,
+        info: CommittedTransaction,
+        isolation: Isolation,
+        has_chosen_id: bool,
+    ) -> Transaction {
+        // The handle may know an older version than `base`; no root is ever created below a base.
+        lakehouse.learn(base.clone());
+        let pending = BackgroundUploads::new(lakehouse.storage().clone(), lakehouse.environment().clone());
+        Transaction {
+            state: TransactionState::new(&info.id),
+            file_age: FileAge::of(&base, &lakehouse),
+            lakehouse,
+            info,
+            isolation,
+            validated: base.clone(),
+            base,
+            footprint: Arc::default(),
+            changes: Changes::default(),
+            descriptions: BTreeMap::new(),
+            pending,
+            writes_first: false,
+            saved: Saved { has_record: has_chosen_id, ..Saved::default() },
+            effort: None,
+            depends_on_past: false,
+            checks: Vec::new(),
+            attachment: Bytes::new(),
+        }
+    }
+
+    pub fn id(&self) -> &str {
+        &self.info.id
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// Properties for the log.
+    pub fn properties(&self) -> &BTreeMap<String, String> {
+        &self.info.properties
+    }
+
+    pub fn base(&self) -> &Arc<Version> {
+        &self.base
+    }
+
+    /// Background uploads of files that only this transaction names. They are durable before its root is created, or
+    /// before it is saved.
+    pub fn pending(&self) -> &Arc<BackgroundUploads> {
+        &self.pending
+    }
+
+    pub fn has_writes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// The keys that it changes, in order; those that it renames with their former and their new names.
+    pub fn written_keys(&self) -> impl Iterator<Item = &str> {
+        self.changes.writes.keys().map(String::as_str)
+    }
+
+    pub fn committed_version(&self) -> Option<u64> {
+        self.state.committed_version()
+    }
+
+    /// Whether its commit ended without an answer. [`Transaction::rollback`] settles it.
+    pub fn is_unknown(&self) -> bool {
+        self.state.is_unknown()
+    }
+
+    /// Whether the files of this transaction may be deleted, after it has ended.
+    pub fn files(&self) -> Files {
+        self.state.files()
+    }
+
+    /// Number of saves.
+    pub fn sequence(&self) -> u64 {
+        self.saved.sequence
+    }
+
+    pub(super) fn footprint_mut(&mut self) -> &mut Footprint {
+        Arc::make_mut(&mut self.footprint)
+    }
+
+    /// `TransactionClosed` unless it takes statements.
+    pub(super) fn check_open(&self) -> Result<()> {
+        self.state.check_open()
+    }
+
+    /// Moves the base to the validated version, once all conflicts are resolved. Nothing that the transaction wrote was
+    /// changed in between, or it was rebased.
+    pub(super) fn rebase_base(&mut self) {
+        self.state.reopen_if_resolved();
+        if self.state.check_open().is_ok() {
+            self.base = self.validated.clone();
+        }
+    }
+
+    /// Checks that a commit is possible, before files are written. `LakehouseMoved` if the lakehouse is at another
+    /// place than it records and this transaction has not relocated it, `CorruptFile` if newer versions are damaged or
+    /// lost.
+    pub fn check_writable(&self) -> Result<()> {
+        self.lakehouse.check_intact()?;
+        self.placement().check_writable()
+    }
+
+    /// Place of the lakehouse, and the place that it records: as changed by this transaction, else as in the newest
+    /// version. A relocation since this transaction began is no reason to refuse it.
+    pub(super) fn placement(&self) -> Placement {
+        match &self.changes.definition {
+            Some((_, changed)) => Placement::of(self.lakehouse.storage().root(), changed),
+            None => self.lakehouse.placement(),
+        }
+    }
+
+    /// The definition of the lakehouse as this transaction sees it.
+    pub(super) fn definition(&self) -> &LakehouseDefinition {
+        self.changes.definition.as_ref().map_or(&self.base.definition, |(_, changed)| changed)
+    }
+}

@@ -1,0 +1,87 @@
+//! What a transaction begins with: isolation level, id, and what the log records of it.
+
+use std::collections::BTreeMap;
+
+use crate::definition::LakehouseDefinition;
+use crate::definition::proto::IsolationLevel;
+use crate::error::{Error, Result};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Fails on a key written by both.
+    #[default]
+    Snapshot,
+    /// Fails also if another wrote a key, or into a range, that this one read.
+    Serializable,
+}
+
+impl Isolation {
+    pub fn parse(name: &str) -> Result<Isolation> {
+        match name.to_ascii_lowercase().as_str() {
+            "snapshot" => Ok(Isolation::Snapshot),
+            "serializable" => Ok(Isolation::Serializable),
+            _ => Err(Error::InvalidArgument(format!(
+                "isolation {name:?} is not one of \"snapshot\", \"serializable\""
+            ))),
+        }
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Isolation::Snapshot => "snapshot",
+            Isolation::Serializable => "serializable",
+        }
+    }
+}
+
+impl Isolation {
+    pub(crate) fn to_proto(self) -> IsolationLevel {
+        match self {
+            Isolation::Snapshot => IsolationLevel::Snapshot,
+            Isolation::Serializable => IsolationLevel::Serializable,
+        }
+    }
+
+    /// Default isolation of a lakehouse.
+    pub fn default_of(definition: &LakehouseDefinition) -> Isolation {
+        Isolation::of_proto(definition.default_isolation())
+    }
+
+    pub(crate) fn of_proto(level: IsolationLevel) -> Isolation {
+        match level {
+            IsolationLevel::Snapshot => Isolation::Snapshot,
+            IsolationLevel::Serializable => Isolation::Serializable,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct TransactionOptions {
+    pub isolation: Isolation,
+    /// Chosen by the user: recorded in the tree, so that it commits once. Else a fresh UUID.
+    pub id: Option<String>,
+    pub message: String,
+    pub author: String,
+    pub properties: BTreeMap<String, String>,
+}
+
+/// Message and author for the log, for a commit that the library makes by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Note {
+    /// If empty, the library's own message.
+    pub message: String,
+    pub author: String,
+}
+
+impl Note {
+    /// The message, or `own` if it is empty.
+    pub fn message_or(&self, own: &str) -> String {
+        if self.message.is_empty() { own.to_string() } else { self.message.clone() }
+    }
+
+    /// Options for a commit of the library.
+    pub(crate) fn options(&self, own: &str) -> TransactionOptions {
+        let (message, author) = (self.message_or(own), self.author.clone());
+        TransactionOptions { message, author, ..TransactionOptions::default() }
+    }
+}

@@ -1,0 +1,173 @@
+//! List of saved transactions, read in pages: `_txn/` may have very many files.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use crate::definition::proto::DistributedTransactionState as SavedState;
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::path::{TRANSACTION_PREFIX, root_version};
+use crate::transaction::options::Isolation;
+use crate::transaction::saved::state_file::{lifetime_millis, newest_sequence, read, saved_state};
+use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::version::Version;
+use crate::version::store_time::StoreTime;
+
+/// A saved transaction that can be resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedTransaction {
+    pub id: String,
+    pub isolation: Isolation,
+    pub message: String,
+    pub author: String,
+    pub properties: BTreeMap<String, String>,
+    pub base_version: u64,
+    pub began_at_millis: u64,
+    pub expire_at_millis: u64,
+    /// Number of saves.
+    pub sequence: u64,
+    /// Its files are not older than this, by the clock of the store; 0 if unknown.
+    pub files_since_millis: u64,
+}
+
+/// Saved transactions that can be resumed, by id. Their age is taken from the store, or from this machine if the store
+/// is read-only.
+pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> {
+    let time = StoreTime::ask(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await;
+    let mut walk = SavedWalk::begin(lakehouse, time.ok()).await?;
+    let mut found = Vec::new();
+    while let Some(page) = walk.next().await? {
+        found.extend(page.into_iter().filter(|one| one.is_resumable).map(|one| one.transaction));
+    }
+    found.sort_unstable_by(|left, right| left.id.cmp(&right.id));
+    Ok(found)
+}
+
+/// A transaction without a record, and whether it can be resumed.
+pub(crate) struct Unfinished {
+    pub transaction: SavedTransaction,
+    pub is_resumable: bool,
+    /// Its first save is older than its lifetime.
+    pub is_over_age: bool,
+}
+
+/// Iterates over saved transactions without a record in the latest tree, page by page. A page takes a fixed number of
+/// list requests, and at most two other requests for each of its files.
+pub(crate) struct SavedWalk {
+    lakehouse: Arc<Lakehouse>,
+    latest: Arc<Version>,
+    oldest: u64,
+    /// What tells how old they are, if not the clock of this machine.
+    time: Option<StoreTime>,
+    /// The path after which the next page begins; `None` at the end.
+    after: Option<String>,
+}
+
+/// Files of saved transactions that are listed at once: as many as stores list in one request.
+pub(crate) const FILES_AT_ONCE: usize = 1000;
+
+impl SavedWalk {
+    pub async fn begin(lakehouse: &Arc<Lakehouse>, time: Option<StoreTime>) -> Result<SavedWalk> {
+        let latest = lakehouse.latest().await?;
+        let oldest = lakehouse.oldest_version().await?;
+        // Comes before all that lies in the folder.
+        let after = Some(TRANSACTION_PREFIX.trim_end_matches('/').to_string());
+        Ok(SavedWalk { lakehouse: lakehouse.clone(), latest, oldest, time, after })
+    }
+
+    /// `None` after the last page. A page may be empty.
+    pub async fn next(&mut self) -> Result<Option<Vec<Unfinished>>> {
+        let Some(after) = self.after.take() else { return Ok(None) };
+        let files = self.lakehouse.storage().list_page(TRANSACTION_PREFIX, &after, FILES_AT_ONCE).await?;
+        // The number of the last save, and the age of the first.
+        let mut newest: BTreeMap<String, (u64, Option<u64>)> = BTreeMap::new();
+        for file in &files {
+            if let Some((id, sequence)) = saved_state(&file.path) {
+                let age_millis = self.time.map(|time| time.age_millis(file));
+                let (highest, _) = newest.entry(id.to_string()).or_insert((sequence, age_millis));
+                *highest = sequence.max(*highest);
+            }
+        }
+        if let Some(last) = files.last().filter(|_| files.len() == FILES_AT_ONCE) {
+            // The page may end among the files of one transaction. Its others are skipped.
+            self.after = Some(match saved_state(&last.path) {
+                Some((id, _)) => {
+                    if let Some(sequence) = newest_sequence(&self.lakehouse, id).await? {
+                        newest.entry(id.to_string()).and_modify(|(highest, _)| *highest = sequence);
+                    }
+                    after_files_of(id)
+                }
+                None => last.path.clone(),
+            });
+        }
+        let now = self.lakehouse.environment().now_millis();
+        let (lakehouse, latest, oldest) = (&self.lakehouse, &self.latest, self.oldest);
+        let page: Vec<Option<Unfinished>> = stream::iter(newest)
+            .map(|(id, (sequence, age_millis))| {
+                let age = age_millis.map_or(Age::AtHost { now_millis: now }, Age::AtStore);
+                unfinished(lakehouse.clone(), latest.clone(), oldest, age, id, sequence)
+            })
+            .buffered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await?;
+        Ok(Some(page.into_iter().flatten().collect()))
+    }
+}
+
+/// How old a saved transaction is.
+enum Age {
+    /// So much time has passed since its first save.
+    AtStore(u64),
+    AtHost {
+        now_millis: u64,
+    },
+}
+
+/// `None` if it has a record, or is gone.
+async fn unfinished(
+    lakehouse: Arc<Lakehouse>,
+    latest: Arc<Version>,
+    oldest: u64,
+    age: Age,
+    id: String,
+    sequence: u64,
+) -> Result<Option<Unfinished>> {
+    let record = match read(&lakehouse, &id, sequence).await {
+        Err(Error::ObjectNotFound(_)) => return Ok(None),
+        record => record?,
+    };
+    if latest.get(&latest.config.names.transaction_key(&id)?).await?.is_some() {
+        return Ok(None);
+    }
+    let is_over_age = match age {
+        Age::AtStore(age_millis) => age_millis > lifetime_millis(&record),
+        Age::AtHost { now_millis } => record.expire_at_millis < now_millis,
+    };
+    let base_version = root_version(&record.beginning_root);
+    Ok(Some(Unfinished {
+        is_resumable: record.state() == SavedState::Open
+            && !is_over_age
+            && base_version.is_some_and(|base| base >= oldest),
+        is_over_age,
+        transaction: SavedTransaction {
+            isolation: Isolation::of_proto(record.isolation()),
+            message: record.commit_message.clone(),
+            author: record.author.clone(),
+            properties: record.properties.clone().into_iter().collect(),
+            base_version: base_version.unwrap_or_default(),
+            began_at_millis: record.began_at_millis,
+            expire_at_millis: record.expire_at_millis,
+            files_since_millis: record.files_since_millis,
+            id,
+            sequence,
+        },
+    }))
+}
+
+/// Comes after all files of a transaction, and before those of the next one.
+pub(crate) fn after_files_of(id: &str) -> String {
+    // The character after the slash.
+    format!("{TRANSACTION_PREFIX}{id}0")
+}

@@ -1,0 +1,120 @@
+//! Records of ids (format §8): a key in the tree that says that an id was committed or rolled back. Every commit of the
+//! id, by any process, requires that the key is absent. So an id commits at most once.
+//!
+//! An id has a record if the user chose it, if its transaction was saved, or if it was aborted while a request that
+//! could commit it was in flight (`abort`).
+//!
+//! Invariants:
+//! - A record stays as long as the version that wrote it is retained, also after a rollback of the lakehouse.
+//! - Expiry removes it afterwards, with its files (`cleanup`). Every process that could still commit the same
+//!   transaction has expired by then: it was last validated against a version below that one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::StringArray;
+use prost::Message as _;
+
+use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState};
+use crate::definition_file::decode_file;
+use crate::error::{Error, Result};
+use crate::key::{KeyRange, ObjectKind};
+use crate::lakehouse::Lakehouse;
+pub(crate) use crate::path::FIRST_RECORD_SEQUENCE;
+use crate::path::{is_saved_state, root_version};
+use crate::version::Version;
+
+/// Property of a record with which expiry aborted a transaction.
+pub(crate) const ABANDONED_PROPERTY: &str = "trinitylake.abandoned";
+
+/// Content of the record of an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    Committed {
+        /// Path of the record, which tells the saved state that was committed.
+        location: String,
+        /// Base version of the transaction.
+        base: Option<u64>,
+    },
+    RolledBack,
+    /// Expiry aborted it, since it could not be resumed any more. It may have been committed in an expired version.
+    Abandoned,
+}
+
+impl Record {
+    /// "committed", "rolled back" or "aborted by an expiry".
+    pub(crate) fn verb(&self) -> &'static str {
+        match self {
+            Record::Committed { .. } => "committed",
+            Record::RolledBack => "rolled back",
+            Record::Abandoned => "aborted by an expiry",
+        }
+    }
+}
+
+/// The record of an id in the latest version. If an expiry removed the key and the record since that version was read,
+/// the record in a newer version.
+pub(crate) async fn recorded(
+    lakehouse: &Lakehouse,
+    latest: &Arc<Version>,
+    id: &str,
+) -> Result<Option<Record>> {
+    let mut version = latest.clone();
+    loop {
+        match recorded_in(&version, id).await {
+            Err(error @ Error::CorruptFile { .. }) => {
+                let newer = lakehouse.latest().await?;
+                if newer.number <= version.number {
+                    return Err(error);
+                }
+                version = newer;
+            }
+            told => return told,
+        }
+    }
+}
+
+async fn recorded_in(version: &Version, id: &str) -> Result<Option<Record>> {
+    let Some(location) = version.get(&version.config.names.transaction_key(id)?).await? else {
+        return Ok(None);
+    };
+    let bytes = match version.nodes().storage().get(&location).await {
+        // An expiry is about to remove the key, and has removed the saved state that it names.
+        Err(Error::FileNotFound { .. }) if is_saved_state(&location) => {
+            return Ok(Some(Record::Committed { location, base: None }));
+        }
+        Err(Error::FileNotFound { .. }) => version.read_definition(&location).await?,
+        file => decode_file(&location, &file?)?,
+    };
+    let record = DistributedTransactionDef::decode(bytes).map_err(|error| {
+        Error::corrupt(location.clone(), format!("not a record of a transaction: {error}"))
+    })?;
+    Ok(Some(match record.state() {
+        DistributedTransactionState::RolledBack if record.properties.contains_key(ABANDONED_PROPERTY) => {
+            Record::Abandoned
+        }
+        DistributedTransactionState::RolledBack => Record::RolledBack,
+        DistributedTransactionState::Open | DistributedTransactionState::Record => {
+            Record::Committed { location, base: root_version(&record.beginning_root) }
+        }
+    }))
+}
+
+/// The records in a version: locations by key.
+pub(crate) async fn records(version: &Version) -> Result<BTreeMap<String, String>> {
+    let mut records = BTreeMap::new();
+    let mut scan = version.scan(record_keys(), None, true);
+    while let Some(batch) = scan.next_batch().await? {
+        records.extend(rows(&batch.keys, batch.locations.as_ref()));
+    }
+    Ok(records)
+}
+
+pub(crate) fn record_keys() -> KeyRange {
+    KeyRange::prefix(ObjectKind::TransactionRecord.prefix())
+}
+
+pub(crate) fn rows(keys: &StringArray, locations: Option<&StringArray>) -> Vec<(String, String)> {
+    let locations = locations.into_iter().flat_map(|locations| locations.iter().flatten());
+    keys.iter().flatten().zip(locations).map(|(key, at)| (key.to_string(), at.to_string())).collect()
+}

@@ -1,0 +1,158 @@
+//! Saving a transaction under `_txn/<id>/` (format §8).
+//!
+//! Each save is a file with the next sequence number, created only if absent. Of two processes that resumed the same
+//! state, the second one to save or commit gets an error. The commit of a saved transaction begins with a save, and its
+//! record in the tree names that file, so a process that finds the id committed can tell whether it was this state. The
+//! files only hand a transaction over. Whether it is committed or rolled back is said by its record in the tree alone
+//! (`record`).
+//!
+//! Invariant: as long as the tree has no record of an id, none of its states is removed. Else a process that resumed an
+//! older state would find the name of the next state free. With a record no process can continue, and all states but
+//! the one named by the record are removed (`cleanup`).
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use crate::claim::{Claim, claim};
+use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
+use crate::definition_file::{decode_file, encode_file};
+use crate::error::{Error, Result};
+use crate::node::CREATED_AT_MILLIS;
+use crate::node::codec::encode;
+use crate::node::draft::Draft;
+use crate::path::{node_path, transaction_path};
+use crate::transaction::changes::NewValue;
+use crate::transaction::commit::durability_barrier::flush_files;
+use crate::transaction::handle::Transaction;
+use crate::transaction::saved::record::recorded;
+use crate::version::publisher::DOUBT_MILLIS;
+
+impl Transaction {
+    /// Saves the transaction, so that any process can resume it. `CommitConflict` if another process saved, committed
+    /// or rolled it back meanwhile.
+    pub async fn save(&mut self) -> Result<u64> {
+        self.check_open()?;
+        self.check_needs_no_earlier_version()?;
+        self.check_writable()?;
+        if self.saved.has_record {
+            let latest = self.lakehouse.latest().await?;
+            if let Some(record) = recorded(&self.lakehouse, &latest, &self.info.id).await? {
+                return Err(self.went_on_elsewhere(record.verb()));
+            }
+        }
+        self.write_state().await
+    }
+
+    /// Writes the next state. From here on other processes may resume it.
+    pub(crate) async fn write_state(&mut self) -> Result<u64> {
+        let lakehouse = self.lakehouse.clone();
+        let (running_root, bytes) = self.encode_running_root().await?;
+        let mut files = self.changes.unwritten_files();
+        files.push((running_root.clone(), bytes));
+        match flush_files(lakehouse.storage().as_ref(), files, &[&self.pending]).await {
+            // No version refers to it yet, and writing took longer than the grace period of a garbage collection.
+            Err(Error::FileNotFound { path }) => return Err(self.collected(&format!("{path} is gone"))),
+            written => written?,
+        }
+        self.changes.mark_written();
+        let environment = lakehouse.environment();
+        let began_at_millis = match self.saved.began_at_millis {
+            Some(millis) => millis,
+            None => environment.now_millis(),
+        };
+        let lifetime = lakehouse.known().definition.transaction_ttl_millis();
+        let files_since_millis = self.files_since().await?;
+        self.file_age.since_millis = Some(files_since_millis);
+        let record = DistributedTransactionDef {
+            id: self.info.id.clone(),
+            isolation: self.isolation.to_proto().into(),
+            beginning_root: self.base.root_path.clone(),
+            running_root,
+            began_at_millis,
+            expire_at_millis: began_at_millis.saturating_add(lifetime),
+            footprint: self.to_proto().encode_to_vec(),
+            commit_message: self.info.message.clone(),
+            checks: self.checks.clone(),
+            author: self.info.author.clone(),
+            properties: self.info.properties.clone().into_iter().collect(),
+            state: SavedState::Open.into(),
+            attachment: self.attachment.to_vec(),
+            files_since_millis,
+        };
+        self.state.share();
+        self.saved.has_record = true;
+        self.claim_sequence(record).await?;
+        self.saved.began_at_millis = Some(began_at_millis);
+        self.saved.is_changed = false;
+        Ok(self.saved.sequence)
+    }
+
+    fn to_proto(&self) -> proto::Footprint {
+        let mut saved = proto::Footprint {
+            base_version: self.info.began_at_version,
+            validated_version: self.validated.number,
+            lakehouse_definition: self.changes.definition.as_ref().map(|(path, _)| path.clone()),
+            ..self.footprint.to_proto()
+        };
+        saved.writes = self
+            .changes
+            .writes
+            .iter()
+            .map(|(key, write)| proto::footprint::Write {
+                key: key.clone(),
+                base: write.base.clone(),
+                location: write.value.location().map(str::to_string),
+                is_own_definition: matches!(write.value, NewValue::Staged { .. }),
+                checked_version: write.checked,
+                renamed_from: write.renamed_from.clone(),
+            })
+            .collect();
+        saved
+    }
+
+    /// The tree as this transaction sees it, as a root that no version has.
+    async fn encode_running_root(&self) -> Result<(String, Bytes)> {
+        let (nodes, environment) = (self.lakehouse.nodes(), self.lakehouse.environment());
+        let mut draft = Draft::of(&self.base.root, nodes.height_of(&self.base.root).await?);
+        draft.buffer.extend(self.changes.messages(&self.info.id));
+        let system = [
+            ("lakehouse_def", self.base.metadata.lakehouse_definition.clone()),
+            (CREATED_AT_MILLIS, environment.now_millis().to_string()),
+            ("previous_root", self.base.root_path.clone()),
+        ];
+        let config = &self.base.config;
+        let encoded = encode(&system, &draft, config.order, config.compression)?;
+        Ok((node_path(environment.uuid()), encoded.bytes))
+    }
+
+    async fn claim_sequence(&mut self, record: DistributedTransactionDef) -> Result<()> {
+        let environment = self.lakehouse.environment().as_ref();
+        let path = transaction_path(&self.info.id, self.saved.sequence + 1);
+        let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
+        let bytes = encode_file(&path, &record.encode_to_vec());
+        match claim(self.lakehouse.storage().as_ref(), environment, &path, bytes, deadline).await {
+            Claim::Won { .. } => {
+                self.saved.sequence += 1;
+                Ok(())
+            }
+            Claim::Refused(error) | Claim::Unknown(error) => Err(error),
+            Claim::Lost(other) => {
+                let other = decode_file(&path, &other).unwrap_or_default();
+                let other = DistributedTransactionDef::decode(other).unwrap_or_default();
+                let is_over = other.state() == SavedState::RolledBack;
+                Err(self.went_on_elsewhere(if is_over { "rolled back" } else { "saved" }))
+            }
+        }
+    }
+
+    pub(crate) fn went_on_elsewhere(&self, what: &str) -> Error {
+        Error::CommitConflict {
+            message: format!(
+                "transaction {} was {what} by someone else who resumed it; resume it again to see what became of it",
+                self.info.id
+            ),
+            keys: Vec::new(),
+            winners: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Files of saved transactions: `_txn/<id>/<sequence>`, one for each save.
+
+use prost::Message as _;
+
+use crate::definition::proto::DistributedTransactionDef;
+use crate::definition_file::decode_file;
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::path::{FIRST_RECORD_SEQUENCE, TRANSACTION_PREFIX, transaction_file, transaction_path};
+use crate::transaction_id::check_transaction_id;
+
+/// State of the saves of a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Saved {
+    /// Whether its id has a record in the tree after it has ended.
+    pub has_record: bool,
+    /// How often it was saved.
+    pub sequence: u64,
+    pub began_at_millis: Option<u64>,
+    /// Changed since the last save or since it was resumed.
+    pub is_changed: bool,
+    /// Record that its commit puts into the tree.
+    pub record: Option<String>,
+}
+
+impl Saved {
+    /// Whether this is the record of the transaction as it is here. Another process that resumed it may have changed
+    /// it.
+    pub(crate) fn is_own(&self, record: &str, id: &str) -> bool {
+        self.record.as_deref() == Some(record)
+            || (!self.is_changed && record == transaction_path(id, self.sequence))
+    }
+}
+
+/// Id and sequence number of a saved state. `None` for files with other names.
+pub(crate) fn saved_state(path: &str) -> Option<(&str, u64)> {
+    transaction_file(path)
+        .filter(|(id, sequence)| *sequence < FIRST_RECORD_SEQUENCE && check_transaction_id(id).is_ok())
+}
+
+/// Time for which it can be resumed after its first save.
+pub(crate) fn lifetime_millis(record: &DistributedTransactionDef) -> u64 {
+    record.expire_at_millis.saturating_sub(record.began_at_millis)
+}
+
+/// Sequence number of the last save, if there is one.
+pub(crate) async fn newest_sequence(lakehouse: &Lakehouse, id: &str) -> Result<Option<u64>> {
+    let files = lakehouse.storage().list(&format!("{TRANSACTION_PREFIX}{id}/")).await?;
+    Ok(files.iter().filter_map(|file| saved_state(&file.path)).map(|(_, sequence)| sequence).max())
+}
+
+pub(crate) async fn newest(lakehouse: &Lakehouse, id: &str) -> Result<(u64, DistributedTransactionDef)> {
+    let Some(sequence) = newest_sequence(lakehouse, id).await? else {
+        return Err(Error::ObjectNotFound(format!("there is no saved transaction {id}")));
+    };
+    Ok((sequence, read(lakehouse, id, sequence).await?))
+}
+
+pub(crate) async fn read(
+    lakehouse: &Lakehouse,
+    id: &str,
+    sequence: u64,
+) -> Result<DistributedTransactionDef> {
+    let path = transaction_path(id, sequence);
+    let bytes = match lakehouse.storage().get(&path).await {
+        Err(Error::FileNotFound { .. }) => {
+            return Err(Error::ObjectNotFound(format!("transaction {id} was rolled back a moment ago")));
+        }
+        bytes => bytes?,
+    };
+    DistributedTransactionDef::decode(decode_file(&path, &bytes)?)
+        .map_err(|error| Error::corrupt(path, format!("not a saved transaction: {error}")))
+}

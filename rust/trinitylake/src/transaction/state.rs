@@ -1,0 +1,348 @@
+//! State machine of a transaction: what its owner knows about the outcome, and which steps that allows.
+//!
+//! ```text
+//!            statements          resolved
+//!               ┌─┐     ┌────────────────────────┐
+//!               │ ▼     ▼                        │
+//!   begin ────▶ Open ── commit ──▶ Ending ──▶ Conflicting
+//!                │                 │ │ │         │
+//!                │   ┌─────────────┘ │ └──────┐  │
+//!                │   ▼               ▼        ▼  │
+//!                │ Committed      Unknown     NotCommitted(proof)
+//!                │   ▲               │        ▲  │
+//!                │   └── rollback ───┴────────┤  │
+//!                └────── rollback ────────────┴──┘
+//! ```
+//!
+//! Invariants:
+//! - After a request was sent that could commit the transaction, the answer is `Committed`, `NotCommitted` with a
+//!   proof, or `Unknown`. An error alone is none of these; [`Failure`] says which it is.
+//! - `in_flight_until` is the last version that such a request may still create with the transaction in it. It is
+//!   settled when the owner has validated that version, or when no version can admit the transaction any more.
+//! - Another process may commit the transaction if it was saved or if a request is in flight. Only the record of its id
+//!   in the tree stops that (`saved::abort`). Files are deleted only if no version can ever refer to them ([`Files`]).
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::transaction::commit::outcome::ConflictingTable;
+use crate::transaction::commit::outcome::Conflicts;
+use crate::version::publisher::Unpublished;
+
+/// Why a transaction is certainly not committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// No request that could commit it was ever sent.
+    NothingSent,
+    /// The store refused the root that was sent ([`Error::is_refusal`]).
+    Refused,
+    /// Every slot that a root with it was sent for holds the root of another.
+    SlotsTaken,
+    /// A version wrote what it depends on, so no later version admits it; no version up to that one contains it.
+    Overtaken,
+    /// The number of its root had expired before, so no reader finds that root.
+    VoidSlot,
+    /// The record of its id in the tree. Every root and every intent with the transaction requires that there is no
+    /// record.
+    RolledBack,
+}
+
+/// Whether the files that a transaction wrote may be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// No version refers to them, or ever will.
+    Unreachable(Proof),
+    /// A version refers to them, or may do so: left to garbage collection.
+    Kept,
+}
+
+/// How a step of a commit failed.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The step certainly committed nothing.
+    Certain(Proof, Error),
+    /// It may have, in that version, or may yet.
+    InDoubt { error: Error, version: u64 },
+}
+
+impl Failure {
+    /// An error before any request was sent that could commit.
+    pub(crate) fn before_sending(error: Error) -> Failure {
+        Failure::Certain(Proof::NothingSent, error)
+    }
+}
+
+impl From<Unpublished> for Failure {
+    fn from(unpublished: Unpublished) -> Failure {
+        match unpublished {
+            Unpublished::NotSent(error) => Failure::before_sending(error),
+            Unpublished::Refused(error) => Failure::Certain(Proof::Refused, error),
+            Unpublished::SlotTaken(error) => Failure::Certain(Proof::SlotsTaken, error),
+            Unpublished::Void(error) => Failure::Certain(Proof::VoidSlot, error),
+            Unpublished::InDoubt { error, version } => Failure::InDoubt { error, version },
+        }
+    }
+}
+
+/// Conflicts that the caller has to resolve, in any order.
+#[derive(Debug)]
+struct Unresolved {
+    /// By key.
+    tables: BTreeMap<String, ConflictingTable>,
+    watched: Vec<String>,
+}
+
+impl Unresolved {
+    fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.watched.is_empty()
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Takes statements.
+    Open,
+    /// The commit found conflicts. It can continue after the caller has resolved them.
+    Conflicting(Unresolved),
+    /// A commit is running, or was cancelled.
+    Ending,
+    Committed(u64),
+    NotCommitted(Proof),
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(crate) struct TransactionState {
+    id: String,
+    phase: Phase,
+    /// Whether a root or an intent with it was ever sent.
+    has_sent: bool,
+    in_flight_until: u64,
+    /// It was saved, so another process may commit it.
+    is_shared: bool,
+    /// Process that began it. A forked child does not learn the outcome.
+    process: u32,
+}
+
+/// What is needed to abort a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Abort {
+    /// Nothing more.
+    Done,
+    /// A record of its id in the tree, since another process may commit it.
+    TakesRecord,
+}
+
+impl TransactionState {
+    pub(crate) fn new(id: &str) -> TransactionState {
+        TransactionState {
+            id: id.to_string(),
+            phase: Phase::Open,
+            has_sent: false,
+            in_flight_until: 0,
+            is_shared: false,
+            process: std::process::id(),
+        }
+    }
+
+    pub(crate) fn committed_version(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Committed(version) => Some(version),
+            Phase::Open | Phase::Conflicting(_) | Phase::Ending | Phase::NotCommitted(_) | Phase::Unknown => {
+                None
+            }
+        }
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        match self.phase {
+            Phase::Ending | Phase::Unknown => true,
+            Phase::Open | Phase::Conflicting(_) | Phase::Committed(_) | Phase::NotCommitted(_) => false,
+        }
+    }
+
+    pub(crate) fn files(&self) -> Files {
+        let is_its_own = !self.is_shared && self.process == std::process::id();
+        match self.phase {
+            Phase::NotCommitted(Proof::RolledBack) => Files::Unreachable(Proof::RolledBack),
+            Phase::NotCommitted(proof) if is_its_own => Files::Unreachable(proof),
+            Phase::NotCommitted(_)
+            | Phase::Open
+            | Phase::Conflicting(_)
+            | Phase::Ending
+            | Phase::Committed(_)
+            | Phase::Unknown => Files::Kept,
+        }
+    }
+
+    /// Notes that the transaction was saved or resumed.
+    pub(crate) fn share(&mut self) {
+        self.is_shared = true;
+    }
+
+    /// `TransactionClosed` unless it takes statements.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        let why = match &self.phase {
+            Phase::Open => return Ok(()),
+            Phase::Conflicting(conflicts) => format!("cannot go on yet: {}", what_to_resolve(conflicts)),
+            Phase::Ending => {
+                "is being committed, or its commit was cancelled half-way: ask for its outcome, or \
+                              roll it back"
+                    .into()
+            }
+            Phase::Committed(version) => format!("is over: it was committed as version {version}"),
+            Phase::NotCommitted(Proof::RolledBack) => "is over: it was rolled back".into(),
+            Phase::NotCommitted(_) => "is over: it was rolled back, or its commit failed".into(),
+            Phase::Unknown => {
+                "is over, and whether it was committed is not known: ask for its outcome, or roll \
+                               it back"
+                    .into()
+            }
+        };
+        Err(Error::TransactionClosed(format!("transaction {} {why}", self.id)))
+    }
+
+    /// Begins a commit; returns the version if the transaction is committed already. `TransactionClosed` if it has
+    /// ended otherwise, or has unresolved conflicts.
+    pub(crate) fn begin_commit(&mut self) -> Result<Option<u64>> {
+        if let Some(version) = self.committed_version() {
+            return Ok(Some(version));
+        }
+        self.check_open()?;
+        self.phase = Phase::Ending;
+        Ok(None)
+    }
+
+    /// Notes that a root, or an intent for versions up to `queued_until`, is about to be sent.
+    pub(crate) fn sending(&mut self, queued_until: Option<u64>) {
+        self.has_sent = true;
+        self.in_flight_until = self.in_flight_until.max(queued_until.unwrap_or_default());
+    }
+
+    /// Notes that a request that was sent may still create that version.
+    pub(crate) fn in_doubt(&mut self, version: u64) {
+        self.in_flight_until = self.in_flight_until.max(version);
+    }
+
+    pub(crate) fn committed(&mut self, version: u64) {
+        self.phase = Phase::Committed(version);
+    }
+
+    /// Stops the commit until the conflicts are resolved. They prove that no request in flight can commit: a version
+    /// wrote what the transaction depends on, and no version up to that one contains it.
+    pub(crate) fn conflict(&mut self, conflicts: Conflicts) {
+        self.in_flight_until = 0;
+        let tables = conflicts.tables.into_iter().map(|conflict| (conflict.key.clone(), conflict)).collect();
+        self.phase = Phase::Conflicting(Unresolved { tables, watched: conflicts.watched });
+    }
+
+    /// Ends the commit with a failure; `seen` is the newest version that was validated. Returns the error for the
+    /// caller.
+    pub(crate) fn fail(&mut self, failure: Failure, seen: u64) -> Error {
+        let (proof, error) = match failure {
+            Failure::Certain(proof @ (Proof::Overtaken | Proof::RolledBack), error) => (proof, error),
+            Failure::Certain(proof, error) if self.in_flight_until <= seen => {
+                let lost_before = proof == Proof::NothingSent && self.has_sent;
+                (if lost_before { Proof::SlotsTaken } else { proof }, error)
+            }
+            Failure::Certain(_, error) => {
+                self.phase = Phase::Unknown;
+                return Error::CommitStateUnknown(format!(
+                    "{error}; yet a late request, or another writer from the queue, up to version {}, may still \
+                     commit it",
+                    self.in_flight_until
+                ));
+            }
+            Failure::InDoubt { error, .. } => {
+                self.phase = Phase::Unknown;
+                return match error {
+                    error @ Error::CommitStateUnknown(_) => error,
+                    error => Error::CommitStateUnknown(error.to_string()),
+                };
+            }
+        };
+        self.phase = Phase::NotCommitted(proof);
+        error
+    }
+
+    /// Removes the conflict on a table, which the caller has resolved by a rebase.
+    pub(crate) fn take_table_conflict(&mut self, conflict: &ConflictingTable) -> Result<()> {
+        let Phase::Conflicting(conflicts) = &mut self.phase else {
+            self.check_open()?;
+            return Err(no_conflict(conflict));
+        };
+        conflicts.tables.remove(&conflict.key).map(drop).ok_or_else(|| no_conflict(conflict))
+    }
+
+    /// Resolves the conflicts on watched reads, after those on tables.
+    pub(crate) fn watch_again(&mut self) -> Result<()> {
+        if let Phase::Conflicting(conflicts) = &mut self.phase
+            && conflicts.tables.is_empty()
+        {
+            conflicts.watched.clear();
+        }
+        self.reopen_if_resolved();
+        self.check_open()
+    }
+
+    /// Takes statements again if no conflict is left.
+    pub(crate) fn reopen_if_resolved(&mut self) {
+        if let Phase::Conflicting(conflicts) = &self.phase
+            && conflicts.is_empty()
+        {
+            self.phase = Phase::Open;
+        }
+    }
+
+    /// Aborts the transaction if its owner alone can do so; else returns what is needed. `CommitConflict` if it was
+    /// committed.
+    pub(crate) fn abort(&mut self) -> Result<Abort> {
+        match self.phase {
+            Phase::Committed(version) => return Err(already_committed(&self.id, Some(version))),
+            Phase::NotCommitted(Proof::RolledBack) => return Ok(Abort::Done),
+            _ if self.is_shared => return Ok(Abort::TakesRecord),
+            Phase::NotCommitted(_) => {}
+            Phase::Open | Phase::Conflicting(_) if self.has_sent => {
+                self.phase = Phase::NotCommitted(Proof::Overtaken);
+            }
+            Phase::Ending | Phase::Unknown if self.has_sent => return Ok(Abort::TakesRecord),
+            Phase::Open | Phase::Conflicting(_) | Phase::Ending | Phase::Unknown => {
+                self.phase = Phase::NotCommitted(Proof::NothingSent);
+            }
+        }
+        Ok(Abort::Done)
+    }
+
+    pub(crate) fn rolled_back(&mut self) {
+        self.phase = Phase::NotCommitted(Proof::RolledBack);
+    }
+}
+
+pub(crate) fn already_committed(id: &str, version: Option<u64>) -> Error {
+    let place =
+        version.map_or("in a version that has expired".into(), |version| format!("as version {version}"));
+    Error::CommitConflict {
+        message: format!("transaction {id} was committed {place}: it cannot be rolled back any more"),
+        keys: Vec::new(),
+        winners: Vec::new(),
+    }
+}
+
+fn no_conflict(conflict: &ConflictingTable) -> Error {
+    Error::InvalidArgument(format!("there is no conflict on table {}.{}", conflict.namespace, conflict.name))
+}
+
+fn what_to_resolve(conflicts: &Unresolved) -> String {
+    match (conflicts.tables.values().next(), conflicts.watched.first()) {
+        (Some(conflict), _) => format!(
+            "table {}.{} was changed by another transaction: apply the changes to its newer definition first",
+            conflict.namespace, conflict.name
+        ),
+        (None, Some(watched)) => {
+            format!(
+                "{watched}, which was watched, was changed by another transaction: look at it again first"
+            )
+        }
+        (None, None) => "nothing is left to resolve".into(),
+    }
+}
