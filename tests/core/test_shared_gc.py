@@ -62,7 +62,7 @@ class Engine:
             while (batch := walk.next()) is not None:
                 batches.append(batch)
         files = pa.Table.from_batches(batches).combine_chunks()
-        judge = _core.Judge(self.storage, self.collection.before_millis, self.collection.oldest)
+        judge = _core.Classifier(self.storage, self.collection.before_millis, self.collection.oldest)
         told = pa.array([self.told(path) for path in files["path"].to_pylist()], pa.string())
         columns = (files[name].combine_chunks() for name in ("path", "size_bytes", "modified_millis"))
         verdicts = judge.judge(*columns, told)
