@@ -56,7 +56,7 @@ def test_an_older_version_is_read(root: str) -> None:
         {"n": 1}
     ]
     tl.open(root).tags.create("q3", version=2)
-    assert "(1 row)" in run("--root", root, "--at", "q3", "FROM shop.items").stdout
+    assert "(1 row)" in run("--root", root, "--at", "tag:q3", "FROM shop.items").stdout
     run("--root", root, "--at", "2", "DELETE FROM shop.items", code=2)
     run("--root", root, "--at", "99", "FROM shop.items", code=4)
 
