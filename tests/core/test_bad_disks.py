@@ -172,7 +172,7 @@ def files():
 
 before = files()
 for size in (0, 100, 1000):
-    for work in (lake.vacuum, lambda: lake.export(mirror, durability="none")):
+    for work in (lake.maintenance.vacuum, lambda: lake.export(mirror, durability="none")):
         fill(size)
         try:
             work()

@@ -34,7 +34,7 @@ def test_a_damaged_newest_version_hides_only_itself(tmp_path: Path, how: str) ->
         opened.namespaces,
         lambda: opened.create_namespace("d"),
         lambda: opened.rollback(1),
-        opened.expire,
+        opened.maintenance.expire,
         lambda: opened.at(3),
     ):
         with pytest.raises(tl.CorruptFile) as caught:
@@ -80,7 +80,7 @@ def test_after_the_newest_root_was_deleted_the_lakehouse_is_read_and_not_written
     for refused in (
         lambda: opened.create_namespace("d"),
         lambda: opened.rollback(1),
-        opened.expire,
+        opened.maintenance.expire,
         lambda: opened.at(3),
         lambda: opened.alter({"owner": "ops"}),
     ):

@@ -12,6 +12,7 @@ import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from hypothesis.stateful import (
 
 import trinitylake as tl
 from trinitylake.lakehouse.history import Change
+from trinitylake.lakehouse.maintenance import LakehouseMaintenance
 
 DEEP = bool(os.environ.get("TRINITYLAKE_DEEP"))
 
@@ -516,15 +518,15 @@ def goes_back_one_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def expires_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    expire = tl.Lakehouse.expire
+    expire = LakehouseMaintenance.expire
 
-    def eager(self: tl.Lakehouse, *, before: int, dry_run: bool = False) -> list[int]:
+    def eager(self: LakehouseMaintenance, *, before: int, dry_run: bool = False) -> list[int]:
         expired = expire(self, before=before, dry_run=dry_run)
-        if not dry_run and before < self.version:
+        if not dry_run and before < self._handle.core.latest().number:
             expire(self, before=before + 1)
         return expired
 
-    monkeypatch.setattr(tl.Lakehouse, "expire", eager)
+    monkeypatch.setattr(LakehouseMaintenance, "expire", eager)
 
 
 def sees_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,9 +543,9 @@ def sees_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
 def looks_up_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
     at = tl.Lakehouse.at
 
-    def off_by_one(self: tl.Lakehouse, *, version: int | None = None, timestamp: Any = None) -> tl.LakehouseVersion:
-        found = at(self, version=version, timestamp=timestamp)
-        return at(self, version=found.version - 1) if timestamp and found.version > 1 else found
+    def off_by_one(self: tl.Lakehouse, version: Any = None) -> tl.LakehouseVersion:
+        found = at(self, version)
+        return at(self, found.version - 1) if isinstance(version, datetime) and found.version > 1 else found
 
     monkeypatch.setattr(tl.Lakehouse, "at", off_by_one)
 

@@ -76,7 +76,7 @@ def describe(lake: tl.Lakehouse) -> dict[str, Any]:
 
 def describe_version(lake: tl.Lakehouse, number: int) -> dict[str, Any]:
     """One version: its entry in the log, every object with the id of its definition and what tells it, every node."""
-    at = lake.at(version=number)
+    at = lake.at(number)
     entry = at.entry
     objects: list[dict[str, Any]] = []
     for name in at.namespaces():
@@ -118,7 +118,7 @@ def describe_rows(lake: tl.Lakehouse) -> dict[str, dict[str, list[list[Any]]]]:
     """The rows of every table in every version, sorted. Only where the lakehouse lies at the root it was written at."""
     rows: dict[str, dict[str, list[list[Any]]]] = {}
     for number in range(lake.log(None)[-1].version, lake.version + 1):
-        at = lake.at(version=number)
+        at = lake.at(number)
         tables = {name: at.table(name).scan().to_arrow().to_pylist() for name in at.tables()}
         rows[str(number)] = {name: sorted(list(row.values()) for row in found) for name, found in tables.items()}
     return rows

@@ -130,7 +130,7 @@ def test_definitions_name_the_manifest_list_of_the_current_snapshot(name: str) -
     lake, expected = in_memory(name), archive.expectation(name)
     named, snapshots = [], []
     for version in expected["versions"]:
-        at = lake.at(version=version["version"])
+        at = lake.at(version["version"])
         for table in map(at.table, at.tables()):
             snapshot = table.iceberg.current_snapshot()
             named.append(table.definition.format_properties.get(MANIFEST_LIST))
