@@ -118,7 +118,7 @@ def test_a_mirror_is_whole_whatever_is_vacuumed_meanwhile(
         ended, refused = ended + is_over, refused + (not is_over)
         found = tl.open(mirror, durability="none")
         assert contents(found) in ([new] if is_over else [*shown, new])
-        report = found.fsck("all", files=True)
+        report = found.maintenance.fsck("all", files=True)
         assert report.is_sound, (step, report.findings)
         step += 1 if step < 8 else 4
         if mode == "full" and place == "mirror":  # it has a version now that the source has not

@@ -124,13 +124,13 @@ def names_of_others(shop: Shop) -> dict[str, Callable[[], list[dict[str, Any]]]]
 
     def later(status: ManifestEntryStatus) -> list[dict[str, Any]]:
         manifest = shop.manifest(secret, own, 7, status)
-        return shop.tags.create([manifest], own, 7, shop.head)
+        return shop.snapshot([manifest], own, 7, shop.head)
 
     return {
         "a data file": lambda: later(ManifestEntryStatus.ADDED),
         "a data file that is said to be there already": lambda: later(ManifestEntryStatus.EXISTING),
-        "a manifest": lambda: shop.tags.create(theirs.manifests(pay.io), own, 8, shop.head),
-        "a manifest of before": lambda: shop.tags.create([shop.manifest(secret, own, OF_BEFORE)], own, 9, shop.head),
+        "a manifest": lambda: shop.snapshot(theirs.manifests(pay.io), own, 8, shop.head),
+        "a manifest of before": lambda: shop.snapshot([shop.manifest(secret, own, OF_BEFORE)], own, 9, shop.head),
     }
 
 
@@ -153,7 +153,7 @@ def test_no_file_hides_behind_an_empty_block(shop: Shop) -> None:
     header, [seen] = avro_parts(files[0].read_bytes())
     _, [hidden] = avro_parts(files[1].read_bytes())
     local_path(manifest.manifest_path).write_bytes(avro_file(header, [seen, (0, b""), hidden]))
-    answer = one(shop, shop.tags.create([manifest], own, 7, shop.head), WALT)
+    answer = one(shop, shop.snapshot([manifest], own, 7, shop.head), WALT)
     assert answer.code == 403
     assert "goes on behind an empty block" in answer.body["error"]["message"]
 
@@ -161,12 +161,12 @@ def test_no_file_hides_behind_an_empty_block(shop: Shop) -> None:
 def test_nobody_commits_a_manifest_whose_content_comes_later(shop: Shop) -> None:
     """What cannot be read cannot be checked, and would be written when the commit is done."""
     own = shop.orders.location()
-    updates = shop.tags.create([], own, 7, shop.head)
+    updates = shop.snapshot([], own, 7, shop.head)
     updates[0]["snapshot"]["manifest-list"] = f"{own}/metadata/later.avro"
     assert one(shop, updates, WALT).code == 403
     manifest = shop.manifest(shop.file_of("shop.orders"), own, 8)
     manifest._data[0] = f"{own}/metadata/later-m0.avro"
-    assert one(shop, shop.tags.create([manifest], own, 8, shop.head), WALT).code == 403
+    assert one(shop, shop.snapshot([manifest], own, 8, shop.head), WALT).code == 403
 
 
 def test_a_new_table_names_its_own_files_from_the_start(shop: Shop) -> None:
@@ -176,7 +176,7 @@ def test_a_new_table_names_its_own_files_from_the_start(shop: Shop) -> None:
     updates = [
         *new_table(id),
         {"action": "set-location", "location": folder},
-        *shop.tags.create([shop.manifest(shop.file_of("hr.pay"), folder, 7)], folder, 7, None),
+        *shop.snapshot([shop.manifest(shop.file_of("hr.pay"), folder, 7)], folder, 7, None),
     ]
     body = {"requirements": [{"type": "assert-create"}], "updates": updates}
     for path, sent in (
@@ -204,7 +204,7 @@ def test_nothing_is_staged_of_a_commit_of_which_one_table_is_refused(shop: Shop)
         {
             "identifier": {"namespace": ["shop"], "name": "orders"},
             "requirements": [],
-            "updates": shop.tags.create(
+            "updates": shop.snapshot(
                 [shop.manifest(odd, shop.orders.location(), 7)], shop.orders.location(), 7, shop.head
             ),
         },
@@ -216,12 +216,12 @@ def test_nothing_is_staged_of_a_commit_of_which_one_table_is_refused(shop: Shop)
 def test_its_own_files_are_committed_and_a_reader_of_everything_may_add_others(shop: Shop) -> None:
     own = shop.orders.location()
     file = shop.file_of("shop.orders")
-    assert one(shop, shop.tags.create([shop.manifest(file, own, 7)], own, 7, shop.head), WALT).code == 200
+    assert one(shop, shop.snapshot([shop.manifest(file, own, 7)], own, 7, shop.head), WALT).code == 200
     secret = shop.manifest(shop.file_of("hr.pay"), own, 8)
-    assert one(shop, shop.tags.create([secret], own, 8, shop.head), ROOT).code == 200
+    assert one(shop, shop.snapshot([secret], own, 8, shop.head), ROOT).code == 200
     # What the table has by then, a writer takes over with the manifest that he writes anew.
     known = shop.manifest(shop.file_of("hr.pay"), own, 9, ManifestEntryStatus.EXISTING)
-    assert one(shop, shop.tags.create([known], own, 9, shop.head), WALT).code == 200
+    assert one(shop, shop.snapshot([known], own, 9, shop.head), WALT).code == 200
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def many(shop: Shop, count: int, id: int) -> list[dict[str, Any]]:
     """A snapshot of so many manifests, each of which names a file of the table."""
     own, file = shop.orders.location(), shop.file_of("shop.orders")
-    return shop.tags.create([shop.manifest(file, own, id) for _ in range(count)], own, id, shop.head)
+    return shop.snapshot([shop.manifest(file, own, id) for _ in range(count)], own, id, shop.head)
 
 
 @pytest.mark.parametrize("token", [WALT, ROOT])
@@ -263,7 +263,7 @@ def test_the_tables_of_a_commit_share_its_limit(shop: Shop, small_limits: None) 
         file = shop.file_of("shop.orders")
         file._data[1] = f"{folder}/data/{name}.parquet"
         parent = table.metadata.current_snapshot_id
-        updates = shop.tags.create([shop.manifest(file, folder, id) for _ in range(3)], folder, id, parent)
+        updates = shop.snapshot([shop.manifest(file, folder, id) for _ in range(3)], folder, id, parent)
         changes.append({"identifier": {"namespace": ["shop"], "name": name}, "requirements": [], "updates": updates})
     both = shop.client("POST", "/v1/transactions/commit", {"table-changes": changes}, token=WALT)
     assert (both.code, both.error) == (413, "RequestTooLargeException")
@@ -278,7 +278,7 @@ def test_so_do_registered_tables_and_what_a_table_has_already(shop: Shop, small_
     own, odd = shop.orders.location(), shop.file_of("shop.orders")
     odd._data[1] = odd.file_path + "?x"
     known = shop.manifest(odd, own, 9, ManifestEntryStatus.EXISTING)
-    assert one(shop, shop.tags.create([known], own, 9, shop.head), WALT).code == 413
+    assert one(shop, shop.snapshot([known], own, 9, shop.head), WALT).code == 413
 
     location = shop.lake.table("shop.orders").iceberg.metadata_location
     body = {"name": "again", "metadata-location": location}
