@@ -90,9 +90,9 @@ def test_definition_files_that_exist_are_taken_as_they_are(lake: tl.Lakehouse) -
 def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lakehouse) -> None:
     """Definitions were written, a collection deleted them as nobody's, and then they were registered."""
     lake.create_namespace("ns")
-    path = _core.definition_path("view", "ns", "v", 1024, VIEW)
-    other = _core.definition_path("view", "ns", "w", 1024, VIEW)
-    lake.storage.put_many([(path, VIEW), (other, VIEW)])
+    path = _core.definition_path("view", "ns", "v", 1024)
+    other = _core.definition_path("view", "ns", "w", 1024)
+    lake.storage.put_many([(one, _core.encode_definition_file(one, VIEW)) for one in (path, other)])
     root = Path(lake.uri.removeprefix("file://"))
     hours = time.time() - 3600
     os.utime(root / path, (hours, hours))
