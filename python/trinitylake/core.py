@@ -19,7 +19,9 @@ from trinitylake import _core
 __all__ = [
     "KeySizes",
     "NodeFile",
+    "decode_definition_file",
     "decode_keys",
+    "encode_definition_file",
     "encode_namespace_keys",
     "encode_table_keys",
     "encode_view_keys",
@@ -153,6 +155,24 @@ def search_node(node: NodeFile, key: str) -> tuple[Answer, str | None]:
 def merge_messages(buffers: Sequence[Any]) -> pa.RecordBatch:
     """Merge write buffers, the newest last, into one row per key in key order: the newest message wins (§5)."""
     return _batch(_core.merge_messages([_batch(buffer) for buffer in buffers]))
+
+
+def encode_definition_file(path: str, definition: bytes) -> bytes:
+    """The content of a definition file: checksum and path, then the serialized definition (format §6).
+
+    Args:
+        path: of the file, below the root of the lakehouse.
+        definition: the serialized protobuf message.
+    """
+    return _core.encode_definition_file(path, definition)
+
+
+def decode_definition_file(path: str, file: bytes) -> bytes:
+    """The serialized definition in a definition file (format §6).
+
+    Raises `CorruptFile` if the checksum is wrong, or if the file was written for another path.
+    """
+    return _core.decode_definition_file(path, file)
 
 
 def _object_keys(kind: _core.Kind, namespaces: Any, names: Any, config: HasKeySizes | None) -> pa.StringArray:
