@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
@@ -96,6 +95,8 @@ class LiveRows:
 
     def _read(self, task: FileScanTask, wanted: Schema, filter: RowFilter | None = None) -> Iterator[pa.RecordBatch]:
         if task.file.file_format != FileFormat.PARQUET:
+            from pyiceberg.io.pyarrow import ArrowScan
+
             yield from ArrowScan(self._metadata, self._io, wanted, AlwaysTrue()).to_record_batches([task])
             return
         deletes = self.deletes.get(task.file.file_path)
