@@ -70,6 +70,42 @@ def test_a_file_that_is_given_up_is_removed_also_if_waiting_is_interrupted(
         assert not data_files(lake)
 
 
+def test_discard_removes_files_that_wait_for_a_thread_to_finish_them(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish, may_finish = data_file_writer._OpenFile.finish, threading.Event()
+
+    def slow(file: Any) -> Any:
+        assert may_finish.wait(30)
+        return finish(file)
+
+    parts = pa.table({"id": ROWS["id"], "part": np.arange(len(ROWS)) % 3})
+    lake.create_table("a.parts", parts.schema, partition_spec=["part"])
+    monkeypatch.setattr(data_file_writer, "OPEN_FILES_SIZE_BYTES", 1 << 30)
+    monkeypatch.setattr(data_file_writer, "MAX_OPEN_FILES", 1)
+    monkeypatch.setattr(data_file_writer._OpenFile, "finish", slow)
+    with ThreadPoolExecutor(1) as pool:
+        txn = lake.begin()
+        table = txn.table("a.parts").iceberg
+        writer = DataFileWriter(table.metadata, table.io, row_group_size_bytes=1 << 10, finishers=pool)
+        writer.write(parts)
+        assert len(data_files(lake)) == 3
+        writer.discard()
+        assert len(data_files(lake)) == 1  # of the thread at work
+        txn.rollback()
+        may_finish.set()
+    assert not data_files(lake)
+
+
+def test_files_are_finished_by_threads_in_the_order_of_their_rows(lake: tl.Lakehouse) -> None:
+    parts = pa.table({"id": ROWS["id"][:100], "part": range(100)})
+    lake.create_table("a.parts", parts.schema, partition_spec=["part"])
+    with ThreadPoolExecutor(4) as pool, lake.transaction() as txn:
+        table = txn.table("a.parts").iceberg
+        files = DataFileWriter(table.metadata, table.io, finishers=pool).written([parts])
+        assert [file.partition[0] for file in files] == list(range(100))
+
+
 def test_a_stream_that_was_given_up_takes_nothing(lake: tl.Lakehouse) -> None:
     """Whoever wrote on made the file again."""
     with lake.transaction() as txn:

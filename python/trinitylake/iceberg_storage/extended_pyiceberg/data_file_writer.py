@@ -7,7 +7,7 @@ dictionary for every column, which is most of the work where values do not repea
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 OPEN_FILES_SIZE_BYTES = 160 << 20
 #: Files of different partitions that are open at the same time; the one that waits longest is finished before another.
 MAX_OPEN_FILES = 64
+#: Files of one writer that wait for a thread that finishes them, or are being finished, at the same time.
+MAX_FINISHING_FILES = 32
 #: Rows that tell whether a dictionary of a column pays.
 _SAMPLE_ROWS = 4096
 #: Of no more rows than these every second value, on average, has to be one that was there before.
@@ -79,6 +81,8 @@ class DataFileWriter:
         row_group_size_bytes: of rows, as Arrow holds them, that make a row group, if the table says nothing of them.
         encoders: threads that encode row groups while the caller gets more rows; by default the caller's does.
         is_sorted: whether the rows have an order of their own; else they get that of the table (`row_order.py`).
+        finishers: threads that encode the last rows of files and store them, several files at the same time. Not those
+            of `encoders`, which they wait for. By default the caller finishes one file after the other.
     """
 
     def __init__(
@@ -89,16 +93,19 @@ class DataFileWriter:
         row_group_size_bytes: int | None = None,
         encoders: Executor | None = None,
         is_sorted: bool = False,
+        finishers: Executor | None = None,
     ) -> None:
         self._metadata = metadata
         self._io = io
         order = next((one for one in metadata.sort_orders if one.order_id == metadata.default_sort_order_id), None)
         self._order = None if is_sorted or order is None else RowOrder.of(order, metadata.schema())
         self._encoders = encoders
+        self._finishers = finishers
         told = property_as_int(metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
         self._target_size_bytes = target_file_size_bytes or told or TARGET_FILE_SIZE_BYTES
         self._row_groups = row_groups_of(metadata.properties, row_group_size_bytes, is_ahead=encoders is not None)
         self._open: OrderedDict[Hashable, _OpenFile] = OrderedDict()
+        self._finishing: deque[tuple[_OpenFile, Future[DataFile]]] = deque()
         self._names = _Names()
         self._layout: _Layout | None = None
         self.files: list[DataFile] = []
@@ -130,12 +137,24 @@ class DataFileWriter:
 
     def close(self) -> list[DataFile]:
         """Finish all files; returns them."""
+        if len(self._open) == 1 and not self._finishing:  # a thread would save no time
+            self._finishers = None
         while self._open:
             self._finish(next(iter(self._open)))
+        while self._finishing:
+            self._take_finished()
         return self.files
 
     def discard(self) -> None:
-        """Give up what is not finished. Finished files are in the record of the file access, which deletes them."""
+        """Discard all files that are not finished.
+
+        Finished files are in the record of the file access, which deletes them. So are those that a thread is finishing
+        and that are not waited for: the file access deletes a file that is written after `LakehouseFileIO.discard`.
+        """
+        for file, finishing in self._finishing:
+            if finishing.cancel():
+                file.discard()
+        self._finishing.clear()
         for file in self._open.values():
             file.discard()
         self._open.clear()
@@ -183,9 +202,26 @@ class DataFileWriter:
             self._finish(key)
         if sum(one.held_bytes for one in self._open.values()) > OPEN_FILES_SIZE_BYTES:
             self._finish(max(self._open, key=lambda one: self._open[one].held_bytes))
+        while self._finishing and self._held_bytes() > OPEN_FILES_SIZE_BYTES:
+            self._take_finished()
+
+    def _held_bytes(self) -> int:
+        files = (*self._open.values(), *(file for file, _ in self._finishing))
+        return sum(file.held_bytes for file in files)
 
     def _finish(self, key: Hashable) -> None:
-        self.files.append(self._open.pop(key).finish())
+        file = self._open.pop(key)
+        if self._finishers is None:
+            self.files.append(file.finish())
+            return
+        if len(self._finishing) >= MAX_FINISHING_FILES:
+            self._take_finished()
+        self._finishing.append((file, self._finishers.submit(file.finish)))
+
+    def _take_finished(self) -> None:
+        """Wait for the file that is being finished for the longest time. Raises what finishing it raised."""
+        _, finishing = self._finishing.popleft()
+        self.files.append(finishing.result())
 
 
 @dataclass(frozen=True)

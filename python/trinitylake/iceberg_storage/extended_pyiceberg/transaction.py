@@ -306,7 +306,7 @@ class StagedTransaction(Transaction):
     def append_rows(self, rows: pa.Table) -> None:
         """Append rows that have the columns and types of the table, in this thread: for few rows."""
         check_writable(self.table_metadata)
-        self.append_files(self._written([rows]))
+        self.append_files(DataFileWriter(self.table_metadata, self._table.io).written([rows]))
 
     def append_stream(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Append rows as they come, in a bounded part of memory, also to a partitioned table."""
@@ -322,7 +322,7 @@ class StagedTransaction(Transaction):
                 self.append_files(files)
 
     def _written(self, parts: Iterable[pa.Table]) -> list[DataFile]:
-        return DataFileWriter(self.table_metadata, self._table.io).written(parts)
+        return _written_by_threads(self.table_metadata, self._table.io, parts)
 
     @property
     def io(self) -> FileIO:
@@ -410,6 +410,11 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches([batch])
 
 
+def _written_by_threads(metadata: TableMetadata, io: FileIO, parts: Iterable[pa.Table]) -> list[DataFile]:
+    """Data files of rows; PyIceberg's threads store those of different partitions at the same time."""
+    return DataFileWriter(metadata, io, finishers=ExecutorFactory.get_or_create()).written(parts)
+
+
 def _check_pyiceberg_writes(metadata: TableMetadata) -> None:
     if metadata.format_version >= ROW_IDS_SINCE:
         raise InvalidArgument(
@@ -432,7 +437,8 @@ class CreatingTransaction(CreateTableTransaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
     ) -> None:
-        files = DataFileWriter(self.table_metadata, self._table.io).written([filled(df, self.table_metadata.schema())])
+        rows = filled(df, self.table_metadata.schema())
+        files = _written_by_threads(self.table_metadata, self._table.io, [rows])
         with self._append_snapshot_producer(snapshot_properties, branch) as append:
             for file in files:
                 append.append_data_file(file)
