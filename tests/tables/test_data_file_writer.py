@@ -106,6 +106,15 @@ def test_files_are_finished_by_threads_in_the_order_of_their_rows(lake: tl.Lakeh
         assert [file.partition[0] for file in files] == list(range(100))
 
 
+def test_append_of_a_large_table_closes_files_at_the_target_size(lake: tl.Lakehouse) -> None:
+    rows = pa.concat_tables([ROWS] * 50)  # 120 MB
+    table = lake.table("a.t")
+    table.set_properties({"write.target-file-size-bytes": str(8 << 20), "write.parquet.compression-codec": "none"})
+    table.append(rows)
+    assert len(data_files(lake)) == 4
+    assert table.scan().to_arrow().equals(rows)
+
+
 def test_a_stream_that_was_given_up_takes_nothing(lake: tl.Lakehouse) -> None:
     """Whoever wrote on made the file again."""
     with lake.transaction() as txn:

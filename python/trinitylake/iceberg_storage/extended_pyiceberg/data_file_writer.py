@@ -35,7 +35,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.row_order import RowOrder
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_writer import FileWriter
 from trinitylake.iceberg_storage.parquet_statistics import FileMetrics
-from trinitylake.iceberg_storage.row_groups import RowGroups, row_groups_of, without_row_groups
+from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES, RowGroups, row_groups_of, without_row_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,10 +116,10 @@ class DataFileWriter:
         if rows.num_rows == 0:
             return
         if self._metadata.spec().is_unpartitioned():
-            self._write(None, rows)
+            self._write_parts(None, rows)
             return
         for partition, part in rows_by_partition(self._metadata.spec(), self._metadata.schema(), rows):
-            self._write(partition, part)
+            self._write_parts(partition, part)
 
     def write_all(self, parts: Iterable[pa.Table]) -> None:
         """Take rows part by part. Raises as `write` does."""
@@ -179,6 +179,13 @@ class DataFileWriter:
         if self._layout is None:
             self._layout = _layout_of(self._metadata)
         return self._layout
+
+    def _write_parts(self, partition: Partition | None, rows: pa.Table) -> None:
+        """Write rows in parts, so that a file is closed at the target size although more rows come at once."""
+        size_bytes = max(self._target_size_bytes, ROW_GROUP_SIZE_BYTES)
+        n_rows = max(1, rows.num_rows * size_bytes // max(rows.nbytes, 1))
+        for begin in range(0, rows.num_rows, n_rows):
+            self._write(partition, rows.slice(begin, n_rows))
 
     def _write(self, partition: Partition | None, rows: pa.Table) -> None:
         key: Hashable = None if partition is None else spelled(partition.values)
