@@ -109,7 +109,7 @@ def test_files_that_are_small_and_hold_very_much_do_not_take_the_memory_of_the_s
 def test_a_worker_that_ends_before_its_first_table_is_an_error(
     lake: tl.Lakehouse, workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance_jobs, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance_jobs, "PATIENCE_SECONDS", -1.0)
     with pytest.raises(RuntimeError, match="before its first table"):
         maintain(workers, lake, {})
 

@@ -145,7 +145,6 @@ ODD = {
     "two lengths": b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
     "a length and chunks": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1.1\r\n\r\n",
     "chunks that are none": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-    "a folded line": b"X: a\r\n Y: b\r\n\r\n",
     "a blank before the colon": b"X-Request-Id : a\r\n\r\n",
     "the end of a text": b"X: a\0b\r\n\r\n",
 }

@@ -248,7 +248,7 @@ def test_an_open_transaction_keeps_the_change_to_itself(lake: tl.Lakehouse) -> N
 
 def test_two_that_add_the_same_column_both_land(lake: tl.Lakehouse) -> None:
     """The one that lost the race added the column a second time, and failed."""
-    real, races = lake.begin, iter(range(1))
+    real, races = lake._handle.begin, iter(range(1))
 
     def begin(**options: Any) -> tl.Transaction:
         txn = real(**options)
@@ -258,7 +258,7 @@ def test_two_that_add_the_same_column_both_land(lake: tl.Lakehouse) -> None:
         return txn
 
     table = lake.table("a.t")
-    lake.begin = begin  # type: ignore[method-assign]
+    lake._handle.begin = begin  # type: ignore[method-assign]
     table.append({"id": [2], "more": [2]}, evolve_schema=True)
     assert [row["more"] for row in rows(lake)] == [1, 2]
 

@@ -125,7 +125,13 @@ class App:
         self._guarded = Observer(Guard(self._routed, bearers, probes | assets), self.service.meters)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._guarded(scope, receive, send)
+        if scope["type"] == "http" and _has_two_lengths(scope):
+            # A proxy and the server could disagree where such a request ends; what follows it is not read.
+            message = "a request has either a Content-Length or a Transfer-Encoding"
+            response = error_response(400, "BadRequestException", message, {"Connection": "close"})
+            await response(scope, receive, send)
+        else:
+            await self._guarded(scope, receive, send)
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -326,3 +332,8 @@ def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:
 
 def _too_large(limit: int) -> RestError:
     return RestError(413, "RequestTooLargeException", f"a body has at most {limit} bytes")
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    names = {name for name, _ in scope["headers"]}
+    return b"content-length" in names and b"transfer-encoding" in names
