@@ -39,8 +39,8 @@ def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkS
     root = tmp_path / "lake"
     lake = tl.create(root, durability="none")
     lake.create_namespace("ns")
-    path, other = (_core.definition_path("view", "ns", name, 1024, VIEW) for name in ("v", "w"))
-    lake.storage.put_many([(path, VIEW), (other, VIEW)])
+    path, other = (_core.definition_path("view", "ns", name, 1024) for name in ("v", "w"))
+    lake.storage.put_many([(one, _core.encode_definition_file(one, VIEW)) for one in (path, other)])
     old(root / path)
 
     def view(name: str, location: str) -> list[dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -205,34 +204,6 @@ def test_a_column_that_was_dropped_and_made_anew_keeps_no_values(lake: tl.Lakeho
     assert table.maintenance.compact(min_files=2).files_added == 1
     read = table.scan().to_arrow().sort_by("id")
     assert read.to_pydict() == {"id": [0, 1, 2, 3], "city": [None, None, "b", "b"]}
-
-
-def test_a_plan_is_made_without_a_search_for_garbage(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python looked through all objects of the process while files were planned that all stay: it took longer than the
-    plan. Whoever has switched that off finds it so afterwards, and a plan that fails leaves it as it was."""
-    table = filled(lake, 6)
-    plan_files = compaction.ReadAheadScan.plan_files
-    seen: list[bool] = []
-
-    def watched(self: Any) -> Any:
-        seen.append(gc.isenabled())
-        if len(seen) == 1:
-            raise KeyError("no plan")
-        return plan_files(self)
-
-    monkeypatch.setattr(compaction.ReadAheadScan, "plan_files", watched)
-    with pytest.raises(KeyError):
-        table.maintenance.compact(dry_run=True)
-    assert gc.isenabled()
-    assert table.maintenance.compact(dry_run=True).files_removed == 6
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        assert table.maintenance.compact().files_removed == 6
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-    assert seen == [False, False, False]
 
 
 def test_appends_that_come_meanwhile_stay(lake: tl.Lakehouse) -> None:

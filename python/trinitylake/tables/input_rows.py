@@ -417,10 +417,11 @@ def _infinities(values: pa.Array) -> int:
         return int(pc.is_inf(values).true_count)
     if pa.types.is_struct(kind):
         return sum(map(_infinities, values.flatten()))
-    if pa.types.is_map(kind):
+    if isinstance(values, pa.ListArray | pa.LargeListArray):  # a map is a list; Arrow cannot flatten lists of UUIDs
         start, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
-        return sum(_infinities(part.slice(start, end - start)) for part in (values.keys, values.items))
-    return _infinities(values.flatten()) if isinstance(values, pa.ListArray | pa.LargeListArray) else 0
+        parts = (values.keys, values.items) if pa.types.is_map(kind) else (values.values,)
+        return sum(_infinities(part.slice(start, end - start)) for part in parts)
+    return 0
 
 
 def _made(values: pa.Array, kind: pa.DataType) -> pa.Array:
