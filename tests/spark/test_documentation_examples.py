@@ -49,7 +49,6 @@ def test_the_examples_for_spark_run(spark: SparkSession, lake: tl.Lakehouse, tmp
         trinitylake.spark.disconnect(spark, "lake")
         for query in spark.streams.active:
             query.stop()
-    assert after["found"].problems == ()
     assert after["january"].count() >= 2
     # The first example copies 3 rows, the stream what is in the table by then: 3, and the 3 of the transaction.
     assert lake.table("nyc.copy").scan().count() == 9

