@@ -58,7 +58,10 @@ class Both:
                 self.lake.sql(f"INSERT INTO n.t VALUES {marks}", [value for row in rows for value in row])
             case "add":
                 # A name that an earlier column may have had.
-                free = [one for one in ("c0", "c1", "c2", f"c{next(self._numbers)}") if one not in self.columns]
+                partitions = {field.name for spec in table.iceberg.specs().values() for field in spec.fields}
+                names = ("c0", "c1", "c2", f"c{next(self._numbers)}")
+                # Iceberg refuses a column with the name of a partition field of another column.
+                free = [one for one in names if one not in self.columns and one not in partitions]
                 self.columns[free[0]] = "VARCHAR"
                 self.plain.execute(f"ALTER TABLE n.t ADD COLUMN {free[0]} VARCHAR")
                 with table.update_schema() as update:
