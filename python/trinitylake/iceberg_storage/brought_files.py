@@ -130,12 +130,12 @@ class _NewFiles:
         try:
             path = qualified_path(self._io, location)
         except InvalidLocation:
-            # An engine that writes a manifest anew takes over what stood there.
+            # A rewritten manifest keeps the locations that older metadata has.
             if status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
                 raise
         else:
-            # What was there before, the table has, and so does the version below this one: its parent has it. Of a
-            # snapshot without a parent in the table nobody knows that.
+            # A file that is not new is in the parent, and so in the version that this commit is based on. Without a
+            # parent in the table that is unknown.
             if status == ManifestEntryStatus.ADDED or self._metadata is None or parent is None:
                 yield path
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import struct
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -189,14 +190,16 @@ class _Rows:
         return column.storage
 
 
-class _Node:
+class _Node(ABC):
     """A part of a compiled filter."""
 
+    @abstractmethod
     def outcomes(self, summaries: Summaries) -> int:
-        raise NotImplementedError
+        """Which outcomes (true, false, unknown) rows with these summaries can have."""
 
+    @abstractmethod
     def matches(self, rows: _Rows) -> Any:
-        raise NotImplementedError
+        """For each row whether it is true, false or unknown (null)."""
 
 
 @dataclass(frozen=True)

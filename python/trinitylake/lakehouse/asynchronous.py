@@ -4,9 +4,9 @@ Nothing is written twice here: a chain of names and calls, `lake.aio.table("a.t"
 down and runs in a thread when it is awaited. So there is each method that the handles have, with the same arguments and
 errors.
 
-What a cancelled task waited for goes on in its thread, since nothing stops a thread; docs/guide/asyncio.md says what
-means for statements and commits. Statements of one transaction take turns, also with those whose tasks were cancelled:
-a transaction is not for two threads at once.
+A call continues in its thread after its task was cancelled, since a thread cannot be stopped; docs/guide/asyncio.md
+says what that means for statements and commits. Statements of one transaction run one after the other, also after a
+cancellation: a transaction is not for two threads at once.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def bad_request(message: str) -> RestError:
 
 
 def client_faults(what: str) -> errors_as:
-    """The boundary around what libraries make of what a client sent: an error that nobody foresaw is 400.
+    """Answer errors that libraries raise for the input of a client with 400.
 
     Not around a commit: a client that reads 400 deletes the files that it wrote for it.
     """
@@ -115,7 +115,7 @@ def error_response(code: int, type: str, message: str, headers: Mapping[str, str
 
 
 def response_of(error: Exception, told: Callable[[Exception], str]) -> Response:
-    """The answer to an exception. One that nobody foresaw is logged, and its text stays in the server.
+    """The answer to an exception. An unexpected one is logged, and its text is not sent to the client.
 
     `told` is what an exception may tell whoever asked (`security/told.py`).
     """

@@ -21,7 +21,7 @@ MAX_HEADERS_SIZE_BYTES = 64 << 10
 SILENT_SECONDS, KEEP_ALIVE_SECONDS = 15, 75
 #: How long a client may take to read the rest of an answer and to close TLS, when the server closes the connection.
 TLS_CLOSE_SECONDS = 5
-#: How long requests may go on after the server was told to stop, and how long the rest of its end may take.
+#: Time limits of a shutdown: for running requests, and for the remaining steps.
 GRACE_SECONDS, SAVING_SECONDS = 30, 15.0
 
 

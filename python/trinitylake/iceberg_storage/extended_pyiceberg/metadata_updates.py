@@ -139,7 +139,7 @@ class MetadataBuilder:
                 present = {one.snapshot_id for one in self.metadata.snapshots}
                 ids = [id for id in update.snapshot_ids if id in present]
                 return RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}) if ids else None
-            case RemovePropertiesUpdate():  # somebody else may have removed some, or a client names one twice
+            case RemovePropertiesUpdate():  # another writer may have removed some, or a client names one twice
                 there = [name for name in dict.fromkeys(update.removals) if name in self.metadata.properties]
                 return RemovePropertiesUpdate(removals=there) if there else None
             case AddSnapshotUpdate():

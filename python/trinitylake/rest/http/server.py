@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trinitylake.rest.security.jwt_bearer import JwtSettings
 
 _START_SECONDS = 10.0
-#: How often the thread that ends the process checks whether the server was told to stop.
+#: How often the thread that ends the process checks for a request to stop.
 _POLL_SECONDS = 0.5
 
 logger = logging.getLogger("trinitylake.rest")

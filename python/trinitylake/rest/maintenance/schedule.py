@@ -1,4 +1,4 @@
-"""Upkeep on a schedule: `lake.maintenance.run()`, in a thread of its own, as often as the server was told.
+"""Scheduled maintenance: runs `lake.maintenance.run()` in a separate thread, at the period of the server's options.
 
 One run at a time: the next is due one period after the last began, and if that took longer, as soon as it has ended.
 Any number of servers may do this, and cron as well, since collections are safe beside each other; it costs requests.
