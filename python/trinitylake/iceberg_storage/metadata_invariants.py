@@ -21,7 +21,6 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.transforms import (
     BucketTransform,
     IdentityTransform,
-    TimeTransform,
     Transform,
     TruncateTransform,
     VoidTransform,
@@ -96,7 +95,7 @@ def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
             raise ValueError(f"two partition fields have the id {field.field_id}")
         if not any(field.source_id in schema.field_ids for schema in schemas):
             raise ValueError(f"{what} is made of column {field.source_id}, which the table does not have")
-        key = (field.source_id, _kind(field.transform))
+        key = (field.source_id, str(field.transform))  # by day and by hour are two fields, as for Iceberg for Java
         if key in derived and not isinstance(field.transform, VoidTransform):
             raise ValueError(f"{what} repeats another field: column {field.source_id} by {field.transform}")
         ids.add(field.field_id)
@@ -147,10 +146,12 @@ def check_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> None:
     if snapshot.schema_id is not None and metadata.schema_by_id(snapshot.schema_id) is None:
         raise ValueError(f"snapshot {id} has schema {snapshot.schema_id}, which the table does not have")
     number, following = snapshot.sequence_number or 0, metadata.next_sequence_number()
-    if not following <= number <= (following and following + MAX_SEQUENCE_GAP):  # version 1 has no other than 0
+    # As in Iceberg for Java, a snapshot without a parent (a replaced table) may have a number of older metadata.
+    least = following if snapshot.parent_snapshot_id is not None else min(following, 1)
+    if not least <= number <= (following and following + MAX_SEQUENCE_GAP):  # version 1 has no other than 0
         raise ValueError(f"snapshot {id} has sequence number {number}, and the next one is {following}")
     if snapshot.summary is None:
-        raise ValueError(f"snapshot {id} has no summary, which tells the operation")
+        raise ValueError(f"snapshot {id} has no summary, which names the operation")
     for name, value in snapshot.summary.additional_properties.items():
         if name in COUNTERS and not is_number(str(value), MAX_LONG):
             raise ValueError(f"the summary of snapshot {id} has {name} = {str(value)[:100]!r}, which is not a count")
@@ -246,11 +247,6 @@ def _is_same_field(one: PartitionField, other: PartitionField) -> bool:
     """Whether two partition fields of one id are one field, which version 1 replaces by `void` instead of removing."""
     voids = isinstance(one.transform, VoidTransform) or isinstance(other.transform, VoidTransform)
     return one.source_id == other.source_id and (voids or one.transform == other.transform)
-
-
-def _kind(transform: Transform[object, object]) -> str:
-    """What only one field of a spec may make of a column: the parts of a time count as one."""
-    return "time" if isinstance(transform, TimeTransform) else str(transform)
 
 
 def _fields(type: IcebergType) -> Iterator[NestedField]:

@@ -128,7 +128,10 @@ class MetadataBuilder:
         applied = self._prepared(update)
         if applied is None:
             return
+        last_number = self.metadata.last_sequence_number if self.metadata.format_version > 1 else None
         self.metadata = indexed(_apply_table_update(applied, self.metadata, self._context))
+        if last_number is not None and last_number > self.metadata.last_sequence_number:  # a replaced table
+            self.metadata = self.metadata.model_copy(update={"last_sequence_number": last_number})
         if isinstance(update, RemoveSnapshotRefUpdate) and update.ref_name == MAIN_BRANCH:
             self.metadata = self.metadata.model_copy(update={"snapshot_log": []})  # as in Iceberg for Java
 
@@ -321,15 +324,16 @@ def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> TableM
 
 
 class StaleSnapshot(ValueError):
-    """A snapshot that was numbered by older metadata, as on another branch: its writer has to make it anew."""
+    """A snapshot with a number of older metadata, for example of another branch. It must be produced again."""
 
 
 def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
-    """Whether a snapshot follows the numbers of the metadata. Raises `StaleSnapshot`, and `ValueError` for none."""
+    """Check the numbers of a new snapshot. Raises `StaleSnapshot`, or `ValueError` if it has none."""
     if isinstance(metadata, TableMetadataV1):
         return
     number = snapshot.sequence_number
-    if (number or 0) <= metadata.last_sequence_number:
+    # A snapshot without a parent replaces the table: no file of another snapshot is compared with its number.
+    if (number or 0) <= metadata.last_sequence_number and snapshot.parent_snapshot_id is not None:
         raise StaleSnapshot(
             f"Cannot add snapshot with sequence number {number} older than last sequence number "
             f"{metadata.last_sequence_number}"
