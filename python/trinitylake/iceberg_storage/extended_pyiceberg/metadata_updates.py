@@ -24,7 +24,6 @@ from pyiceberg.partitioning import INITIAL_PARTITION_SPEC_ID, PARTITION_FIELD_ID
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV3
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import INITIAL_SORT_ORDER_ID, UNSORTED_SORT_ORDER_ID, SortOrder
 from pyiceberg.table.update import (
@@ -33,7 +32,6 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AddSortOrderUpdate,
     RemovePropertiesUpdate,
-    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
@@ -132,8 +130,6 @@ class MetadataBuilder:
         self.metadata = indexed(_apply_table_update(applied, self.metadata, self._context))
         if last_number is not None and last_number > self.metadata.last_sequence_number:  # a replaced table
             self.metadata = self.metadata.model_copy(update={"last_sequence_number": last_number})
-        if isinstance(update, RemoveSnapshotRefUpdate) and update.ref_name == MAIN_BRANCH:
-            self.metadata = self.metadata.model_copy(update={"snapshot_log": []})  # as in Iceberg for Java
 
     def _prepared(self, update: TableUpdate) -> TableUpdate | None:
         """The update as PyIceberg is to apply it; None if there is nothing to do. Raises as `apply` does."""
