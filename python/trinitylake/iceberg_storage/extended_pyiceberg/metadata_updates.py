@@ -126,10 +126,12 @@ class MetadataBuilder:
         applied = self._prepared(update)
         if applied is None:
             return
-        last_number = self.metadata.last_sequence_number if self.metadata.format_version > 1 else None
-        self.metadata = indexed(_apply_table_update(applied, self.metadata, self._context))
-        if last_number is not None and last_number > self.metadata.last_sequence_number:  # a replaced table
-            self.metadata = self.metadata.model_copy(update={"last_sequence_number": last_number})
+        before = self.metadata
+        self.metadata = indexed(_apply_table_update(applied, before, self._context))
+        if isinstance(before, TableMetadataV1) or isinstance(self.metadata, TableMetadataV1):
+            return
+        if self.metadata.last_sequence_number < before.last_sequence_number:  # the snapshot replaces the table
+            self.metadata = self.metadata.model_copy(update={"last_sequence_number": before.last_sequence_number})
 
     def _prepared(self, update: TableUpdate) -> TableUpdate | None:
         """The update as PyIceberg is to apply it; None if there is nothing to do. Raises as `apply` does."""
