@@ -33,7 +33,7 @@ import pyarrow as pa
 import trinitylake as tl
 from benches.python import peers
 from trinitylake.rest import serve
-from trinitylake.rest.resources import scan_planning
+from trinitylake.rest.handlers import scan_planning
 
 TOP = Path(__file__).resolve().parent.parent.parent
 CLIENTS = 16

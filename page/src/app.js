@@ -15,14 +15,14 @@ import { sql } from "./views/sql.js";
 import { table } from "./views/table.js";
 import { transactions } from "./views/transactions.js";
 import { tree } from "./views/tree.js";
-import { upkeep } from "./views/upkeep.js";
+import { maintenance } from "./views/maintenance.js";
 import { version } from "./views/version.js";
 import { view } from "./views/view.js";
 
-const VIEWS = { sql, overview, namespace, table, view, search, log, version, transactions, tree, upkeep };
+const VIEWS = { sql, overview, namespace, table, view, search, log, version, transactions, tree, maintenance };
 const PLACES = [
   ["overview", "Overview", "home"], ["sql", "SQL", "sql"], ["log", "Log", "log"], ["transactions", "Transactions", "open"],
-  ["tree", "Tree", "tree"], ["upkeep", "Upkeep", "upkeep"],
+  ["tree", "Tree", "tree"], ["maintenance", "Maintenance", "maintenance"],
 ];
 
 /** Written into the page where there is no server, but the files of a lakehouse. */
@@ -92,7 +92,7 @@ function drawFrame(route) {
   replace(state, lakehouse ? h("button", { type: "button", class: "version", "aria-haspopup": "dialog", onclick: () => choose(source, lakehouse, route) },
     icon("clock"), h("span", {}, route.at === "latest" ? `Latest · ${number(lakehouse.version)}` : stateText(route.at))) : null);
   const latest = link("latest", route.page, route.parts, Object.fromEntries(route.options));
-  const isPast = route.at !== "latest" && !["log", "transactions", "upkeep", "version"].includes(route.page);
+  const isPast = route.at !== "latest" && !["log", "transactions", "maintenance", "version"].includes(route.page);
   banner.hidden = !isPast;
   replace(banner, isPast ? h("p", {}, icon("clock"), `This is ${stateText(route.at).toLowerCase()}, as it was. `, h("a", { href: latest }, "Go to the latest version")) : null);
 }

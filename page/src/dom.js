@@ -75,7 +75,7 @@ export function icon(name) {
     log: "M6 4v16M6 7a2 2 0 1 0 0-.010M6 17a2 2 0 1 0 0-.010M18 12a2 2 0 1 0 0-.010M6 12h10",
     open: "M12 3a9 9 0 1 0 9 9M12 7v5l3 2M17 3h4v4M21 3l-5 5",
     tree: "M10 3h4v4h-4zM3 17h4v4H3zM10 17h4v4h-4zM17 17h4v4h-4zM12 7v10M5 17v-4h14v4",
-    upkeep: "M4 7h16M9 7V4h6v3M6 7l1 13h10l1-13M10 11v5M14 11v5",
+    maintenance: "M4 7h16M9 7V4h6v3M6 7l1 13h10l1-13M10 11v5M14 11v5",
     sql: "m5 7 5 5-5 5M12 18h7",
     search: "M11 5a6 6 0 1 0 0 12 6 6 0 0 0 0-12zM15.500 15.500 20 20",
     clock: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM12 8v4l3 2",

@@ -111,12 +111,12 @@ export class ServerSource {
     return this.#ask(`${PAGE}/${escaped(at)}/sql`, {}, signal, "POST", { query });
   }
 
-  upkeep(signal) {
-    return this.#ask(`${PAGE}/upkeep`, {}, signal);
+  maintenance(signal) {
+    return this.#ask(`${PAGE}/maintenance`, {}, signal);
   }
 
-  beginUpkeep(signal) {
-    return this.#ask(`${PAGE}/upkeep`, {}, signal, "POST");
+  beginMaintenance(signal) {
+    return this.#ask(`${PAGE}/maintenance`, {}, signal, "POST");
   }
 
   async #ask(path, options, signal, method = "GET", body = undefined) {

@@ -29,7 +29,7 @@ HOSTILE = (
     "a\u202etxt.exe",
     "zero\u200bwidth\ufeff",
     "%2e%2e%2f%00",
-    "#/latest/upkeep?x=<svg onload=pwned()>",
+    "#/latest/maintenance?x=<svg onload=pwned()>",
     "..",
     "名前 🦆",
     "x" * 90,
@@ -82,7 +82,7 @@ VIEWS = {
     "version": "#/latest/version/5",
     "tree": "#/latest/tree",
     "transactions": "#/latest/transactions",
-    "upkeep": "#/latest/upkeep",
+    "maintenance": "#/latest/maintenance",
     "sql": "#/latest/sql",
     "past": "#/version~2/namespace/shop",
     "absent": "#/latest/table/shop/none",
@@ -305,7 +305,7 @@ def test_a_query_is_written_and_run(browser: Browser, url: str) -> None:
 
 
 def test_upkeep_is_estimated_when_it_is_asked_for(browser: Browser, url: str) -> None:
-    opened(browser, url, "#/latest/upkeep")
+    opened(browser, url, "#/latest/maintenance")
     browser.click("button.main")
     assert "Would free" in browser.wait_for_text("What stays", seconds=60)
 

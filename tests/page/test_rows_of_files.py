@@ -21,7 +21,7 @@ from page.driver import Browser
 from page.test_page import opened
 from page.test_page_of_files import FileServer, serving
 from trinitylake.page import write_files
-from trinitylake.rest.workers.row_texts import texts_of
+from trinitylake.rest.workers.page_jobs import texts_of
 
 pytestmark = pytest.mark.lane("browser")
 

@@ -243,7 +243,7 @@ def test_what_nobody_foresaw_stays_in_the_log(
     def fails(*arguments: object) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("trinitylake.rest.resources.namespaces.namespaces_response", fails)
+    monkeypatch.setattr("trinitylake.rest.handlers.namespaces.namespaces_response", fails)
     answer = http_client("GET", "/v1/namespaces")
     assert (answer.code, answer.error) == (500, "InternalServerError")
     assert "secret" not in str(answer.body)

@@ -13,7 +13,7 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client
-from trinitylake.rest.resources.transactions import MAX_BEGIN_SIZE_BYTES
+from trinitylake.rest.handlers.transactions import MAX_BEGIN_SIZE_BYTES
 
 OPEN = "/trinitylake/v1/transactions"
 

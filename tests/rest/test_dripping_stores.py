@@ -27,8 +27,8 @@ from trinitylake.definitions import METADATA_LOCATION, new_table_def, serialize
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.federated import federated_properties
 from trinitylake.rest import RestServer, limits
+from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
-from trinitylake.rest.state.served_catalog import ServedCatalog
 from trinitylake.rest.workers import foreign_files
 from trinitylake.rest.workers.foreign_files import FileJob
 from trinitylake.rest.workers.pool import WorkerPool

@@ -18,7 +18,7 @@ from local_files import local_path
 from rest.client import Client
 from rest.shop import with_tables
 from trinitylake.iceberg_storage import metadata
-from trinitylake.rest import bounded_files
+from trinitylake.rest import metadata_limits
 
 PATH = "/v1/namespaces/shop/tables/outside"
 
@@ -52,7 +52,7 @@ def test_manifests_elsewhere_have_limits(
     http_client: Client, elsewhere: tl.Table, limit: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert planned(http_client).code == 200
-    monkeypatch.setattr(bounded_files, limit, value)
+    monkeypatch.setattr(metadata_limits, limit, value)
     answer = planned(http_client)
     assert answer.code == 406
     assert "holds more than what is read here" in answer.body["error"]["message"]

@@ -28,15 +28,14 @@ import pytest
 import trinitylake as tl
 from rest.client import Client
 from rest.shop import ROWS
-from trinitylake.rest import RestServer, redaction
+from trinitylake.rest import RestServer, secret_redaction, server_metrics
+from trinitylake.rest.catalog.plan_cache import PlanCache
 from trinitylake.rest.errors import RestError
-from trinitylake.rest.redaction import without_secrets
 from trinitylake.rest.request import body as bodies
 from trinitylake.rest.request.body import BodiesAtWork
+from trinitylake.rest.secret_redaction import without_secrets
 from trinitylake.rest.security.principals import Grant, Role
-from trinitylake.rest.state import metrics_reports
-from trinitylake.rest.state.metrics_reports import MetricsReports
-from trinitylake.rest.state.planned_scans import PlannedScans
+from trinitylake.rest.server_metrics import MetricsReports
 
 
 def steps(work: Callable[[], object], module: str) -> int:
@@ -89,7 +88,7 @@ SEEDS = [
 def test_the_work_for_a_message_grows_with_its_length(seed: str) -> None:
     def work(length: int) -> int:
         text = (seed * length)[:length]
-        return steps(lambda: without_secrets(text), redaction.__file__)
+        return steps(lambda: without_secrets(text), secret_redaction.__file__)
 
     once, twice = work(2000), work(4000)
     assert twice <= 2.5 * once, (once, twice)
@@ -98,12 +97,12 @@ def test_the_work_for_a_message_grows_with_its_length(seed: str) -> None:
 def test_a_message_is_read_up_to_a_limit() -> None:
     text = "access-key" * 100_000
     found = without_secrets(text)
-    assert len(found) < redaction.MESSAGE_MAX_LENGTH + 100
+    assert len(found) < secret_redaction.MESSAGE_MAX_LENGTH + 100
     assert found.endswith("more characters")
 
 
 def test_no_regular_expression_reads_messages() -> None:
-    assert "import re" not in Path(redaction.__file__).read_text()
+    assert "import re" not in Path(secret_redaction.__file__).read_text()
 
 
 def test_a_warehouse_that_looks_like_secrets_is_refused_at_once(http_client: Client) -> None:
@@ -130,7 +129,7 @@ def test_reports_weigh_what_their_bytes_do(lake: tl.Lakehouse) -> None:
         store.add(("shop", "orders"), {"report-type": "scan", "values": values})
     kept = store.list()
     assert all(isinstance(data, bytes) for _, data in kept)
-    assert sum(len(data) for _, data in kept) <= metrics_reports.MAX_REPORTS_SIZE_BYTES
+    assert sum(len(data) for _, data in kept) <= server_metrics.MAX_REPORTS_SIZE_BYTES
     assert 0 < len(kept) < 400
 
 
@@ -192,7 +191,7 @@ def test_bodies_are_at_work_as_long_as_their_request(
     seen: list[int] = []
     at_work = server._app._bodies
     monkeypatch.setattr(
-        "trinitylake.rest.resources.namespaces.checked_namespace",
+        "trinitylake.rest.handlers.namespaces.checked_namespace",
         lambda parts: seen.append(at_work._size_bytes.total()) or tuple(parts),
     )
     body = {"namespace": ["a"], "properties": {"note": "x" * 100_000}}
@@ -223,7 +222,7 @@ def keys_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         read.append(len(keys))
         return decode(keys, config)
 
-    monkeypatch.setattr("trinitylake.rest.state.listing.core.decode_keys", counted)
+    monkeypatch.setattr("trinitylake.rest.catalog.listing.core.decode_keys", counted)
     for method in ("list_views", "list_tables", "list_namespaces"):
         monkeypatch.setattr(f"trinitylake.iceberg.catalog.TrinityLakeCatalog.{method}", None)
     return read
@@ -341,7 +340,7 @@ def test_a_page_of_a_namespace_that_is_not_there_is_404(http_client: Client, man
 def test_plans_weigh_more_than_their_bytes() -> None:
     """The rest of a plan can be a few bytes, and what holds them takes a kilobyte: a limit of 32 MiB let 300 MB in. A
     plan that was put twice counted twice, for good."""
-    plans = PlannedScans(1 << 20)
+    plans = PlanCache(1 << 20)
     for number in range(5000):
         plans.put(("plan", str(number)), {0: b"few"})
     assert 0 < len(plans._plans) <= 1024
@@ -354,7 +353,7 @@ def test_plans_weigh_more_than_their_bytes() -> None:
 def test_what_follows_in_a_plan_is_not_planned_again(
     http_client: Client, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trinitylake.rest.resources import scan_planning
+    from trinitylake.rest.handlers import scan_planning
 
     lake.create_namespace("shop")
     table = lake.create_table("shop.orders", ROWS)
@@ -377,7 +376,7 @@ def test_what_follows_in_a_plan_is_not_planned_again(
         found = [one["data-file"]["file-path"] for one in answer["file-scan-tasks"]]
         while answer["plan-tasks"]:
             if not plans_kept:
-                monkeypatch.setattr(PlannedScans, "get", lambda *_: None)
+                monkeypatch.setattr(PlanCache, "get", lambda *_: None)
             answer = http_client("POST", f"{path}/tasks", {"plan-task": answer["plan-tasks"][0]}).body
             found += [one["data-file"]["file-path"] for one in answer["file-scan-tasks"]]
         return found

@@ -28,7 +28,7 @@ from trinitylake.iceberg import table_writing
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import PlanTooLarge
 from trinitylake.iceberg_storage.row_filter import RowFilter, n_values
-from trinitylake.rest.resources import scan_planning
+from trinitylake.rest.handlers import scan_planning
 from trinitylake.tables import table_definition
 
 

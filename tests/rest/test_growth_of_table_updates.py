@@ -21,7 +21,7 @@ from pyiceberg.table.update import TableUpdate
 import trinitylake as tl
 from rest.shop import COLUMNS, with_tables
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
-from trinitylake.rest.resources.updates import MAX_UPDATES
+from trinitylake.rest.handlers.body_parts import MAX_UPDATES
 
 UPDATES = TypeAdapter(list[TableUpdate])
 #: Lines of Python that one commit may run: a second of work, about.

@@ -20,10 +20,10 @@ from rest.test_growth import steps
 from trinitylake.iceberg_storage.extended_pyiceberg import metadata_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.view_metadata import new_view_metadata
-from trinitylake.rest.resources import view_changes
-from trinitylake.rest.resources.table_changes import TableChange
-from trinitylake.rest.resources.updates import MAX_UPDATES
-from trinitylake.rest.resources.view_changes import MAX_TEXTS, ViewChange, changed
+from trinitylake.rest.handlers import view_changes
+from trinitylake.rest.handlers.body_parts import MAX_UPDATES
+from trinitylake.rest.handlers.table_changes import TableChange
+from trinitylake.rest.handlers.view_changes import MAX_TEXTS, ViewChange, changed
 
 SCHEMA = Schema.model_validate(COLUMNS)
 

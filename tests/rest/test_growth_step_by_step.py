@@ -16,15 +16,15 @@ import pytest
 import trinitylake as tl
 from rest.client import Answer, Client
 from rest.shop import ROWS
-from trinitylake.rest import bounded_files
-from trinitylake.rest.resources import updates
+from trinitylake.rest import metadata_limits
+from trinitylake.rest.handlers import body_parts
 
 LIMIT = 200_000
 
 
 @pytest.fixture
 def client(http_client: Client, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Client:
-    monkeypatch.setattr(updates, "MAX_OBJECT_SIZE_BYTES", LIMIT)
+    monkeypatch.setattr(body_parts, "MAX_OBJECT_SIZE_BYTES", LIMIT)
     lake.create_namespace("grown")
     lake.create_table("grown.t", ROWS)
     lake.create_view("grown.v", "SELECT 1 AS id", schema=ROWS.schema, dialect="spark")
@@ -58,7 +58,7 @@ def test_an_object_grows_up_to_a_limit_and_may_become_smaller(client: Client, se
     assert codes[-1] == 413
     answer = send(client, 11)
     assert answer.error == "RequestTooLargeException"
-    assert "remove something first" in answer.body["error"]["message"]
+    assert "remove snapshots, schemas or properties first" in answer.body["error"]["message"]
     removed = [f"p{number}" for number in range(4)]
     if send is namespace:
         body: Any = {"updates": {}, "removals": removed}
@@ -84,4 +84,4 @@ def test_metadata_that_unpacks_to_very_much_is_not_registered(
     assert answer.code in (400, 413)
     assert "no metadata that can be read" in str(answer.body) or "holds more than what is read" in str(answer.body)
     assert read == []
-    assert bounded_files.MAX_METADATA_SIZE_BYTES < 100 << 20
+    assert metadata_limits.MAX_METADATA_SIZE_BYTES < 100 << 20

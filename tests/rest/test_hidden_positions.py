@@ -15,8 +15,8 @@ import trinitylake as tl
 from rest.client import Client, running
 from rest.conftest import RITA
 from rest.shop import with_tables
-from trinitylake.rest.page import objects
-from trinitylake.rest.page.sealed_positions import opened, sealed
+from trinitylake.rest.page import search
+from trinitylake.rest.page.search import decrypted, encrypted
 
 PAGE = "/trinitylake/v1/page"
 
@@ -30,8 +30,8 @@ def lakehouse(lake: tl.Lakehouse) -> tl.Lakehouse:
 def test_token_of_a_search_tells_no_hidden_name(
     lakehouse: tl.Lakehouse, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "MAX_LOOKED_AT", 1)
-    monkeypatch.setattr("trinitylake.rest.state.listing.MAX_KEYS_AT_ONCE", 1)
+    monkeypatch.setattr(search, "MAX_LOOKED_AT", 1)
+    monkeypatch.setattr("trinitylake.rest.catalog.listing.MAX_KEYS_AT_ONCE", 1)
     found, token, pages = [], "", 0
     with running(lakehouse, token_file=tokens) as server:
         client = Client(server)
@@ -51,8 +51,8 @@ def test_token_of_a_search_tells_no_hidden_name(
 
 def test_sealed_positions_have_one_length_and_are_opened_again() -> None:
     positions = ["", "B", "C" * 900, "ü "]
-    assert len({len(sealed(one)) for one in positions}) == 1
-    assert [opened(sealed(one)) for one in positions] == positions
+    assert len({len(encrypted(one)) for one in positions}) == 1
+    assert [decrypted(encrypted(one)) for one in positions] == positions
 
 
 def test_positions_in_a_difference_count_what_is_seen(lakehouse: tl.Lakehouse, tokens: Path) -> None:

@@ -26,7 +26,7 @@ from rest.shop import COLUMNS, VIEW_VERSION, with_tables
 from trinitylake.rest import RestServer
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.files import signing
-from trinitylake.rest.resources import (
+from trinitylake.rest.handlers import (
     metrics,
     names,
     namespaces,

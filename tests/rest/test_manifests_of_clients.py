@@ -29,7 +29,7 @@ from manifests_by_hand import avro_file, avro_parts, zigzag
 from rest.client import Answer, Client, running
 from rest.conftest import ROOT, WALT
 from rest.shop import new_table, with_tables
-from trinitylake.rest import RestServer, bounded_files
+from trinitylake.rest import RestServer, metadata_limits
 from trinitylake.rest.errors import RestError
 
 Send = Callable[["Shop", str, str], Answer]
@@ -226,7 +226,7 @@ def test_its_own_files_are_committed_and_a_reader_of_everything_may_add_others(s
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_files, "MAX_BROUGHT_FILES", 5)
+    monkeypatch.setattr(metadata_limits, "MAX_BROUGHT_FILES", 5)
 
 
 def many(shop: Shop, count: int, id: int) -> list[dict[str, Any]]:
@@ -245,12 +245,12 @@ def test_a_commit_brings_no_more_manifests_than_the_server_reads(
     before = shop.lake.version
     for limit, value in (("MAX_BROUGHT_FILES", 6), ("MAX_SIZE_BYTES", 1000), ("MAX_ENTRIES", 11)):
         with monkeypatch.context() as patched:
-            patched.setattr(bounded_files, limit, value)
+            patched.setattr(metadata_limits, limit, value)
             answer = send(shop, many(shop, 6, 7), token)
         assert (answer.code, answer.error) == (413, "RequestTooLargeException"), (limit, answer)
         assert "Commit in parts" in answer.body["error"]["message"]
     assert shop.lake.version == before
-    monkeypatch.setattr(bounded_files, "MAX_BROUGHT_FILES", 7)
+    monkeypatch.setattr(metadata_limits, "MAX_BROUGHT_FILES", 7)
     assert send(shop, many(shop, 6, 8), token).code in (200, 204)
 
 
@@ -296,8 +296,8 @@ def avro(entries: int, size_bytes: int) -> bytes:
 def test_all_requests_together_read_no_more_manifests_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may read half a million entries, which take more than a gigabyte while it is at work; forty-eight of
     them at once were let in."""
-    monkeypatch.setattr(bounded_files, "MAX_ENTRIES", 100)
-    work = bounded_files.ManifestsAtWork()
+    monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 100)
+    work = metadata_limits.ManifestsAtWork()
     with work.for_plan("ana") as first, work.for_commit("ana") as second, work.for_plan("bob") as other:
         first.spend(avro(40, 10), "m0")
         with pytest.raises(RestError, match="too many manifests") as caught:
@@ -309,7 +309,7 @@ def test_all_requests_together_read_no_more_manifests_than_one_may(monkeypatch: 
         alone.spend(avro(100, 10), "m0")  # what is done takes no room any more
         with work.for_plan("bob") as other, pytest.raises(RestError):
             other.spend(avro(1, 10), "m1")
-    monkeypatch.setattr(bounded_files, "MAX_SIZE_BYTES", 1000)
+    monkeypatch.setattr(metadata_limits, "MAX_SIZE_BYTES", 1000)
     with work.for_plan("ana") as first, work.for_plan("bob") as other:
         first.spend(avro(1, 600), "m0")
         with pytest.raises(RestError):

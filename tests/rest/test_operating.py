@@ -26,7 +26,7 @@ from trinitylake.iceberg_storage import metadata
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer, ServerOptions, limits
 from trinitylake.rest.http.observation import JsonLines
-from trinitylake.rest.redaction import Redaction, without_secrets
+from trinitylake.rest.secret_redaction import Redaction, without_secrets
 
 CANARY = "canary-AKIA-0123456789"
 
@@ -138,7 +138,7 @@ def test_no_secret_is_in_logs_errors_or_config(
 
     monkeypatch.setattr(Transaction, "commit", fails)
     answers.append(client("POST", "/v1/namespaces", {"namespace": ["a"]}))
-    monkeypatch.setattr("trinitylake.rest.resources.namespaces.namespaces_response", fails)
+    monkeypatch.setattr("trinitylake.rest.handlers.namespaces.namespaces_response", fails)
     answers.append(client("GET", "/v1/namespaces"))
     assert [answer.code for answer in answers] == [401, 200, 200, 500, 500]
     assert CANARY not in str(answers)

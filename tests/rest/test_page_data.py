@@ -20,8 +20,8 @@ from rest.shop import ROWS, with_tables
 from trinitylake.rest import RestServer, ServerOptions, limits
 from trinitylake.rest.http.routes import PAGE as ROUTES
 from trinitylake.rest.maintenance import estimates
-from trinitylake.rest.page import history, objects
-from trinitylake.rest.workers.row_texts import texts_of
+from trinitylake.rest.page import history, search
+from trinitylake.rest.workers.page_jobs import texts_of
 from trinitylake.tables.first_rows import first_rows
 
 PAGE = "/trinitylake/v1/page"
@@ -102,7 +102,7 @@ def test_no_route_of_the_page_tells_what_a_role_hides(
                     elif CANARY in json.dumps(answer.body):
                         texts.append((path, query, answer))
     assert texts == []
-    assert {"/upkeep", "/{prefix}/tree", "/{prefix}/counts"} <= refused
+    assert {"/maintenance", "/{prefix}/tree", "/{prefix}/counts"} <= refused
     assert CANARY in json.dumps(root.found("log"))
     assert CANARY in json.dumps(root.found("transactions"))
 
@@ -211,7 +211,7 @@ def test_a_search_finds_names_whatever_their_case_and_goes_on(
     assert rita.found("latest/search", text="BIG.07", namespace="shop")["found"][0]["name"] == ["shop", "Big.07"]
     assert rita.found("latest/search", text="shop.b", namespace="shop")["found"] == []
     assert root.found("version~1/search", text="big")["found"] == []
-    monkeypatch.setattr(objects, "MAX_LOOKED_AT", 1)
+    monkeypatch.setattr(search, "MAX_LOOKED_AT", 1)
     page = root.found("latest/search", text="nothing has this")
     assert page["found"] == []
     assert root.found("latest/search", text="nothing has this", next=page["next"]) == {"found": [], "next": None}
@@ -406,18 +406,18 @@ def test_upkeep_is_estimated_and_nothing_deleted(
     folder = shop.table("shop.orders").location.removeprefix(shop.uri)
     shop.storage.put(f"{folder}/data/left-behind.parquet", b"by a writer that died")
     files = [path for path, *_ in shop.storage.list("")]
-    assert rita("upkeep", "POST").code == 403
-    assert root.found("upkeep") == {"state": "none"}
-    assert root("upkeep", "POST").code == 200
+    assert rita("maintenance", "POST").code == 403
+    assert root.found("maintenance") == {"state": "none"}
+    assert root("maintenance", "POST").code == 200
     deadline = time.monotonic() + 60
-    while (found := root.found("upkeep"))["state"] == "running" and time.monotonic() < deadline:
+    while (found := root.found("maintenance"))["state"] == "running" and time.monotonic() < deadline:
         time.sleep(0.05)
     assert found["state"] == "done", found
     assert found["expire"]["versions"] == 0
     assert found["vacuum"]["kept"]["data files"]["files"] == 6
     assert [path for path, *_ in shop.storage.list("")] == files
     monkeypatch.setattr(estimates, "MAX_TABLES", 1)
-    assert root("upkeep", "POST").code == 413
+    assert root("maintenance", "POST").code == 413
 
 
 def test_only_so_many_look_for_long_at_a_time(root: Page, page_server: RestServer) -> None:
@@ -477,7 +477,7 @@ def test_the_page_of_a_server_without_tokens_is_let_in_and_no_other(lake: tl.Lak
 
         def code(method: str = "GET", **headers: str) -> int:
             sent = {name.replace("_", "-"): value for name, value in headers.items()}
-            return Client(server)(method, f"{PAGE}/upkeep", headers=sent).code
+            return Client(server)(method, f"{PAGE}/maintenance", headers=sent).code
 
         assert code(Sec_Fetch_Site="same-origin") == code(Sec_Fetch_Site="none") == 200
         assert code("POST", Sec_Fetch_Site="same-origin", Origin=f"http://{own}") == 200

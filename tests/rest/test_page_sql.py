@@ -18,7 +18,7 @@ from rest.client import Answer, Client, running
 from rest.conftest import RITA, ROOT, WALT
 from rest.shop import with_tables
 from trinitylake.rest import RestServer, ServerOptions
-from trinitylake.rest.page import answers, queries
+from trinitylake.rest.page import answers, rows
 
 SQL = "/trinitylake/v1/page/latest/sql"
 ENDLESS = "SELECT count(*) FROM range(1000000000000) a, range(1000000000000) b WHERE a.range * b.range = 7"
@@ -124,7 +124,7 @@ def test_a_query_takes_what_it_may_and_no_more(page_server: RestServer, monkeypa
     assert len(json.dumps(long)) < 3_000_000
     wide = ", ".join(f"1 AS c{number}" for number in range(201))
     assert ask(page_server, f"SELECT {wide}").code == 400
-    monkeypatch.setattr(queries, "MEMORY_SIZE_BYTES", 20 << 20)
+    monkeypatch.setattr(rows, "MEMORY_SIZE_BYTES", 20 << 20)
     large = "SELECT sum(hash(s)) FROM (SELECT list(range::VARCHAR || repeat('x', 100)) AS s FROM range(3000000))"
     answer = ask(page_server, large)
     assert (answer.code, "broke off" in str(answer.body)) == (400, True), answer

@@ -12,7 +12,7 @@ import string
 
 import pytest
 
-from trinitylake.rest.redaction import without_secrets
+from trinitylake.rest.secret_redaction import without_secrets
 
 TOKENS = string.ascii_letters + string.digits + "-_.~+/="
 

@@ -12,7 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 import trinitylake as tl
 from position_deletes import delete_values
 from rest.client import Client
-from trinitylake.rest import RestServer, bounded_files
+from trinitylake.rest import RestServer, metadata_limits
 
 PATH = "/v1/latest/namespaces/shop/tables/orders"
 
@@ -77,7 +77,7 @@ def test_a_plan_is_of_the_snapshot_that_is_asked_for(http_client: Client, shop: 
 def test_a_long_plan_goes_on_in_tasks(
     http_client: Client, planned: RestCatalog, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trinitylake.rest.resources.scan_planning.MAX_FILES", 3)
+    monkeypatch.setattr("trinitylake.rest.handlers.scan_planning.MAX_FILES", 3)
     assert planned.load_table("shop.orders").scan().to_arrow().num_rows == 8
     plan = http_client("POST", f"{PATH}/plan", {}).body
     assert len(plan["file-scan-tasks"]) == 3
@@ -122,11 +122,11 @@ def test_what_only_clients_plan_is_406(
     """A table that Flink had upserted into was answered with 400, as if the request were wrong, and a small manifest
     that holds very much took the memory of the server."""
     assert http_client("POST", f"{PATH}/plan", {}).code == 200
-    monkeypatch.setattr(bounded_files, "MAX_ENTRIES", 1)
+    monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 1)
     answer = http_client("POST", f"{PATH}/plan", {})
     assert (answer.code, answer.error) == (406, "UnsupportedOperationException")
-    monkeypatch.setattr(bounded_files, "MAX_ENTRIES", 1000)
-    monkeypatch.setattr(bounded_files, "MAX_STORED_SIZE_BYTES", 100)
+    monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 1000)
+    monkeypatch.setattr(metadata_limits, "MAX_STORED_SIZE_BYTES", 100)
     assert http_client("POST", f"{PATH}/plan", {}).code == 406
     monkeypatch.undo()
     table = shop.table("shop.orders")
@@ -175,7 +175,7 @@ def test_a_plan_between_two_snapshots_leaves_out_what_was_rewritten(http_client:
 def test_a_long_plan_between_two_snapshots_goes_on_in_tasks(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trinitylake.rest.resources.scan_planning.MAX_FILES", 2)
+    monkeypatch.setattr("trinitylake.rest.handlers.scan_planning.MAX_FILES", 2)
     table = shop.table("shop.orders")
     for month in (2, 3, 4):
         table.append(pa.table({"id": [month], "day": [datetime.date(2026, month, 1)]}))

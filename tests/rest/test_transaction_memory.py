@@ -27,7 +27,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import sized
 from trinitylake.iceberg_storage.metadata import MetadataCache, read_metadata
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import ServerOptions
-from trinitylake.rest.resources.table_changes import TableChange
+from trinitylake.rest.handlers.table_changes import TableChange
 
 OPEN = "/trinitylake/v1/transactions"
 MEGABYTE = 1 << 20

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from starlette.responses import Response
 
 import trinitylake as tl
+from trinitylake.rest.handlers import tables
 from trinitylake.rest.http.app import App
 from trinitylake.rest.http.routes import Endpoint
 from trinitylake.rest.request.call import Call
-from trinitylake.rest.resources import tables
 from trinitylake.spark import transaction
 
 #: Many statements of Spark.

@@ -35,7 +35,7 @@ export class FilesSource {
     return {
       name: found.name, principal: "", version, "created-at-millis": root["created-at-millis"], "oldest-version": 0,
       "reads-everything": true, uri: this.root.href, properties: found.properties, snapshots: found.snapshots,
-      may: { rows: true, sql: this.hasSql, tree: true, upkeep: false, transactions: false, counts: false, history: false },
+      may: { rows: true, sql: this.hasSql, tree: true, maintenance: false, transactions: false, counts: false, history: false },
       "sql-note": "The first query fetches DuckDB, 8 MB, from where this page lies. Times with a zone are in UTC; lists, structs and maps are JSON.",
     };
   }

@@ -49,9 +49,9 @@ def serve(
             help="Show first rows of tables there to their readers; without tokens that is so anyway.",
         ),
     ] = None,
-    upkeep_every: Annotated[
+    maintenance_every: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help='Do what the upkeep policy says, this often: "6 hours". Never by default.'),
+        typer.Option(metavar="TIME", help='Run the maintenance policy at this interval: "6 hours". Never by default.'),
     ] = None,
     options: Options = None,
     as_json: Json = False,
@@ -91,7 +91,7 @@ def serve(
             s3_access=s3_access,
             has_page=page,
             page_shows_rows=page_rows,
-            upkeep_every=upkeep_every,
+            maintenance_every=maintenance_every,
         ),
     )
     log_to_standard_error()

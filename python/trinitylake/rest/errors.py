@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -29,8 +30,7 @@ from starlette.responses import Response
 
 from trinitylake import errors as ours
 from trinitylake.base.foreign_errors import errors_as
-from trinitylake.rest.redaction import without_secrets
-from trinitylake.rest.wording import in_their_words
+from trinitylake.rest.secret_redaction import without_secrets
 
 logger = logging.getLogger("trinitylake.rest")
 
@@ -125,7 +125,7 @@ def response_of(error: Exception, told: Callable[[Exception], str]) -> Response:
         return error_response(400, "BadRequestException", _model_message(error))
     for kind, answer in _ANSWERS:
         if isinstance(error, kind):
-            return error_response(*answer, in_their_words(told(error), isinstance(error, CommitFailedException)))
+            return error_response(*answer, _iceberg_wording(told(error), isinstance(error, CommitFailedException)))
     if isinstance(error, ours.StorageError):
         logger.warning("storage failed: %s", error)
         message = "the storage failed; the log of the server tells more"
@@ -161,3 +161,33 @@ def _model_message(error: InvalidModel) -> str:
     found = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in error.errors(include_input=False)]
     more = f", and {len(found) - 5} more" if len(found) > 5 else ""
     return "; ".join(found[:5]) + more
+
+
+_TABLE_OR_VIEW = r"^(Table|View) (\S+)"
+#: Messages of PyIceberg and TrinityLake, and how Iceberg's Java library words them, which clients' tests expect.
+_WORDINGS = [
+    (re.compile(pattern, re.S), replacement)
+    for pattern, replacement in (
+        (r"^Namespace (\S+) does not exists?$", r"Namespace does not exist: \1"),
+        (r"^Namespace (\S+) already exists$", r"Namespace already exists: \1"),
+        (_TABLE_OR_VIEW + " already exists$", r"\1 already exists: \2"),
+        (_TABLE_OR_VIEW + " has that name already$", r"\1 with same name already exists: \2"),
+        (r"^(Requirement failed: last assigned \w+ id) has changed\b", r"\1 changed"),
+        (r"^Requirement failed: current schema id has changed\b", "Requirement failed: current schema changed"),
+        (r"^Requirement failed: default spec id has changed\b", "Requirement failed: default partition spec changed"),
+        (r"^Requirement failed: default sort order id has changed\b", "Requirement failed: default sort order changed"),
+        (r"^Table UUID does not match\b", "Requirement failed: UUID does not match"),
+    )
+]
+_CREATION = re.compile(r"^Table already exists\b.*", re.S)
+
+
+def _iceberg_wording(message: str, is_commit: bool) -> str:
+    """The message as Iceberg's Java library words it, if it has that message."""
+    if is_commit and _CREATION.match(message):
+        return "Requirement failed: table already exists"
+    for pattern, replacement in _WORDINGS:
+        message, n_replaced = pattern.subn(replacement, message)
+        if n_replaced:
+            break
+    return message

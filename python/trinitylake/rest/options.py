@@ -53,7 +53,7 @@ class ServerOptions:
         page_shows_rows: whether the page shows the first rows of tables, which the server reads with its own
             credentials, to those who may read them; None for where clients get at data files anyway: without tokens,
             or with `s3_access`.
-        upkeep_every: how often the server runs the maintenance policy (`lake.maintenance.run()`), as a length of
+        maintenance_every: how often the server runs the maintenance policy (`lake.maintenance.run()`), as a length of
             time such as "6 hours", of at least a second; None for never.
     """
 
@@ -71,14 +71,14 @@ class ServerOptions:
     transaction_idle_seconds: float = 900.0
     has_page: bool = True
     page_shows_rows: bool | None = None
-    upkeep_every: Duration | None = None
+    maintenance_every: Duration | None = None
 
     @property
-    def upkeep_seconds(self) -> float | None:
-        """`upkeep_every` as a number; None for never. Raises `InvalidArgument` for what is no length of time."""
-        if self.upkeep_every is None:
+    def maintenance_seconds(self) -> float | None:
+        """`maintenance_every` as a number; None for never. Raises `InvalidArgument` for what is no length of time."""
+        if self.maintenance_every is None:
             return None
-        millis = milliseconds(self.upkeep_every, "upkeep_every")
+        millis = milliseconds(self.maintenance_every, "maintenance_every")
         if millis < 1000:
-            raise InvalidArgument(f"upkeep_every must be at least a second, got {self.upkeep_every!r}")
+            raise InvalidArgument(f"maintenance_every must be at least a second, got {self.maintenance_every!r}")
         return millis / 1000

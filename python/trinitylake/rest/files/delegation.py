@@ -21,6 +21,8 @@ from starlette.responses import Response
 from trinitylake import _core
 from trinitylake.definitions import parse_table_def
 from trinitylake.iceberg.identifiers import object_name
+from trinitylake.rest.catalog.addresses import LATEST, is_transaction
+from trinitylake.rest.catalog.table_responses import with_access
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.files.s3_store import S3Store, Scope, not_given
 from trinitylake.rest.files.signing import SignRequest, check, signed
@@ -29,8 +31,6 @@ from trinitylake.rest.request.call import SEPARATOR
 from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.locations import has_role_on_files, is_own, path_of_object
 from trinitylake.rest.security.principals import Role, forbidden
-from trinitylake.rest.state.addresses import LATEST, is_transaction
-from trinitylake.rest.state.table_responses import with_access
 
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO

@@ -27,15 +27,16 @@ from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest import limits
-from trinitylake.rest.bounded_files import ManifestsAtWork
+from trinitylake.rest.catalog.oldest_version import OldestVersion
+from trinitylake.rest.catalog.plan_cache import PlanCache
 from trinitylake.rest.errors import RestError, cut_off, error_response, response_of
 from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints, by_path
-from trinitylake.rest.maintenance.estimates import UpkeepEstimates
-from trinitylake.rest.maintenance.schedule import ScheduledUpkeep
-from trinitylake.rest.meters import Meters, Outcome
+from trinitylake.rest.maintenance.estimates import MaintenanceEstimates
+from trinitylake.rest.maintenance.schedule import MaintenanceSchedule
+from trinitylake.rest.metadata_limits import ManifestsAtWork
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
 from trinitylake.rest.request.body import HEAVY_VALUES, SMALL_SIZE_BYTES, BodiesAtWork, HeavyBodies, check_values
@@ -43,12 +44,10 @@ from trinitylake.rest.request.call import Call, Service
 from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
 from trinitylake.rest.request.idempotency import answered_once
 from trinitylake.rest.security.audit import audit
+from trinitylake.rest.security.error_redaction import told_to
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
 from trinitylake.rest.security.principals import Principal
-from trinitylake.rest.security.told import told_to
-from trinitylake.rest.state.metrics_reports import MetricsReports
-from trinitylake.rest.state.oldest_kept import OldestKept
-from trinitylake.rest.state.planned_scans import PlannedScans
+from trinitylake.rest.server_metrics import MetricsReports, Outcome, ServerMetrics
 from trinitylake.rest.transactions.open_transactions import OpenTransactions
 from trinitylake.rest.workers.pool import WorkerPool
 
@@ -87,22 +86,24 @@ class App:
         self.service = Service(
             lake=lake,
             transactions=OpenTransactions(lake, options),
-            metrics=MetricsReports(),
+            reports=MetricsReports(),
             endpoints=[(one.method, one.path, one.writes) for one in CATALOG if signs or one is not SIGN],
             options=options,
-            meters=Meters(),
+            metrics=ServerMetrics(),
             io=io,
             delegation=delegation,
             outbound=outbound,
-            plans=PlannedScans(),
-            oldest_kept=OldestKept(lake),
-            estimates=UpkeepEstimates(lake),
+            plans=PlanCache(),
+            oldest_version=OldestVersion(lake),
+            estimates=MaintenanceEstimates(lake),
             workers=WorkerPool(),
             long_requests=limits.SharedLimit(limits.MAX_LONG_REQUESTS, limits.MAX_LONG_REQUESTS_OF_ONE),
             manifests=ManifestsAtWork(),
             shows_rows=_shows_rows(options, bool(bearers)),
         )
-        self._upkeep = ScheduledUpkeep(lake, options.upkeep_seconds, self.service.meters, self.service.workers)
+        self._maintenance = MaintenanceSchedule(
+            lake, options.maintenance_seconds, self.service.metrics, self.service.workers
+        )
         self._ready: tuple[float, bool] = (0.0, False)
         self._asking: asyncio.Task[int] | None = None
         self._is_ending = False
@@ -122,7 +123,7 @@ class App:
         )
         probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
         assets = asset_responders() if options.has_page else {}
-        self._guarded = Observer(Guard(self._routed, bearers, probes | assets), self.service.meters)
+        self._guarded = Observer(Guard(self._routed, bearers, probes | assets), self.service.metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and _has_two_lengths(scope):
@@ -222,7 +223,7 @@ class App:
         else:
             outcome = _FAILURES.get(code, "refused")
         if endpoint.changes:
-            self.service.meters.count_commit(outcome)
+            self.service.metrics.commits.labels(outcome).inc()
         names = [call.name_for_log(parameter) for parameter in call.raw_names if parameter != "prefix"]
         audit(
             call.principal.name,
@@ -285,14 +286,14 @@ class App:
     @asynccontextmanager
     async def _lifespan(self, app: object) -> AsyncIterator[None]:
         checking = asyncio.create_task(self._end_idle())
-        self._upkeep.begin()
+        self._maintenance.begin()
         try:
             yield
         finally:
             self._is_ending = True
             checking.cancel()
             await run_sync(self.service.transactions.close)
-            await run_sync(self._upkeep.end)
+            await run_sync(self._maintenance.end)
             await run_sync(self.service.workers.close)
 
     async def _end_idle(self) -> None:

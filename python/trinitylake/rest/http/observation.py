@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trinitylake.base.random_names import random_hex
-from trinitylake.rest.meters import Meters
-from trinitylake.rest.redaction import Redaction, without_secrets
+from trinitylake.rest.secret_redaction import Redaction, without_secrets
 from trinitylake.rest.security.guard import PRINCIPAL
+from trinitylake.rest.server_metrics import ServerMetrics
 
 try:
     from opentelemetry import propagate, trace
@@ -43,9 +43,9 @@ class Observer:
     A span belongs to the trace of the client, if it sends one, and is exported as the process has set it up.
     """
 
-    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
         self._app = app
-        self._meters = meters
+        self._metrics = metrics
         self._tracer = trace.get_tracer("trinitylake.rest") if _has_traces else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +66,7 @@ class Observer:
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
             await send(message)
 
-        self._meters.running += 1
+        self._metrics.requests_running.inc()
         try:
             if self._tracer is None or _is_unheard(self._tracer):
                 await self._app(scope, receive, observed)
@@ -82,11 +82,12 @@ class Observer:
                     span.set_attribute("trinitylake.request_id", request_id)
         finally:
             seconds = time.perf_counter() - began
-            self._meters.running -= 1
+            self._metrics.requests_running.dec()
             # Without a route the path is whatever somebody typed, which would make labels without end.
             route = scope.get(ROUTE, "none")
             method = scope["method"] if route != "none" else "none"
-            self._meters.count(method, route, code, seconds)
+            self._metrics.requests.labels(method, route, code).inc()
+            self._metrics.request_seconds.labels(method, route).observe(seconds)
             if access_log.isEnabledFor(logging.INFO):
                 principal = scope.get(PRINCIPAL)
                 access_log.info(

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
-from trinitylake.rest.page import history, lakehouse, objects, queries, rows, tree, upkeep
+from trinitylake.rest.handlers import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
+from trinitylake.rest.handlers.body_parts import renamed
+from trinitylake.rest.page import history, lakehouse, maintenance, objects, rows, search, tree
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.request.idempotency import Replay
-from trinitylake.rest.resources import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
-from trinitylake.rest.resources.names import renamed
 from trinitylake.rest.security.principals import Name, Role
 
 Handler = Callable[[Call], Response]
@@ -164,12 +164,12 @@ PAGE = (
     _read("GET", f"{_PAGE}/transactions", lakehouse.unfinished),
     Endpoint("GET", f"{_PAGE}/log", history.log, Role.READER, ends_with_client=True),
     Endpoint("GET", f"{_PAGE}/diff", history.diff, Role.READER, ends_with_client=True),
-    _read("GET", f"{_PAGE}/upkeep", upkeep.load),
-    Endpoint("POST", f"{_PAGE}/upkeep", upkeep.begin, Role.ADMIN),
+    _read("GET", f"{_PAGE}/maintenance", maintenance.load),
+    Endpoint("POST", f"{_PAGE}/maintenance", maintenance.begin, Role.ADMIN),
     _read("GET", f"{_PAGE}/{{prefix}}/counts", lakehouse.counts),
-    _read("GET", f"{_PAGE}/{{prefix}}/search", objects.search),
+    _read("GET", f"{_PAGE}/{{prefix}}/search", search.search),
     _read("GET", f"{_PAGE}/{{prefix}}/tree", tree.node),
-    Endpoint("POST", f"{_PAGE}/{{prefix}}/sql", queries.run, Role.READER, ends_with_client=True, shows_rows=True),
+    Endpoint("POST", f"{_PAGE}/{{prefix}}/sql", rows.query_rows, Role.READER, ends_with_client=True, shows_rows=True),
     _read("GET", _PAGE_TABLE, objects.table),
     Endpoint("GET", f"{_PAGE_TABLE}/rows", rows.rows, Role.READER, ends_with_client=True, shows_rows=True),
     _read("GET", f"{_PAGE_TABLE}/history", objects.history),

@@ -44,7 +44,7 @@ class Estimate:
     problem: str = ""
 
 
-class UpkeepEstimates:
+class MaintenanceEstimates:
     """The estimates of one server. Safe to share between threads."""
 
     def __init__(self, lake: Lakehouse) -> None:
@@ -72,7 +72,9 @@ class UpkeepEstimates:
         with self._lock:
             if self._newest is None or self._newest.state != "running":
                 self._newest = Estimate()
-                threading.Thread(target=self._run, args=(self._newest,), name="trinitylake-upkeep", daemon=True).start()
+                threading.Thread(
+                    target=self._run, args=(self._newest,), name="trinitylake-maintenance", daemon=True
+                ).start()
             return self._newest
 
     def _n_tables(self) -> int:
@@ -87,7 +89,7 @@ class UpkeepEstimates:
             estimate.state = "done"
         except Exception as error:
             # What a program is told of its own lakehouse; what libraries say stays in the log.
-            logger.warning("an estimate of upkeep failed: %s", error)
+            logger.warning("an estimate of maintenance failed: %s", error)
             estimate.problem = str(error) if isinstance(error, TrinityLakeError) else "the log of the server tells more"
             estimate.state = "failed"
         finally:

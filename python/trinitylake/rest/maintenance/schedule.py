@@ -1,10 +1,10 @@
 """Scheduled maintenance: runs `lake.maintenance.run()` in a separate thread, at the period of the server's options.
 
-One run at a time: the next is due one period after the last began, and if that took longer, as soon as it has ended.
-Any number of servers may do this, and cron as well, since collections are safe beside each other; it costs requests.
+The next run starts one period after the start of the last one, or at its end if that took longer. Several servers and
+cron jobs may run maintenance at the same time: garbage collections are safe together, and only cost requests.
 
-A server that ends waits for a run, and goes without it if that takes too long: an upkeep may end anywhere. What it has
-not done is for the next one.
+A server that shuts down waits `PATIENCE_SECONDS` for a run. Maintenance may be interrupted anywhere; the next run does
+the rest.
 """
 
 from __future__ import annotations
@@ -18,88 +18,101 @@ from typing import TYPE_CHECKING
 from trinitylake.base.log_note import LogNote
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.maintenance_policy import reason_of, run_policy
-from trinitylake.rest.meters import Meters
-from trinitylake.rest.redaction import without_secrets
+from trinitylake.rest.secret_redaction import without_secrets
+from trinitylake.rest.server_metrics import ServerMetrics
 from trinitylake.rest.workers.maintenance_jobs import maintain_tables
 from trinitylake.rest.workers.pool import JobAbandoned, WorkerPool
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.maintenance_policy import MaintenanceReport
 
-logger = logging.getLogger("trinitylake.rest.upkeep")
+logger = logging.getLogger("trinitylake.rest.maintenance")
 
-#: How long a server that ends waits for a run.
+#: How long a shutdown waits for a run.
 PATIENCE_SECONDS = 5.0
 
 
-class ScheduledUpkeep:
-    """The schedule of one server. Safe to share between threads.
+class MaintenanceSchedule:
+    """The schedule of one server. Thread-safe.
 
     Args:
-        lake: what is kept up.
+        lake: the lakehouse to maintain.
         period_seconds: from the beginning of a run to that of the next; None for no schedule.
-        meters: where runs are counted.
+        metrics: count the runs.
         workers: of the server.
     """
 
-    def __init__(self, lake: Lakehouse, period_seconds: float | None, meters: Meters, workers: WorkerPool) -> None:
+    def __init__(
+        self, lake: Lakehouse, period_seconds: float | None, metrics: ServerMetrics, workers: WorkerPool
+    ) -> None:
         self._lake = lake
         self._period_seconds = period_seconds
-        self._meters = meters
+        self._metrics = metrics
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._workers = workers
         self._skipped: dict[str, str] = {}
 
     def begin(self) -> None:
-        """Begin to count the time to the first run, if there is a schedule."""
+        """Start the schedule, if there is one."""
         if self._period_seconds is None or self._thread is not None:
             return
         self._thread = threading.Thread(
-            target=self._go_on, args=(self._period_seconds,), name="trinitylake-upkeep-schedule", daemon=True
+            target=self._run_periodically,
+            args=(self._period_seconds,),
+            name="trinitylake-maintenance-schedule",
+            daemon=True,
         )
         self._thread.start()
 
     def end(self) -> None:
-        """Begin no more runs, and wait for the one that is at work, but not for ever."""
+        """Start no more runs, and wait up to `PATIENCE_SECONDS` for the current one."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(PATIENCE_SECONDS)
             if self._thread.is_alive():
-                logger.warning("upkeep is still at work, and is left: the next run goes on")
+                logger.warning("maintenance still runs and is abandoned: the next run does the rest")
 
-    def _go_on(self, period_seconds: float) -> None:
+    def _run_periodically(self, period_seconds: float) -> None:
         due = time.monotonic() + period_seconds
         while not self._ending.wait(max(0.0, due - time.monotonic())):
             due = time.monotonic() + period_seconds
             self._run()
 
     def _run(self) -> None:
-        began = time.monotonic()
+        began, outcome = time.monotonic(), "done"
         try:
-            done = self._done()
+            report = self._maintained()
         except (_Stopped, JobAbandoned):
-            self._meters.count_upkeep("stopped", time.monotonic() - began)
-            logger.info("upkeep stopped, because the server ends")
-        except Exception as error:  # the schedule goes on, whatever one run met
-            self._meters.count_upkeep("failed", time.monotonic() - began)
-            logger.error("upkeep failed: %s", without_secrets(f"{type(error).__name__}: {error}"))
+            outcome = "stopped"
+            logger.info("maintenance stopped, because the server shuts down")
+        except Exception as error:  # a failed run does not end the schedule
+            outcome = "failed"
+            logger.error("maintenance failed: %s", without_secrets(f"{type(error).__name__}: {error}"))
         else:
-            self._meters.count_upkeep("done", time.monotonic() - began)
-            self._report(done, time.monotonic() - began)
+            self._metrics.maintenance_done.set_to_current_time()
+            self._report(report, time.monotonic() - began)
+        self._metrics.maintenance_seconds.set(time.monotonic() - began)
+        self._metrics.maintenance_runs.labels(outcome).inc()
 
-    def _done(self) -> MaintenanceReport:
+    def _maintained(self) -> MaintenanceReport:
         """Maintain tables in a worker process, if one can open the lakehouse, and do the rest here."""
         lake = self._lake
         if not isinstance(lake, Lakehouse) or os.name != "posix" or lake.uri.startswith("memory:"):
-            return lake.maintenance.run(progress=self._stop_here)
+            return lake.maintenance.run(progress=self._stop_if_closing)
         tables = maintain_tables(self._workers, lake.storage, self._skipped, lambda: not self._ending.is_set())
         note = LogNote("maintenance", "")
         return run_policy(
-            lake.definition, lake, lake.maintenance, note, dry_run=False, progress=self._stop_here, maintained=tables
+            lake.definition,
+            lake,
+            lake.maintenance,
+            note,
+            dry_run=False,
+            progress=self._stop_if_closing,
+            maintained=tables,
         )
 
-    def _stop_here(self, what: str, files: int) -> None:
+    def _stop_if_closing(self, what: str, files: int) -> None:
         if self._ending.is_set():
             raise _Stopped
 
@@ -107,7 +120,9 @@ class ScheduledUpkeep:
         deleted = None if done.vacuumed is None else done.vacuumed.total_deleted
         files, size_bytes = (0, 0) if deleted is None else (deleted.files, deleted.size_bytes)
         versions = 0 if done.expired is None else len(done.expired)
-        self._meters.count_freed(files, size_bytes, versions)
+        self._metrics.deleted_files.inc(files)
+        self._metrics.deleted_bytes.inc(size_bytes)
+        self._metrics.expired_versions.inc(versions)
         fields = {
             "tables_compacted": len(done.compacted),
             "tables_skipped": len(done.skipped),
@@ -116,11 +131,11 @@ class ScheduledUpkeep:
             "bytes_deleted": size_bytes,
             "seconds": round(seconds, 3),
         }
-        logger.info("upkeep done", extra={"fields": fields})
+        logger.info("maintenance done", extra={"fields": fields})
         for table, why in done.skipped.items():
-            self._meters.count_skipped(reason_of(why))
-            logger.warning("upkeep left table %s alone: %s", without_secrets(table), without_secrets(why))
+            self._metrics.skipped_tables.labels(reason_of(why)).inc()
+            logger.warning("maintenance skipped table %s: %s", without_secrets(table), without_secrets(why))
 
 
 class _Stopped(Exception):
-    """The server ends."""
+    """The server shuts down."""

@@ -8,10 +8,10 @@ from typing import Any
 from starlette.responses import Response
 
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+from trinitylake.rest.catalog.addresses import is_transaction
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import Call, json_response
 from trinitylake.rest.security.principals import forbidden
-from trinitylake.rest.state.addresses import is_transaction
 from trinitylake.rest.workers.page_jobs import PageJob
 from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied
 

@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 from trinitylake import core
 from trinitylake.lakehouse.history import SavedTransaction, millis_of
-from trinitylake.rest.page import queries, rows, visibility
+from trinitylake.rest.catalog.addresses import prefix_of
+from trinitylake.rest.handlers import transactions
+from trinitylake.rest.page import rows, visibility
 from trinitylake.rest.page.answers import answer, require_something, version_of
 from trinitylake.rest.request.call import Call
-from trinitylake.rest.resources import transactions
-from trinitylake.rest.state.addresses import prefix_of
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
 _KINDS = {"namespaces": "B===", "tables": "C===", "views": "D==="}
@@ -37,9 +37,9 @@ def describe(call: Call) -> Response:
         "may": {
             "rows": rows.can_show(call),
             "counts": everything,
-            "sql": everything and queries.can_run(call),
+            "sql": everything and rows.can_query(call),
             "tree": everything,
-            "upkeep": principal.is_admin_of_everything,
+            "maintenance": principal.is_admin_of_everything,
         },
     }
     if everything:

@@ -1,8 +1,7 @@
-"""Tables as the page shows them, and the search for names."""
+"""Tables as the page shows them."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchTableError
@@ -14,21 +13,14 @@ from trinitylake.errors import ObjectNotFound
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.lakehouse.history import millis_of
 from trinitylake.lakehouse.object_history import changes_of_object
-from trinitylake.rest.errors import bad_request
+from trinitylake.rest.catalog.served_catalog import ServedCatalog
+from trinitylake.rest.handlers.external_tables import reached
 from trinitylake.rest.page import visibility
-from trinitylake.rest.page.answers import answer, require_something, version_of, whole_number
-from trinitylake.rest.page.sealed_positions import opened, sealed
+from trinitylake.rest.page.answers import answer, version_of
 from trinitylake.rest.request.call import Call
-from trinitylake.rest.resources.elsewhere import reached
-from trinitylake.rest.state.listing import names_with
-from trinitylake.rest.state.served_catalog import ServedCatalog
 
 #: The newest snapshots of a table that are shown.
 MAX_SNAPSHOTS = 200
-#: Results of one request for a search, keys that it looks at, and for how long; then it says where to go on.
-MAX_FOUND, MAX_LOOKED_AT, SECONDS = 100, 500_000, 3.0
-#: Of the text that is looked for.
-MAX_TEXT = 200
 _MAX_HISTORY = 50
 
 
@@ -40,38 +32,6 @@ def table(call: Call) -> Response:
         document = reached(call, catalog, identifier, lambda: _described(catalog.load_table(identifier)))
         document["type"] = _type_of(catalog, identifier)
     return answer({"name": list(identifier), **document})
-
-
-def search(call: Call) -> Response:
-    """Namespaces, tables and views whose full name holds a text, or in one namespace those whose own name does, in the
-    order of their keys.
-
-    `next` is a token for going on, null at the end. A page may be short or empty all the same.
-    """
-    require_something(call)
-    text = call.query.get("text", "").strip()
-    if not 0 < len(text) <= MAX_TEXT:
-        raise bad_request(f"a search is for a text of 1 to {MAX_TEXT} characters")
-    size = max(whole_number(call, "size", 50, MAX_FOUND), 1)
-    found: list[dict[str, Any]] = []
-    looked_at, following = 0, None
-    deadline = time.monotonic() + SECONDS
-    with call.service.long_requests.taken(call.principal.name):
-        state = version_of(call).state()
-        for page in names_with(state, text, call.query.get("namespace"), _position(call)):
-            for one in page.found:
-                name = visibility.parts_of(one.kind, one.namespace, one.name)
-                if visibility.sees(call.principal, one.kind, name):
-                    found.append({"kind": one.kind, "name": list(name)})
-                    if len(found) == size:
-                        following = one.position
-                        break
-            looked_at += page.n_keys
-            if following is None and (looked_at >= MAX_LOOKED_AT or time.monotonic() > deadline):
-                following = page.position
-            if following is not None:
-                break
-    return answer({"found": found, "next": None if following is None else sealed(following)})
 
 
 def history(call: Call) -> Response:
@@ -105,11 +65,6 @@ def _split(full_name: str, identifier: tuple[str, ...]) -> tuple[str, str]:
         return ".".join(identifier[:-1]), identifier[-1]
     namespace, _, name = full_name.rpartition(".")
     return namespace, name
-
-
-def _position(call: Call) -> str | None:
-    token = call.query.get("next")
-    return None if token is None else opened(token)
 
 
 def _type_of(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str:

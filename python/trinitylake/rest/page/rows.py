@@ -1,45 +1,51 @@
-"""The first rows of a table, as text.
+"""The first rows of a table or of a SQL query, as text.
 
-They are read by the server, with its own credentials. So whoever sees them must be a reader of the files of the table
-(`security/locations.py`), and the server must be one that gives data to its clients (`ServerOptions.page_shows_rows`).
-A worker process reads them (`workers/`), since a small file may decode to more than the memory of the server.
+The server reads them with its own credentials. So the principal must be a reader of the table's files
+(`security/locations.py`), and the server must be one that gives data to clients (`ServerOptions.page_shows_rows`).
+A query can name any object, also through views, so it needs a reader of everything. A worker process (`workers/`)
+reads the rows within limits of memory and time, since a small file may decode to more than the memory of the server.
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.exceptions import NoSuchTableError
 from starlette.responses import Response
 
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.reopening import StorageForTasks
+from trinitylake.rest.handlers.external_tables import reached
+from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, version_of, whole_number, work
 from trinitylake.rest.request.call import Call
-from trinitylake.rest.resources.elsewhere import reached
 from trinitylake.rest.security.locations import has_role_on_files, is_own, path_of_object
 from trinitylake.rest.security.principals import Role, forbidden
-from trinitylake.rest.workers.page_jobs import TableRowsJob
+from trinitylake.rest.workers.page_jobs import QueryJob, TableRowsJob
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 MAX_ROWS = 200
+#: Memory limit of DuckDB for a query.
+MEMORY_SIZE_BYTES = 512 << 20
 
 
 def can_show(call: Call) -> bool:
-    """Whether the server shows rows at all: it was told to, and other processes reach the lakehouse."""
+    """Whether the server shows rows: its options permit it, and worker processes can open the lakehouse."""
     return call.service.shows_rows and has_workers(call)
 
 
 def rows(call: Call) -> Response:
-    """Some rows of a table, a text for each value and null for none.
+    """The first rows of a table: a text for each value, null for NULL.
 
-    Raises `RestError` 403 where the server does not show rows, or not to this principal.
+    Raises `RestError` 403 if the server does not show rows, or not to this principal.
     """
     if not can_show(call):
-        raise forbidden("this server shows no rows: it was not told to (--page-rows), or its lakehouse is in memory")
+        raise forbidden("this server shows no rows: --page-rows is off, or its lakehouse is in memory")
     view = version_of(call)
     limit = whole_number(call, "limit", 50, MAX_ROWS)
     identifier = call.identifier("table")
@@ -54,15 +60,41 @@ def rows(call: Call) -> Response:
         return reached(call, catalog, identifier, shown)
 
 
+class SqlQuery(BaseModel):
+    """Body of `query_rows`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(min_length=1, max_length=100_000)
+
+
+def can_query(call: Call) -> bool:
+    """Whether the server runs queries: it shows rows, and DuckDB is installed."""
+    return can_show(call) and find_spec("duckdb") is not None
+
+
+def query_rows(call: Call) -> Response:
+    """The first rows of a query over one version: a text for each value."""
+    visibility.require_everything(call, "a query")
+    if not can_query(call):
+        raise forbidden(
+            "this server runs no queries: --page-rows is off, DuckDB is not installed, or its lakehouse is in memory"
+        )
+    view, query = version_of(call), call.parsed(SqlQuery).query
+    storage = StorageForTasks(call.service.lake.storage)
+    with call.service.long_requests.taken(call.principal.name):
+        return answer(work(call, QueryJob(storage, view.version, query, MEMORY_SIZE_BYTES)))
+
+
 def _folder(call: Call, table: Table) -> str | None:
-    """The folder in which all files must lie, if they must. Raises `RestError` 403 for who may not read the files."""
+    """The folder that must contain all files; None for any. Raises `RestError` 403 if the files may not be read."""
     if not isinstance(table.io, LakehouseFileIO):
         if not call.principal.has_everywhere(Role.READER):
-            raise forbidden("rows of a table that lies elsewhere are for readers of everything")
+            raise forbidden("rows of a table outside of the lakehouse are for readers of everything")
         return None
     path = path_of_object(table.io, table.location())
     identifier = call.identifier("table")
     own = path is not None and is_own(path, identifier, str(table.metadata.table_uuid))
     if path is None or not has_role_on_files(call.principal, Role.READER, identifier, own):
-        raise forbidden("rows of a table at a location of its own choice are for readers of everything")
+        raise forbidden("rows of a table at a location that a client chose are for readers of everything")
     return None if call.principal.has_everywhere(Role.READER) else path

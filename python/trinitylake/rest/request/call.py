@@ -18,12 +18,12 @@ from starlette.responses import Response
 
 from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+from trinitylake.rest.catalog.addresses import LATEST, source_of
+from trinitylake.rest.catalog.served_catalog import Commit, ServedCatalog
 from trinitylake.rest.errors import RestError, bad_request, client_faults
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.security.principals import Principal, Role
-from trinitylake.rest.state.addresses import LATEST, source_of
-from trinitylake.rest.state.served_catalog import Commit, ServedCatalog
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
 if TYPE_CHECKING:
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.transaction import Transaction
-    from trinitylake.rest.bounded_files import ManifestsAtWork
+    from trinitylake.rest.catalog.oldest_version import OldestVersion
+    from trinitylake.rest.catalog.plan_cache import PlanCache
     from trinitylake.rest.limits import SharedLimit
-    from trinitylake.rest.maintenance.estimates import UpkeepEstimates
-    from trinitylake.rest.meters import Meters
+    from trinitylake.rest.maintenance.estimates import MaintenanceEstimates
+    from trinitylake.rest.metadata_limits import ManifestsAtWork
     from trinitylake.rest.outbound import Outbound
-    from trinitylake.rest.state.metrics_reports import MetricsReports
-    from trinitylake.rest.state.oldest_kept import OldestKept
-    from trinitylake.rest.state.planned_scans import PlannedScans
+    from trinitylake.rest.server_metrics import MetricsReports, ServerMetrics
     from trinitylake.rest.transactions.open_transactions import OpenTransactions
     from trinitylake.rest.workers.pool import WorkerPool
 
@@ -91,19 +90,19 @@ class Service:
 
     lake: Lakehouse
     transactions: OpenTransactions
-    metrics: MetricsReports
+    reports: MetricsReports
     endpoints: list[tuple[str, str, bool]]
     """Method, path and whether it writes, of each route that has a prefix."""
     options: ServerOptions
-    meters: Meters
+    metrics: ServerMetrics
     io: LakehouseFileIO
     """For reading; what is written goes through the catalog's own."""
     delegation: FileAccess | None
     """What helps clients to data files, if anything does."""
     outbound: Outbound
-    plans: PlannedScans
-    oldest_kept: OldestKept
-    estimates: UpkeepEstimates
+    plans: PlanCache
+    oldest_version: OldestVersion
+    estimates: MaintenanceEstimates
     workers: WorkerPool
     long_requests: SharedLimit
     """Those of the page that search, compare versions or read rows."""

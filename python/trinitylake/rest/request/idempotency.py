@@ -7,7 +7,7 @@ undone by a rollback is answered as at first: the request was done, and to do it
 
 A key is known as long as the version that it committed is kept, so for the time that `config` tells. Iceberg's clients
 send UUIDs of version 7, which begin with the time at which they were made: one that is younger than all that has
-expired, and is not in what is kept, was not committed. When something expired the store tells (`oldest_kept.py`); no
+expired, and is not in what is kept, was not committed. When something expired the store tells (`oldest_version.py`); no
 clock of a server or of a writer counts. Without a time in it, a key that is not in what is kept is new.
 """
 
@@ -22,9 +22,9 @@ from starlette.responses import Response
 from trinitylake.errors import CommitStateUnknown, TrinityLakeError
 from trinitylake.lakehouse.history import CommittedTransaction
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+from trinitylake.rest.catalog.addresses import LATEST
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import REQUEST_ID_PREFIX, RESERVED_PROPERTY_PREFIX, Call
-from trinitylake.rest.state.addresses import LATEST
 
 HEADER = "Idempotency-Key"
 FINGERPRINT_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request"
@@ -109,7 +109,7 @@ def _require_remembered(call: Call, key: str) -> None:
     if key[14] != _TIMED:
         return
     made_at_millis = int(key.replace("-", "")[:12], 16)
-    oldest_kept_millis = call.service.oldest_kept.written_at_millis()
+    oldest_kept_millis = call.service.oldest_version.written_at_millis()
     if oldest_kept_millis is not None and made_at_millis < oldest_kept_millis:
         raise CommitStateUnknown(
             "nothing tells any more whether this request was committed: its key is older than all versions that are "

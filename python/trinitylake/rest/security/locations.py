@@ -33,8 +33,8 @@ from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.table_properties import is_location_property
-from trinitylake.rest.bounded_files import BoundedFileIO, too_much_brought
 from trinitylake.rest.errors import bad_request
+from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_brought
 from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
+from trinitylake.base.foreign_errors import errors_as
 from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.errors import (
     CommitConflict,
@@ -31,7 +32,6 @@ from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.principals import Principal
-from trinitylake.rest.transactions.commit import commit
 from trinitylake.rest.transactions.memory import Entry, TransactionsInMemory
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY, Ownership, not_theirs, require_roles
 
@@ -166,7 +166,7 @@ class OpenTransactions:
             require_roles(transaction, who)
             end = "was not committed, because of an error"
             try:
-                version = commit(transaction)
+                version = committed_version(transaction)
                 end = f"was committed as version {version}"
             finally:
                 self._memory.forget(id, end, transaction.properties)
@@ -314,6 +314,21 @@ class OpenTransactions:
         if outcome.status == "rolled back":
             raise ObjectNotFound(f"transaction {id} was rolled back")
         raise ObjectNotFound(f"transaction {id} is neither open nor committed")
+
+
+def committed_version(transaction: Transaction) -> int:
+    """Commit, and return the version.
+
+    Raises as `Transaction.commit`, but `CommitStateUnknown` for every error after which the outcome is unknown.
+    """
+
+    def mapped(error: Exception) -> Exception | None:
+        if isinstance(error, CommitStateUnknown) or not transaction.is_unknown:
+            return None
+        return CommitStateUnknown(f"the outcome of the commit is unknown: {error}")
+
+    with errors_as(mapped):
+        return transaction.commit()
 
 
 def _require(id: str, ownership: Ownership, who: Principal, ends: bool) -> None:

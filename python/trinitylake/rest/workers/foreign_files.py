@@ -26,7 +26,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexe
 from trinitylake.iceberg_storage.external import ExternalCatalog
 from trinitylake.iceberg_storage.federated import is_asked_over_http, open_federated
 from trinitylake.iceberg_storage.metadata import parsed
-from trinitylake.rest import bounded_files, outbound
+from trinitylake.rest import metadata_limits, outbound
 from trinitylake.rest.outbound import CallAtWork
 from trinitylake.rest.workers.pool import WorkerDied, WorkerPool
 from trinitylake.rest.workers.worker import Job
@@ -168,8 +168,8 @@ class _ForeignFile(InputFile):
         return bool(self._io.read(self.location, "exists"))
 
     def open(self, seekable: bool = True) -> InputStream:
-        """The content, at most one byte more than the limit of `bounded_files.py`."""
-        content = self._io.read(self.location, "content", bounded_files.MAX_STORED_SIZE_BYTES + 1)
+        """The content, at most one byte more than the limit of `metadata_limits.py`."""
+        content = self._io.read(self.location, "content", metadata_limits.MAX_STORED_SIZE_BYTES + 1)
         return pa.BufferReader(content)  # type: ignore[no-any-return]
 
 
@@ -197,7 +197,7 @@ def load_federated_table(
         return None
     job = FederatedTableJob(dict(definition.format_properties))
     location, properties, metadata = run_job(workers, job, outbound.call_at_work())
-    bounded_files.check_metadata(metadata, location)
+    metadata_limits.check_metadata(metadata, location)
     found = parsed(metadata)
     io = guarded(load_file_io(properties, found.location))
     return Table(("federated",), found, location, io, ExternalCatalog("federated"))

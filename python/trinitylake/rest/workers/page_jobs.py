@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trinitylake import _core
 from trinitylake.errors import InvalidArgument
@@ -16,13 +18,15 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.reopening import StorageForTasks
-from trinitylake.rest.workers.row_texts import document_of
 from trinitylake.rest.workers.worker import Job
 from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
+from trinitylake.tables.row_values import json_text, python_values
 
 MAX_ROWS, MAX_COLUMNS = 1000, 200
+#: Characters of one value, and of all values of a result.
+MAX_VALUE_LENGTH, MAX_TEXTS_LENGTH = 1000, 2_000_000
 
 #: The lakehouse that this process opened last, and the arguments of its storage.
 _opened: tuple[object, _core.Lakehouse] | None = None
@@ -75,7 +79,7 @@ class QueryJob(PageJob):
             raise InvalidArgument(
                 f"a query has at most {MAX_COLUMNS} columns here, and this one has {len(prepared.columns)}"
             )
-        return document_of(_first_rows(prepared), [type for _, type in prepared.columns])
+        return _document_of(_first_rows(prepared), [type for _, type in prepared.columns])
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class TableRowsJob(PageJob):
         with translated(lambda: f"table {'.'.join(self.name)}"):
             found = first_rows(table, self.limit)
         types = {field.name: str(field.field_type) for field in table.schema().fields}
-        return document_of(found, [types[name] for name in found.rows.column_names])
+        return _document_of(found, [types[name] for name in found.rows.column_names])
 
 
 @dataclass(frozen=True)
@@ -139,3 +143,46 @@ def _first_rows(prepared: PreparedQuery) -> FirstRows:
     rows = pa.Table.from_batches(parts, schema)
     problem = f"only the first {MAX_ROWS} are shown" if n_rows > MAX_ROWS else ""
     return FirstRows(rows.slice(0, MAX_ROWS), [], problem)
+
+
+def _document_of(found: FirstRows, types: Sequence[str]) -> dict[str, Any]:
+    """Rows as JSON: a text for each value, within `MAX_VALUE_LENGTH` and `MAX_TEXTS_LENGTH`."""
+    room = MAX_TEXTS_LENGTH
+    columns = [texts_of(column) for column in found.rows.columns]
+    lines: list[list[str | None]] = []
+    problem = found.problem
+    for line in zip(*columns, strict=True):
+        room -= sum(len(value or "") + 1 for value in line)
+        if room < 0:
+            problem = "the rows are longer than a page can show"
+            break
+        lines.append(list(line))
+    return {
+        "columns": [{"name": name, "type": type} for name, type in zip(found.rows.column_names, types, strict=True)],
+        "rows": lines,
+        "omitted-columns": found.omitted_columns,
+        "problem": problem,
+    }
+
+
+def texts_of(column: pa.ChunkedArray) -> list[str | None]:
+    """The values of a column as text. A longer value than `MAX_VALUE_LENGTH` is cut and ends in `…`."""
+    type = column.type
+    if pa.types.is_string(type) or pa.types.is_large_string(type):
+        texts = pc.utf8_slice_codeunits(column, 0, MAX_VALUE_LENGTH + 1).to_pylist()
+    elif pa.types.is_binary(type) or pa.types.is_large_binary(type) or pa.types.is_fixed_size_binary(type):
+        column = column.cast(pa.large_binary())
+        texts = [None if one is None else one[: MAX_VALUE_LENGTH // 2 + 1].hex() for one in column.to_pylist()]
+    elif pa.types.is_nested(type):
+        texts = [json_text(one) for one in python_values(column)]
+    elif pa.types.is_floating(type):
+        texts = [None if one is None else _float_text(one) for one in column.to_pylist()]
+    else:  # by Arrow: Python has no dates beyond the year 9999 and no nanoseconds
+        texts = column.cast(pa.string()).to_pylist()
+    return [one if one is None or len(one) <= MAX_VALUE_LENGTH else f"{one[:MAX_VALUE_LENGTH]}…" for one in texts]
+
+
+def _float_text(number: float) -> str:
+    if math.isfinite(number) and number == int(number) and abs(number) < 1e15:
+        return f"{number:.1f}"
+    return repr(number)

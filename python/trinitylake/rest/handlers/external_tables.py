@@ -13,8 +13,8 @@ from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.federated import CATALOG_PROPERTY
 
 if TYPE_CHECKING:
+    from trinitylake.rest.catalog.served_catalog import ServedCatalog
     from trinitylake.rest.request.call import Call
-    from trinitylake.rest.state.served_catalog import ServedCatalog
 
 Result = TypeVar("Result")
 

@@ -1,4 +1,4 @@
-// What upkeep would free: estimates by the dry runs of expiry and vacuum, begun by hand.
+// What maintenance would free: estimates by the dry runs of expiry and vacuum, begun by hand.
 
 import { h, replace, shown } from "../dom.js";
 import { card, facts, grid, heading, note } from "../parts.js";
@@ -6,13 +6,13 @@ import { counted, number, size, when } from "../words.js";
 
 const POLL_MILLIS = 1000;
 
-export async function upkeep({ source, signal }) {
+export async function maintenance({ source, signal }) {
   const place = h("div", { "aria-live": "polite" });
   const button = h("button", { type: "button", class: "main", onclick: begin }, "Estimate");
   async function begin() {
     button.disabled = true;
     try {
-      await watch(await source.beginUpkeep(signal));
+      await watch(await source.beginMaintenance(signal));
     } catch (error) {
       if (error.name !== "AbortError") replace(place, note("bad", shown(error.message)));
     } finally {
@@ -23,15 +23,15 @@ export async function upkeep({ source, signal }) {
     replace(place, draw(found));
     while (found.state === "running") {
       await new Promise((done) => setTimeout(done, POLL_MILLIS));
-      found = await source.upkeep(signal);
+      found = await source.maintenance(signal);
       replace(place, draw(found));
     }
   }
-  const found = await source.upkeep(signal);
+  const found = await source.maintenance(signal);
   replace(place, draw(found));
   if (found.state === "running") watch(found).catch(() => {});
-  return h("div", {}, heading("Upkeep", button),
-    h("p", { class: "quiet lead" }, "What an expiry of old versions and a vacuum would delete now, by the lakehouse’s own settings. Nothing is deleted here: trinitylake upkeep does that."),
+  return h("div", {}, heading("Maintenance", button),
+    h("p", { class: "quiet lead" }, "What an expiry of old versions and a vacuum would delete now, by the lakehouse’s own settings. Nothing is deleted here: trinitylake maintenance does that."),
     place);
 }
 

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+from trinitylake.rest.handlers import namespaces, tables, views
 from trinitylake.rest.request.call import Call, json_response, no_content
-from trinitylake.rest.resources import namespaces, tables, views
 
 
 def nothing(call: Call, state: LakehouseVersion) -> Response:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from typer.testing import CliRunner
 
 import trinitylake as tl
@@ -18,8 +19,8 @@ from rest.shop import ROWS
 from trinitylake.cli.app import app
 from trinitylake.rest import ServerOptions
 from trinitylake.rest.maintenance import schedule as schedule_module
-from trinitylake.rest.maintenance.schedule import ScheduledUpkeep
-from trinitylake.rest.meters import Meters
+from trinitylake.rest.maintenance.schedule import MaintenanceSchedule
+from trinitylake.rest.server_metrics import ServerMetrics
 from trinitylake.rest.workers import maintenance_jobs
 from trinitylake.rest.workers.pool import WorkerPool
 
@@ -55,14 +56,18 @@ class Work:
             self.at_work -= 1
 
 
-def runs(meters: Meters, outcome: str) -> float:
-    lines = [line for line in meters.text().decode().splitlines() if line.startswith("trinitylake_upkeep_runs_total{")]
+def lines_of(metrics: ServerMetrics, name: str) -> list[str]:
+    return [line for line in generate_latest(metrics.registry).decode().splitlines() if line.startswith(name)]
+
+
+def runs(metrics: ServerMetrics, outcome: str) -> float:
+    lines = lines_of(metrics, "trinitylake_maintenance_runs_total{")
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if f'"{outcome}"' in line)
 
 
 def test_a_server_that_was_told_to_does_what_the_policy_says(lake: tl.Lakehouse, caplog: Any) -> None:
     """One line in cron was needed beside the server, which had to run anyway."""
-    caplog.set_level(logging.INFO, logger="trinitylake.rest.upkeep")
+    caplog.set_level(logging.INFO, logger="trinitylake.rest.maintenance")
     lake.alter({"maintenance.grace": "0 s"}, minimum_versions_to_keep=1, maximum_version_age_millis=1)
     lake.create_namespace("shop")
     lake.create_table("shop.orders", ROWS)
@@ -70,33 +75,33 @@ def test_a_server_that_was_told_to_does_what_the_policy_says(lake: tl.Lakehouse,
         lake.table("shop.orders").append(ROWS)
     before = lake.version
     done = threading.Event()
-    logging.getLogger("trinitylake.rest.upkeep").addFilter(lambda record: done.set() or True)  # type: ignore[func-returns-value]
+    logging.getLogger("trinitylake.rest.maintenance").addFilter(lambda record: done.set() or True)  # type: ignore[func-returns-value]
     try:
-        with running(lake, options=ServerOptions(upkeep_every="1 s")) as server:
+        with running(lake, options=ServerOptions(maintenance_every="1 s")) as server:
             assert done.wait(60)
             with urllib.request.urlopen(f"{server.url}/metrics") as response:
                 text = response.read().decode()
     finally:
-        logging.getLogger("trinitylake.rest.upkeep").filters.clear()
+        logging.getLogger("trinitylake.rest.maintenance").filters.clear()
     assert lake.version > before
     assert lake.table("shop.orders").scan().count() == 18
-    record = next(record for record in caplog.records if record.getMessage() == "upkeep done")
+    record = next(record for record in caplog.records if record.getMessage() == "maintenance done")
     assert record.fields["tables_compacted"] == 1
     assert record.fields["versions_expired"] > 0
-    assert 'trinitylake_upkeep_runs_total{outcome="done"}' in text
-    assert "trinitylake_upkeep_expired_versions_total" in text
+    assert 'trinitylake_maintenance_runs_total{outcome="done"}' in text
+    assert "trinitylake_maintenance_expired_versions_total" in text
 
 
 def test_without_being_told_a_server_deletes_nothing(lake: tl.Lakehouse, server: Any) -> None:
     names = [thread.name for thread in threading.enumerate()]
-    assert "trinitylake-upkeep-schedule" not in names
-    assert ServerOptions().upkeep_seconds is None
+    assert "trinitylake-maintenance-schedule" not in names
+    assert ServerOptions().maintenance_seconds is None
 
 
 def test_a_run_that_takes_longer_than_the_period_stays_alone() -> None:
     """Two runs at once compact the same files, and one of them is for nothing."""
-    work, meters = Work(), Meters()
-    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters, WorkerPool())
+    work, metrics = Work(), ServerMetrics()
+    schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
     schedule.begin()
     schedule.begin()
     assert work.begun.acquire(timeout=30)
@@ -109,27 +114,27 @@ def test_a_run_that_takes_longer_than_the_period_stays_alone() -> None:
 
 def test_what_one_run_met_does_not_end_the_schedule(caplog: Any) -> None:
     """The store was away for a moment, and there was no upkeep until somebody noticed."""
-    work, meters = Work(fails=True), Meters()
+    work, metrics = Work(fails=True), ServerMetrics()
     work.may_end.set()
-    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters, WorkerPool())
+    schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
     schedule.begin()
     for _ in range(3):
         assert work.begun.acquire(timeout=30)
     schedule.end()
-    assert runs(meters, "failed") >= 2
-    assert runs(meters, "done") == 0
-    assert "upkeep failed: StorageError" in caplog.text
+    assert runs(metrics, "failed") >= 2
+    assert runs(metrics, "done") == 0
+    assert "maintenance failed: StorageError" in caplog.text
     assert "canary" not in caplog.text
 
 
 def test_a_server_that_ends_stops_a_run_between_two_tables() -> None:
-    work, meters = Work(), Meters()
-    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters, WorkerPool())
+    work, metrics = Work(), ServerMetrics()
+    schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
     schedule.begin()
     assert work.begun.acquire(timeout=30)
     schedule.end()
     assert work.at_work == 0
-    assert runs(meters, "stopped") == 1
+    assert runs(metrics, "stopped") == 1
     assert not work.begun.acquire(timeout=5 * TICK_SECONDS)
 
 
@@ -148,19 +153,19 @@ def test_a_server_that_ends_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPat
             may_end.wait(60)
             raise ValueError("late")
 
-    schedule = ScheduledUpkeep(Vacuuming(), TICK_SECONDS, Meters(), WorkerPool())
+    schedule = MaintenanceSchedule(Vacuuming(), TICK_SECONDS, ServerMetrics(), WorkerPool())
     schedule.begin()
     assert begun.wait(30)
     schedule.end()
     may_end.set()
-    assert "still at work" in caplog.text
+    assert "still runs" in caplog.text
 
 
 @pytest.mark.parametrize("period", ["often", "5", "10 ms", "0 s"])
 def test_a_period_that_is_none_is_refused(lake: tl.Lakehouse, period: str, tmp_path: Path) -> None:
-    with pytest.raises(tl.InvalidArgument, match="upkeep_every"):
-        _ = ServerOptions(upkeep_every=period).upkeep_seconds
-    result = CliRunner().invoke(app, ["serve", "--root", lake.uri, "--port", "0", "--upkeep-every", period])
+    with pytest.raises(tl.InvalidArgument, match="maintenance_every"):
+        _ = ServerOptions(maintenance_every=period).maintenance_seconds
+    result = CliRunner().invoke(app, ["serve", "--root", lake.uri, "--port", "0", "--maintenance-every", period])
     assert result.exit_code == 2, result.output
 
 
@@ -175,15 +180,15 @@ def test_tables_that_are_left_alone_are_counted_by_their_reasons(lake: tl.Lakeho
     files = [task.file for task in lake.table("shop.orders").iceberg.scan().plan_files()]
     with lake.table("shop.odd").writing() as iceberg, iceberg.transaction() as change:
         change.append_files(files)  # type: ignore[attr-defined]
-    meters = Meters()
+    metrics = ServerMetrics()
     workers = WorkerPool()
-    upkeep = ScheduledUpkeep(lake, None, meters, workers)
-    upkeep._run()
-    counted = [line for line in meters.text().decode().splitlines() if line.startswith("trinitylake_upkeep_skipped")]
-    assert 'trinitylake_upkeep_skipped_tables_total{reason="invalid_location"} 1.0' in counted
-    upkeep._skipped["shop.orders"] = maintenance_jobs._ENDED
-    upkeep._run()
+    schedule = MaintenanceSchedule(lake, None, metrics, workers)
+    schedule._run()
+    counted = lines_of(metrics, "trinitylake_maintenance_skipped")
+    assert 'trinitylake_maintenance_skipped_tables_total{reason="invalid_location"} 1.0' in counted
+    schedule._skipped["shop.orders"] = maintenance_jobs._ENDED
+    schedule._run()
     workers.close()
-    text = meters.text().decode()
-    assert 'trinitylake_upkeep_skipped_tables_total{reason="invalid_location"} 2.0' in text
-    assert 'trinitylake_upkeep_skipped_tables_total{reason="ended_process"} 1.0' in text
+    counted = lines_of(metrics, "trinitylake_maintenance_skipped")
+    assert 'trinitylake_maintenance_skipped_tables_total{reason="invalid_location"} 2.0' in counted
+    assert 'trinitylake_maintenance_skipped_tables_total{reason="ended_process"} 1.0' in counted

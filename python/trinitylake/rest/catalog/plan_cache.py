@@ -1,4 +1,4 @@
-"""Parts of scan plans that clients have not fetched yet."""
+"""Cache of the parts of scan plans that clients have not fetched yet."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 from collections import OrderedDict
 
 PLANS_MAX_SIZE_BYTES = 32 << 20
-#: What a plan, and each of its parts, takes besides the bytes of the parts: objects, and the places of them.
+#: Memory of a plan and of each part, in addition to the bytes of the parts.
 _PLAN_SIZE_BYTES, _PART_SIZE_BYTES = 1024, 128
 
 
-class PlannedScans:
-    """The parts of plans that are still to be asked for, compressed, so that they are not planned again.
+class PlanCache:
+    """LRU cache of the parts of plans that clients have not fetched yet, compressed. Thread-safe.
 
-    The least recently used plan is dropped first; its next part is then planned anew. Safe to share between threads.
+    A part that was evicted is planned again.
     """
 
     def __init__(self, max_size_bytes: int = PLANS_MAX_SIZE_BYTES) -> None:
@@ -23,19 +23,19 @@ class PlannedScans:
         self._lock = threading.Lock()
 
     def put(self, key: tuple[str, ...], parts: dict[int, bytes]) -> None:
-        """Keep the parts of a plan, by the number of their first file."""
-        size_bytes = _size_bytes(parts)
+        """Add the parts of a plan, by the number of their first file."""
+        size_bytes = _size_bytes_of(parts)
         if size_bytes > self._max_size_bytes // 2:
             return
         with self._lock:
-            self._size_bytes += size_bytes - _size_bytes(self._plans.pop(key, None))
+            self._size_bytes += size_bytes - _size_bytes_of(self._plans.pop(key, None))
             self._plans[key] = parts
             while self._size_bytes > self._max_size_bytes:
-                _, dropped = self._plans.popitem(last=False)
-                self._size_bytes -= _size_bytes(dropped)
+                _, evicted = self._plans.popitem(last=False)
+                self._size_bytes -= _size_bytes_of(evicted)
 
     def get(self, key: tuple[str, ...], start: int) -> tuple[bytes, int | None] | None:
-        """A part, and the number of the one after it, if there is any; None for one that is not kept."""
+        """A part and the number of the next one, if any; None for a part that is not cached."""
         with self._lock:
             parts = self._plans.get(key, {})
             if (part := parts.get(start)) is None:
@@ -44,5 +44,5 @@ class PlannedScans:
             return part, min((one for one in parts if one > start), default=None)
 
 
-def _size_bytes(parts: dict[int, bytes] | None) -> int:
+def _size_bytes_of(parts: dict[int, bytes] | None) -> int:
     return 0 if parts is None else _PLAN_SIZE_BYTES + sum(_PART_SIZE_BYTES + len(part) for part in parts.values())

@@ -13,8 +13,7 @@ from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
 from trinitylake.iceberg_storage import metadata_invariants
 from trinitylake.rest.errors import RestError, bad_request
-from trinitylake.rest.resources.names import Name
-from trinitylake.rest.resources.updates import Updates
+from trinitylake.rest.handlers.body_parts import Name, Updates
 
 #: What an engine writes for "the one that was just added".
 LAST_ADDED = -1

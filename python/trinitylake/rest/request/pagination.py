@@ -15,11 +15,11 @@ from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from trinitylake.iceberg.namespaces import require_namespace
+from trinitylake.rest.catalog.listing import MAX_KEYS_AT_ONCE, Listed, children_after, objects_after
+from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import Call, json_response
 from trinitylake.rest.security.principals import Name, Role
-from trinitylake.rest.state.listing import MAX_KEYS_AT_ONCE, Listed, children_after, objects_after
-from trinitylake.rest.state.served_catalog import ServedCatalog
 
 #: Of a page, if the client asks for pages without saying how large.
 DEFAULT_PAGE_SIZE = 1000

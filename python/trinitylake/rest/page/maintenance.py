@@ -1,4 +1,4 @@
-"""What upkeep would free: the dry runs of `expire` and `vacuum`, for admins of everything."""
+"""What maintenance would free: the dry runs of `expire` and `vacuum`, for admins of everything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def begin(call: Call) -> Response:
 
 def _require_admin(call: Call) -> None:
     if not call.principal.is_admin_of_everything:
-        raise forbidden(f"upkeep is about everything: {call.principal.name} is not an admin of *")
+        raise forbidden(f"maintenance is about everything: {call.principal.name} is not an admin of *")
 
 
 def _document(estimate: Estimate | None) -> dict[str, Any]:

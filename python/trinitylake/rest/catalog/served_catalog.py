@@ -17,9 +17,9 @@ from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.rest.bounded_files import BoundedForeignFileIO
 from trinitylake.rest.errors import client_faults
-from trinitylake.rest.transactions.commit import commit
+from trinitylake.rest.metadata_limits import BoundedForeignFileIO
+from trinitylake.rest.transactions.open_transactions import committed_version
 from trinitylake.rest.workers.foreign_files import ForeignFileIO, load_federated_table
 from trinitylake.rest.workers.pool import WorkerPool
 
@@ -105,7 +105,7 @@ class ServedCatalog(TrinityLakeCatalog):
                     transaction.rollback()
                     raise
                 try:
-                    told.version = commit(transaction)
+                    told.version = committed_version(transaction)
                 except CommitConflict:
                     if attempt == STATEMENT_MAX_ATTEMPTS:
                         raise

@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from starlette.responses import Response
 
 from trinitylake.errors import ObjectNotFound, TransactionClosed
+from trinitylake.rest.catalog.addresses import LATEST
 from trinitylake.rest.errors import bad_request
+from trinitylake.rest.handlers import transactions
 from trinitylake.rest.request.call import RESERVED_NAMESPACE, Call, json_response, no_content
-from trinitylake.rest.resources import transactions
-from trinitylake.rest.state.addresses import LATEST
 
 PARENT = RESERVED_NAMESPACE
 _BEGIN = ("isolation", "message", "author")

@@ -42,11 +42,11 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata_invariants import check_parents
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.row_filter import n_values
-from trinitylake.rest.bounded_files import weighing
 from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.handlers.external_tables import reached
+from trinitylake.rest.metadata_limits import weighing
 from trinitylake.rest.request.body import HEAVY_VALUES, check_values
 from trinitylake.rest.request.call import Call, json_response, parsed_json
-from trinitylake.rest.resources.elsewhere import reached
 from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role
 
@@ -57,7 +57,6 @@ MAX_VALUES = 20_000
 MAX_LOOKS = 20_000_000
 #: A plan says for each file what is left of the filter there.
 MAX_RESIDUALS_SIZE_BYTES = 32 << 20
-
 #: Who parses a token of very many values, as with bodies of so many.
 _one_at_a_time = threading.Lock()
 _CONTENT = {

@@ -1,7 +1,8 @@
-"""Reports that engines send after a scan or a commit: the newest are kept, in memory."""
+"""Metrics reports of engines, sent after a scan or a commit, and the server's own Prometheus metrics."""
 
 from __future__ import annotations
 
+from prometheus_client import generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.exceptions import NoSuchTableError
 from starlette.responses import Response
@@ -15,7 +16,7 @@ MAX_REPORT_SIZE_BYTES = 64 << 10
 
 
 class Report(BaseModel):
-    """The body of a report; what else it holds depends on its type."""
+    """Body of a report. Other fields depend on its type."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -23,7 +24,7 @@ class Report(BaseModel):
 
 
 def report(call: Call) -> Response:
-    """Keep a report about a table."""
+    """Store a report about a table."""
     if len(call.body) > MAX_REPORT_SIZE_BYTES:
         raise RestError(413, "RequestTooLargeException", f"a report has at most {MAX_REPORT_SIZE_BYTES} bytes")
     body = call.parsed(Report)
@@ -31,20 +32,20 @@ def report(call: Call) -> Response:
     with call.catalog() as catalog:
         if not catalog.table_exists(identifier):
             raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
-    call.service.metrics.add(identifier, body.model_dump(by_alias=True))
+    call.service.reports.add(identifier, body.model_dump(by_alias=True))
     return no_content()
 
 
 def list_all(call: Call) -> Response:
-    """The reports that are kept, of the tables that the principal may read."""
-    reports = call.service.metrics.list()
-    mine = [data for table, data in reports if call.principal.may(Role.READER, table)]
-    return Response(b'{"reports": [' + b",".join(mine) + b"]}", media_type="application/json")
+    """List the stored reports about tables that the principal can read."""
+    reports = call.service.reports.list()
+    readable = [data for table, data in reports if call.principal.may(Role.READER, table)]
+    return Response(b'{"reports": [' + b",".join(readable) + b"]}", media_type="application/json")
 
 
 def prometheus(call: Call) -> Response:
-    """The counters of the server."""
+    """The server's metrics in Prometheus' text format."""
     service = call.service
-    service.meters.open_transactions.set(service.transactions.count)
-    service.meters.open_transactions_size.set(service.transactions.size_bytes)
-    return Response(service.meters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    service.metrics.open_transactions.set(service.transactions.count)
+    service.metrics.open_transactions_size.set(service.transactions.size_bytes)
+    return Response(generate_latest(service.metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from trinitylake.rest.catalog.addresses import LATEST, prefix_of
 from trinitylake.rest.request.call import Call, json_response
 from trinitylake.rest.security.principals import forbidden
-from trinitylake.rest.state.addresses import LATEST, prefix_of
 
 
 def config(call: Call) -> Response:

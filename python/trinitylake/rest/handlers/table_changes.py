@@ -32,8 +32,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_s
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_update
 from trinitylake.rest.errors import bad_request, client_faults
-from trinitylake.rest.resources.names import Name
-from trinitylake.rest.resources.updates import MAX_UPDATES, Updates, check_growth
+from trinitylake.rest.handlers.body_parts import MAX_UPDATES, Name, Updates, check_growth
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

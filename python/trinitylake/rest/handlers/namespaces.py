@@ -7,10 +7,10 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from starlette.responses import Response
 
 from trinitylake.rest.errors import RestError
+from trinitylake.rest.handlers import transaction_namespaces as reserved
+from trinitylake.rest.handlers.body_parts import check_growth
 from trinitylake.rest.request.call import Call, checked_namespace, json_response, namespace_of, no_content
-from trinitylake.rest.request.pages import namespaces_response, page_of
-from trinitylake.rest.resources import transaction_namespaces as reserved
-from trinitylake.rest.resources.updates import check_growth
+from trinitylake.rest.request.pagination import namespaces_response, page_of
 from trinitylake.rest.security.locations import LOCATION_PROPERTY, namespace_location
 
 

@@ -1,7 +1,7 @@
-"""Since when the log is whole: when the oldest version that is kept was written, by the clock of the store.
+"""When the oldest version that still exists was written, by the clock of the store.
 
-What has expired was written before, whatever the clocks of its writers said. `created_at` in the log is no measure: one
-host that is ahead by days puts all versions after its own into the future.
+All expired versions were written before. `created_at` in the log cannot say this: one host whose clock is days ahead
+makes all later versions look younger than they are.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from trinitylake.errors import CommitStateUnknown
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
 
-#: A store may date files by whole seconds, and cuts off the rest.
+#: A store may truncate the times of files to seconds.
 _SECOND_MILLIS = 1000
 
 
-class OldestKept:
-    """The oldest version of one lakehouse. Safe to share between threads."""
+class OldestVersion:
+    """The oldest version of one lakehouse. Thread-safe."""
 
     def __init__(self, lake: Lakehouse) -> None:
         self._lake = lake
@@ -28,9 +28,10 @@ class OldestKept:
         self._lock = threading.Lock()
 
     def written_at_millis(self) -> int | None:
-        """When it was written, at the latest, in milliseconds since the epoch; None if nothing has expired.
+        """Latest possible time of its write, in milliseconds since the epoch; None if no version has expired.
 
-        A listing, and one more when versions have expired since. Raises `CommitStateUnknown` if the store is silent.
+        Costs one listing, and one more if versions have expired since the last call. Raises `CommitStateUnknown` if
+        the store has no time for the file.
         """
         number = self._lake.core.oldest()
         if number == 0:
@@ -40,12 +41,12 @@ class OldestKept:
                 return self._dated[1]
         name = core.root_path(number).partition(".")[0]
         dates = [modified for path, _, modified in self._lake.storage.list(name) if core.root_version(path) == number]
-        if not dates and self._lake.core.oldest() != number:  # it expired meanwhile
+        if not dates and self._lake.core.oldest() != number:  # it expired in the meantime
             return self.written_at_millis()
         if not dates or not min(dates):
             raise CommitStateUnknown(
-                f"the store does not say when version {number} was written, so nobody knows whether this request was "
-                "committed before: look at what it would change, and send it with a new key if that is not there"
+                f"the store has no modification time for version {number}, so it is unknown whether this request was "
+                "committed before: check whether its change exists, and send it with a new key if not"
             )
         date = max(dates)
         if date % _SECOND_MILLIS == 0:

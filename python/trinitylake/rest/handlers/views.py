@@ -28,14 +28,11 @@ from trinitylake.iceberg_storage.view_metadata import (
     view_metadata,
 )
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.rest.bounded_files import BoundedFileIO, too_much_brought
+from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.errors import bad_request
-from trinitylake.rest.request.call import Call, no_content
-from trinitylake.rest.request.pages import identifiers_response
-from trinitylake.rest.resources.names import Rename
-from trinitylake.rest.resources.tables import readable
-from trinitylake.rest.resources.updates import check_growth
-from trinitylake.rest.resources.view_changes import (
+from trinitylake.rest.handlers.body_parts import Rename, check_growth
+from trinitylake.rest.handlers.tables import readable
+from trinitylake.rest.handlers.view_changes import (
     AddViewVersion,
     RemoveProperties,
     SetLocation,
@@ -47,8 +44,10 @@ from trinitylake.rest.resources.view_changes import (
     check_texts,
     check_version_id,
 )
+from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_brought
+from trinitylake.rest.request.call import Call, no_content
+from trinitylake.rest.request.pagination import identifiers_response
 from trinitylake.rest.security.locations import LocationGate
-from trinitylake.rest.state.served_catalog import ServedCatalog
 
 logger = logging.getLogger("trinitylake.rest")
 

@@ -18,7 +18,9 @@ from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.lakehouse.history import SavedTransaction
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.rest.catalog.addresses import transaction_prefix
 from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.handlers.table_changes import TableChange, stage
 from trinitylake.rest.request.call import (
     REQUEST_ID_PREFIX,
     RESERVED_PROPERTY_PREFIX,
@@ -26,9 +28,7 @@ from trinitylake.rest.request.call import (
     json_response,
     no_content,
 )
-from trinitylake.rest.resources.table_changes import TableChange, stage
 from trinitylake.rest.security.principals import forbidden
-from trinitylake.rest.state.addresses import transaction_prefix
 from trinitylake.rest.transactions.ownership import Ownership
 
 #: What a transaction begins with, its properties above all.

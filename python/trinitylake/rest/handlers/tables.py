@@ -24,19 +24,19 @@ from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.rest.bounded_files import BoundedFileIO, too_much_brought
+from trinitylake.rest.catalog.served_catalog import ServedCatalog
+from trinitylake.rest.catalog.table_responses import Snapshots, response_of_file, response_of_metadata, table_body
 from trinitylake.rest.errors import RestError, bad_request, client_faults
-from trinitylake.rest.request.call import Call, json_response, no_content
-from trinitylake.rest.request.pages import identifiers_response
-from trinitylake.rest.resources.elsewhere import peer_of
-from trinitylake.rest.resources.names import Name, Rename
-from trinitylake.rest.resources.table_changes import (
+from trinitylake.rest.handlers.body_parts import Name, Rename
+from trinitylake.rest.handlers.external_tables import peer_of
+from trinitylake.rest.handlers.table_changes import (
     TableChange,
     stage,
     with_field_ids,
 )
-from trinitylake.rest.state.served_catalog import ServedCatalog
-from trinitylake.rest.state.table_responses import Snapshots, response_of_file, response_of_metadata, table_body
+from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_brought
+from trinitylake.rest.request.call import Call, json_response, no_content
+from trinitylake.rest.request.pagination import identifiers_response
 from trinitylake.tables.table_definition import metadata_path
 
 

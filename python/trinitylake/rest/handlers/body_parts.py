@@ -1,0 +1,57 @@
+"""Parts that several request bodies share: names of objects, and limits on updates.
+
+PyIceberg searches and copies all metadata of a table for each update, so the work grows with the square of the number
+of updates. Engines send a handful. The metadata of an object is read completely for each request about it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias, TypeVar
+
+from pydantic import BaseModel, Field
+
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.request.call import Call, checked_namespace
+
+MAX_UPDATES = 1000
+#: Of the metadata of a table, view or namespace.
+MAX_OBJECT_SIZE_BYTES = 32 << 20
+
+Update = TypeVar("Update")
+#: Updates of one table or view, in the order of application.
+Updates: TypeAlias = Annotated[list[Update], Field(max_length=MAX_UPDATES)]
+
+
+class Name(BaseModel):
+    """Identifier of a table or view."""
+
+    namespace: list[str]
+    name: str
+
+    def identifier(self) -> tuple[str, ...]:
+        """The identifier as PyIceberg writes it. Raises `RestError` 400 for an invalid namespace."""
+        return (*checked_namespace(self.namespace), self.name)
+
+
+class Rename(BaseModel):
+    """Body of a rename."""
+
+    source: Name
+    destination: Name
+
+
+def renamed(call: Call) -> list[tuple[str, ...]]:
+    """The former and the new name of a table or view."""
+    body = call.parsed(Rename)
+    return [body.source.identifier(), body.destination.identifier()]
+
+
+def check_growth(what: str, present_size_bytes: int, sent_size_bytes: int) -> None:
+    """Raise `RestError` 413 if an update could make the metadata of an object too large."""
+    if present_size_bytes + sent_size_bytes > MAX_OBJECT_SIZE_BYTES:
+        raise RestError(
+            413,
+            "RequestTooLargeException",
+            f"the metadata of {what} has {present_size_bytes} bytes, and the limit is {MAX_OBJECT_SIZE_BYTES}: remove "
+            "snapshots, schemas or properties first",
+        )

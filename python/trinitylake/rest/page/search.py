@@ -1,0 +1,73 @@
+"""Search for names of objects, with page tokens that only this process can decrypt.
+
+A search reads keys that the principal cannot see, and may stop at one of them. So the position in a token is encrypted
+with a key of this process and padded to a fixed length. After a restart, or at another server, a search starts again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from cryptography.fernet import Fernet, InvalidToken
+from starlette.responses import Response
+
+from trinitylake.rest.catalog.listing import names_with
+from trinitylake.rest.errors import bad_request
+from trinitylake.rest.page import visibility
+from trinitylake.rest.page.answers import answer, require_something, version_of, whole_number
+from trinitylake.rest.request.call import Call
+
+#: Limits of one request: results, keys that it reads, and its duration.
+MAX_FOUND, MAX_LOOKED_AT, SECONDS = 100, 500_000, 3.0
+#: Of the text to search for.
+MAX_TEXT = 200
+_PADDED_SIZE_BYTES = 1 << 10
+_fernet = Fernet(Fernet.generate_key())
+
+
+def search(call: Call) -> Response:
+    """Namespaces, tables and views whose full name contains a text, in key order.
+
+    With `namespace`, the tables and views of that namespace whose own name contains it. `next` is the token of the next
+    page, null at the end. A page that is not the last may be short or empty.
+    """
+    require_something(call)
+    text = call.query.get("text", "").strip()
+    if not 0 < len(text) <= MAX_TEXT:
+        raise bad_request(f"the text to search for must have 1 to {MAX_TEXT} characters")
+    size, token = max(whole_number(call, "size", 50, MAX_FOUND), 1), call.query.get("next")
+    found: list[dict[str, Any]] = []
+    looked_at, following = 0, None
+    deadline = time.monotonic() + SECONDS
+    with call.service.long_requests.taken(call.principal.name):
+        state = version_of(call).state()
+        for page in names_with(state, text, call.query.get("namespace"), None if token is None else decrypted(token)):
+            for one in page.found:
+                name = visibility.parts_of(one.kind, one.namespace, one.name)
+                if visibility.sees(call.principal, one.kind, name):
+                    found.append({"kind": one.kind, "name": list(name)})
+                    if len(found) == size:
+                        following = one.position
+                        break
+            looked_at += page.n_keys
+            if following is None and (looked_at >= MAX_LOOKED_AT or time.monotonic() > deadline):
+                following = page.position
+            if following is not None:
+                break
+    return answer({"found": found, "next": None if following is None else encrypted(following)})
+
+
+def encrypted(position: str) -> str:
+    """The token for a position."""
+    data = position.encode()
+    size_bytes = -(-(len(data) + 1) // _PADDED_SIZE_BYTES) * _PADDED_SIZE_BYTES
+    return _fernet.encrypt(data + b"\x00" * (size_bytes - len(data))).decode()
+
+
+def decrypted(token: str) -> str:
+    """The position in a token. Raises `RestError` 400 for a token that this process did not make."""
+    try:
+        return _fernet.decrypt(token.encode()).rstrip(b"\x00").decode()
+    except (InvalidToken, ValueError) as error:
+        raise bad_request("next is not a token of this server since it started: start the search again") from error
