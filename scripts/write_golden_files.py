@@ -91,7 +91,7 @@ def write_history(lake: tl.Lakehouse, names: int) -> None:
 
 def root_of(lake: tl.Lakehouse, version: int) -> dict[str, str]:
     """The system rows of a root."""
-    return core.read_node(lake.storage.get(core.root_path(version))).system
+    return core.read_node(lake._storage.get(core.root_path(version))).system
 
 
 def check_features(lake: tl.Lakehouse) -> None:
@@ -103,7 +103,7 @@ def check_features(lake: tl.Lakehouse) -> None:
     for tree in trees:
         for row in tree:
             if row["height"]:
-                node = core.read_node(lake.storage.get(row["path"]))
+                node = core.read_node(lake._storage.get(row["path"]))
                 keys = set(node.table.column("key").to_pylist()) - {None}
                 messages = node.buffer.to_pylist()
                 parked += sum(message["value"] is None and message["key"] in keys for message in messages)
@@ -113,12 +113,13 @@ def check_features(lake: tl.Lakehouse) -> None:
         "parked deletes": parked > 0,
         "a rollback": any(entry.rollback_from is not None for entry in lake.log(None)),
         "the last rollback in each root": all("last_rollback" in root_of(lake, version) for version in versions),
-        "a root that is recorded": lake.uri.removesuffix("/") in str(lake.at().state().definition),
+        "a root that is recorded": lake.uri.removesuffix("/") in str(lake.at()._state().definition),
         "names with inner spaces": lake.exists("new york") and lake.exists("new york.upper  west side"),
         "a transaction that was rolled back": lake.transactions.outcome("golden-given-up").status == "rolled back",
         "a transaction that waits": [one.id for one in lake.transactions.list()] == ["golden-waiting"],
         "summaries": all(one.summary for entry in lake.log(None) for one in entry.transactions),
-        "a manifest list in a definition": MANIFEST_LIST in lake.table("nyc.inner.places").definition.format_properties,
+        "a manifest list in a definition": MANIFEST_LIST
+        in lake.table("nyc.inner.places")._definition.format_properties,
         "rows in a summary": any(entry.summary == "append +1 row nyc.cities" for entry in lake.log(None)),
         "a chosen id": any(one.id == "golden-load-1" for entry in lake.log(None) for one in entry.transactions),
     }

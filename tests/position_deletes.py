@@ -17,7 +17,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
 
 def delete_values(table: tl.Table, task: FileScanTask) -> None:
     """Say that a file deletes rows by their values, in the partition of a data file. The file itself is not written."""
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         file = DataFile.from_args(
             content=DataFileContent.EQUALITY_DELETES,
             file_path=f"{iceberg.location()}/data/deletes-{uuid.uuid4()}.parquet",
@@ -34,7 +34,7 @@ def delete_values(table: tl.Table, task: FileScanTask) -> None:
 
 def delete_positions(table: tl.Table, task: FileScanTask, positions: Sequence[int]) -> None:
     """Add a file that deletes the rows at these positions of a data file, in the partition of that."""
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         uri = f"{iceberg.location()}/data/deletes-{uuid.uuid4()}.parquet"
         deleted = pa.table(
             {

@@ -23,7 +23,7 @@ def bulk_build(bench: Bench) -> None:
     for _ in range(bench.size(3, 2)):
         folder = bench.folder("bulk")
         lake = tl.create(str(folder), durability="none")
-        ours.append(seconds(lambda lake=lake: lake.core.register(objects)))
+        ours.append(seconds(lambda lake=lake: lake._core.register(objects)))
         sizes.append(float(size_on_disk(folder)))
         store = peers.Lmdb(bench.folder("lmdb"))
         theirs.append(seconds(lambda store=store: store.load(keys, values)))
@@ -50,11 +50,11 @@ def bulk_definitions(bench: Bench) -> None:
                 _core.definition_path("table", namespace, name)
                 for namespace, name in zip(namespaces, names, strict=True)
             ]
-            lake.storage.put_many([(path, definition) for path in paths])
+            lake._storage.put_many([(path, definition) for path in paths])
             parents = sorted(set(namespaces))
             heads = [_core.definition_path("namespace", parent, "") for parent in parents]
-            lake.storage.put_many([(path, definition) for path in heads])
-            lake.core.register(
+            lake._storage.put_many([(path, definition) for path in heads])
+            lake._core.register(
                 pa.table(
                     {
                         "kind": ["namespace"] * len(parents) + ["table"] * tables,

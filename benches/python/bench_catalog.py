@@ -70,7 +70,7 @@ def catalog_listing(bench: Bench) -> None:
     locations = core.optimize_paths([f"table-{name}-n.binpb" for name in names])  # listing reads no definition
     kinds, parents = pa.repeat("table", tables), pa.repeat("n", tables)
     columns = {"kind": kinds, "namespace": parents, "name": names, "location": locations}
-    lake.core.register(pa.table(columns))
+    lake._core.register(pa.table(columns))
     ours = load(lake, name="bench")
     assert sorted(ours.list_tables("n")) == sorted(sql.list_tables("n"))
     times = in_turn(bench.size(10, 2), 3, ours=lambda _: ours.list_tables("n"), sql=lambda _: sql.list_tables("n"))

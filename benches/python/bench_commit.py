@@ -129,7 +129,7 @@ def commit_at_scale(bench: Bench) -> None:
         """Seconds of one commit that replaces one random table."""
         namespaces, names = names_of[tables]
         row = chance.randrange(tables)
-        transaction = handles[tables].core.begin()
+        transaction = handles[tables]._core.begin()
         transaction.replace("table", namespaces[row], names[row], definition)
         return seconds(transaction.commit)
 
@@ -138,9 +138,9 @@ def commit_at_scale(bench: Bench) -> None:
             commit(tables)
     for _ in range(rounds):
         for tables, lake in handles.items():
-            before = lake.storage.counters()
+            before = lake._storage.counters()
             took = [commit(tables) for _ in range(commits // rounds)]
-            after = lake.storage.counters()
+            after = lake._storage.counters()
             # The mean, not the median: the commits that flush are what a larger tree has more of.
             times[tables].append(statistics.mean(took))
             counts[tables].append({verb: after[verb] - before[verb] for verb in after})

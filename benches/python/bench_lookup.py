@@ -21,7 +21,7 @@ def look_up(bench: Bench) -> None:
     tables = bench.size(1_000_000, 20_000)
     lake = tl.open(lakes.shared(bench, tables), cache_size_bytes=lakes.WARM_CACHE_SIZE_BYTES)
     at = lake.at()
-    version = lake.core.latest()
+    version = lake._core.latest()
     namespaces, names = lakes.table_names(tables)
     keys = core.encode_table_keys(pa.array(namespaces), pa.array(names))
     assert version.scan(columns=("key",)).read_all().num_rows > tables  # reads every node: warm from here on
@@ -42,7 +42,7 @@ def look_up(bench: Bench) -> None:
     batch = keys.take(pa.array(chance.choices(range(tables), k=bench.size(500_000, 10_000))))
     few = max(count // 100, 1)
     found: list[bool] = []
-    before = lake.storage.counters()["get"]
+    before = lake._storage.counters()["get"]
 
     def one_by_one(_: int) -> None:
         found.append(all(at.exists(identifier) for identifier in identifiers))
@@ -62,7 +62,7 @@ def look_up(bench: Bench) -> None:
     times = in_turn(bench.size(7, 2), 1, exists=one_by_one, core=core_one_by_one, batch=in_batch, lmdb=lmdb, sql=sql)
     assert all(found)
     ours = _rates(count, times["exists"])
-    reads = lake.storage.counters()["get"] - before
+    reads = lake._storage.counters()["get"] - before
     bench.figure(
         8,
         f"exists, warm, at {tables:,} tables",
@@ -94,14 +94,14 @@ def list_tables(bench: Bench) -> None:
     catalog = peers.sql_catalog(bench.folder("sql"))
     catalog.create_namespace(within)
     _fill_sql_catalog(catalog, within, expected)
-    warm = tl.open(uri).core.latest()
+    warm = tl.open(uri)._core.latest()
     gets, cold = [], []
     for _ in range(bench.size(5, 2)):
         lake = tl.open(uri)
-        version = lake.core.latest()
-        before = lake.storage.counters()
+        version = lake._core.latest()
+        before = lake._storage.counters()
         cold.append(seconds(lambda version=version: version.list("table", within)))
-        gets.append(float(lake.storage.counters()["get"] - before["get"]))
+        gets.append(float(lake._storage.counters()["get"] - before["get"]))
     rows: list[int] = []
     times = in_turn(
         bench.size(15, 3),
@@ -140,14 +140,14 @@ def scan_all(bench: Bench) -> None:
     """Target 10: all keys in order, warm, beside LMDB."""
     tables = bench.size(1_000_000, 20_000)
     lake = tl.open(lakes.shared(bench, tables), cache_size_bytes=lakes.WARM_CACHE_SIZE_BYTES)
-    version = lake.core.latest()
+    version = lake._core.latest()
     cold = seconds(lambda: version.scan(columns=("key",)).read_all())
     namespaces, names = lakes.table_names(tables)
     keys = core.encode_table_keys(pa.array(namespaces), pa.array(names)).to_pylist()
     store = peers.Lmdb(bench.folder("lmdb"))
     store.load([key.encode() for key in keys], [b"location" * 14] * len(keys))
     rows: list[int] = []
-    before = lake.storage.counters()["get"]
+    before = lake._storage.counters()["get"]
     times = in_turn(
         bench.size(9, 3),
         1,
@@ -156,7 +156,7 @@ def scan_all(bench: Bench) -> None:
         lmdb=lambda _: rows.append(store.scan()),
     )
     assert min(rows) >= tables
-    reads = lake.storage.counters()["get"] - before
+    reads = lake._storage.counters()["get"] - before
     ours = _rates(tables, times["keys"])
     bench.figure(
         10,

@@ -31,18 +31,18 @@ def cold_open(bench: Bench) -> None:
         def find(row: int = row, found: list[tuple[tl.Lakehouse, bool]] = found) -> None:
             lake = tl.open(uri)
             # The version that `open` just read: asking for it by number costs nothing.
-            version = lake.core.version(1)
+            version = lake._core.version(1)
             found.append((lake, version.exists("table", namespaces[row], names[row])))
 
         opens.append(seconds(find))
         lake, exists = found[0]
         assert exists
-        counts = lake.storage.counters()
+        counts = lake._storage.counters()
         requests.append(float(_requests(counts)))
         read.append(float(counts["read_bytes"]))
-        before = lake.storage.counters()
+        before = lake._storage.counters()
         assert lake.version == 1
-        refreshes.append(float(_requests(_difference(lake.storage.counters(), before))))
+        refreshes.append(float(_requests(_difference(lake._storage.counters(), before))))
     what = f"cold open and one look-up at {tables:,} tables"
     bench.figure(
         7,

@@ -35,7 +35,7 @@ def resident(line="VmRSS"):
 uri, tables = sys.argv[1], int(sys.argv[2])
 print("imported", resident())
 lake = tl.open(uri, durability="none", cache_size_bytes=lakes.WARM_CACHE_SIZE_BYTES)
-version = lake.core.latest()
+version = lake._core.latest()
 rows = sum(batch.num_rows for batch in version.scan())
 assert rows > tables
 print("scanned", resident())

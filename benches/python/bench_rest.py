@@ -72,7 +72,7 @@ def files_of_commits(bench: Bench, lake: tl.Lakehouse, commits_each: int) -> Fil
     """The files of a version that holds so many commits of a property, as large as those of the newest version."""
     sizes = {}
     table = lake.table("n.t00")
-    definition = lake.core.latest().locate("table", "n", "t00")
+    definition = lake._core.latest().locate("table", "n", "t00")
     assert definition is not None
     for what, uri in (("metadata", table.metadata_location), ("definition", f"{lake.uri}{definition}")):
         size_bytes = Path(uri.removeprefix("file://")).stat().st_size

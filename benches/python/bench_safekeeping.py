@@ -51,7 +51,7 @@ def fsck(bench: Bench) -> None:
     tables = bench.size(1_000_000, 20_000)
     lake = _lakehouse(bench.folder("fsck"), tables)
     ours, raws, peaks = [], [], []
-    locations = pa.RecordBatchReader.from_stream(lake.state().scan()).read_all().column(1).to_pylist()
+    locations = pa.RecordBatchReader.from_stream(lake._state().scan()).read_all().column(1).to_pylist()
     root = Path(lake.uri.removeprefix("file://"))
 
     def read_all() -> None:
@@ -100,9 +100,9 @@ def export_again(bench: Bench) -> None:
     lake.rename_table("mill.t8", "mill.t88")
     requests, sizes = [], []
     source = tl.open(lake.uri, durability="none")
-    before = source.storage.counters()
+    before = source._storage.counters()
     done = source.export(target, durability="none")
-    after = source.storage.counters()
+    after = source._storage.counters()
     here = sum(after[verb] - before[verb] for verb in after if not verb.endswith("_bytes"))
     requests.append(float(here + done.requests))
     sizes.append(float(done.size_bytes))

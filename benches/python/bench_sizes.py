@@ -41,16 +41,16 @@ def _at(bench: Bench, tables: int) -> None:
 
         def find(row: int = row, handles: list[tl.Lakehouse] = handles) -> None:
             handles.append(tl.open(uri))
-            assert handles[0].core.version(1).exists("table", namespaces[row], names[row])
+            assert handles[0]._core.version(1).exists("table", namespaces[row], names[row])
 
         opens.append(seconds(find))
-        opened.append(handles[0].storage.counters())
+        opened.append(handles[0]._storage.counters())
     bench.curve("open and look up: requests", tables, [_requests(one) for one in opened], "count")
     bench.curve("open and look up: bytes read", tables, [one["read_bytes"] for one in opened], "bytes")
     bench.curve("open and look up", tables, opens, "s")
 
     lake = tl.open(uri, durability="none", cache_size_bytes=lakes.WARM_CACHE_SIZE_BYTES)
-    version = lake.core.latest()
+    version = lake._core.latest()
     for row in rows:  # their nodes are in the cache from here on
         version.exists("table", namespaces[row], names[row])
     asked = seconds(lambda: [version.exists("table", namespaces[row], names[row]) for row in rows])
@@ -59,13 +59,13 @@ def _at(bench: Bench, tables: int) -> None:
     definition = chance.randbytes(200)
     times, written = [], []
     for number, row in enumerate(rows):
-        before = lake.storage.counters()["written_bytes"]
-        transaction = lake.core.begin()
+        before = lake._storage.counters()["written_bytes"]
+        transaction = lake._core.begin()
         transaction.replace("table", namespaces[row], names[row], definition)
         took = seconds(transaction.commit)
         if number >= len(rows) // 2:  # until the buffers are as full as they get
             times.append(took)
-            written.append(lake.storage.counters()["written_bytes"] - before)
+            written.append(lake._storage.counters()["written_bytes"] - before)
     bench.curve("a commit of one table, mean", tables, [statistics.mean(times)], "s")
     bench.curve("a commit of one table: bytes written, mean", tables, [statistics.mean(written)], "bytes")
 

@@ -30,7 +30,7 @@ class Committed(NamedTuple):
 
 def work(uri: str, number: int, commits: int, meeting: Path, processes: int) -> Committed:
     """One process. Each commit gives the process's own table a definition; nothing else is done meanwhile."""
-    core = tl.open(uri).core
+    core = tl.open(uri)._core
     definition = core.latest().read("table", "n", f"t{number}")
     assert definition is not None
     errors = []

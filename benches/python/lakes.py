@@ -63,7 +63,7 @@ def objects(tables: int) -> pa.Table:
 def registered(folder: Path, tables: int) -> str:
     """A lakehouse of that many tables; returns its URI."""
     lake = tl.create(str(folder), durability="none")
-    lake.core.register(objects(tables))
+    lake._core.register(objects(tables))
     return lake.uri
 
 

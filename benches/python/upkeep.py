@@ -68,11 +68,11 @@ def vacuum_registered(uri: str) -> None:
     started = time.monotonic()
     lake.maintenance.vacuum(grace="0 s", dry_run=True)
     print(f"dry run: {time.monotonic() - started:.1f} s; memory at most {most_memory_bytes() / 1e6:.0f} MB")
-    before = lake.storage.counters()
+    before = lake._storage.counters()
     started = time.monotonic()
     done = lake.maintenance.vacuum(grace="0 s")
     elapsed = time.monotonic() - started
-    requests = {name: count - before[name] for name, count in lake.storage.counters().items() if count > before[name]}
+    requests = {name: count - before[name] for name, count in lake._storage.counters().items() if count > before[name]}
     print(f"kept {done.total_kept}, deleted {done.total_deleted}: {elapsed:.1f} s")
     print(f"memory: {resident / 1e6:.0f} MB before, at most {most_memory_bytes() / 1e6:.0f} MB; requests: {requests}")
 
@@ -88,7 +88,7 @@ def registered(count: int) -> None:
     parents = sorted(set(namespaces))
     heads = [_core.definition_path("namespace", parent, "") for parent in parents]
     for some in (paths, garbage, heads):
-        lake.storage.put_many([(path, definition) for path in some])
+        lake._storage.put_many([(path, definition) for path in some])
     kinds = ["namespace"] * len(parents) + ["table"] * count
     objects = pa.table(
         {
@@ -98,7 +98,7 @@ def registered(count: int) -> None:
             "location": heads + paths,
         }
     )
-    lake.core.register(objects)
+    lake._core.register(objects)
     print(f"{count} tables: {files_and_bytes(folder)}")
     time.sleep(3)
     print(f"all files listed, half of them read, by 8 threads of Python: {listed_and_read(folder):.1f} s")

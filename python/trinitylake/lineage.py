@@ -205,7 +205,7 @@ def _found(reader: Reader, name: str) -> tuple[Identifier, str | None]:
     for own in range(1, len(levels)):
         identifier = ".".join(levels[:-own]), ".".join(levels[-own:])
         with suppress(InvalidName):
-            if (kind := reader.kind(identifier)) is not None:
+            if (kind := reader._kind(identifier)) is not None:
                 return identifier, kind
     return name, None
 

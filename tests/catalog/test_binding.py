@@ -157,7 +157,7 @@ def view_version() -> ViewVersion:
 
 
 def all_files(lake: tl.Lakehouse) -> set[str]:
-    return {path for path, _, _ in lake.storage.list("")}
+    return {path for path, _, _ in lake._storage.list("")}
 
 
 # A transaction

@@ -167,7 +167,7 @@ def test_an_external_table_stands_still_in_every_binding(
 @pytest.fixture
 def federated(lake: tl.Lakehouse, catalog: TrinityLakeCatalog, elsewhere: SqlCatalog) -> TrinityLakeCatalog:
     properties = {"type": "sql", "name": "other", **elsewhere.properties}
-    lake.register_federated_table(TABLE, properties, table="shop.orders")
+    lake.create_external_table(TABLE, catalog=properties, table="shop.orders")
     return catalog
 
 
@@ -287,7 +287,7 @@ def test_a_missing_metadata_file_is_named(catalog: TrinityLakeCatalog, lake: tl.
 
 def test_a_damaged_definition_is_named(catalog: TrinityLakeCatalog, lake: tl.Lakehouse) -> None:
     catalog.create_table(TABLE, SCHEMA)
-    path = lake.state().locate("table", "sales", "orders")
+    path = lake._state().locate("table", "sales", "orders")
     assert path is not None
     (local_path(lake.uri) / path).write_bytes(b"\xff\xff")
     for one in (catalog, load(tl.open(lake.uri))):

@@ -241,7 +241,7 @@ def test_damaged_metadata_of_a_view_names_its_file(lake: tl.Lakehouse) -> None:
     lake.create_namespace("sales")
     definition = new_view_def({"spark": "SELECT 1"}, properties={PROPERTY: '{"versions": 7}'})
     with lake.transaction() as transaction:
-        transaction.state().create("view", "sales", "broken", serialize(definition))
+        transaction._state().create("view", "sales", "broken", serialize(definition))
     with pytest.raises(tl.CorruptFile, match="Iceberg metadata of the view") as failure:
         load(lake).load_view("sales.broken")
     assert failure.value.path.endswith(".binpb")

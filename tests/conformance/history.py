@@ -142,7 +142,7 @@ class History:
         else:
             # A definition without Iceberg metadata: the tree does not mind, and it is a hundred times faster.
             definition = new_table_def(properties=properties)
-            txn.state().create("table", namespace, name, serialize(definition))
+            txn._state().create("table", namespace, name, serialize(definition))
             state["table", namespace, name] = definition.id, properties
 
     def _drop(self, txn: tl.Transaction, state: State) -> None:
@@ -155,18 +155,18 @@ class History:
             ]
             # What is in a namespace goes before it.
             for key in sorted(below, key=lambda key: (key[0] == "namespace", -len(key[1]))):
-                txn.state().drop(key[0], key[1], key[2])  # type: ignore[arg-type]
+                txn._state().drop(key[0], key[1], key[2])  # type: ignore[arg-type]
             for key in list(state):
                 if key in below:
                     del state[key]
-        txn.state().drop(kind, namespace, name)  # type: ignore[arg-type]
+        txn._state().drop(kind, namespace, name)  # type: ignore[arg-type]
         del state[kind, namespace, name]
 
     def _rename(self, txn: tl.Transaction, state: State, old: tuple[str, str, str], namespace: str) -> None:
         name = f"renamed{self.chosen.randrange(10)}"
         if "/" in old[1] + old[2] or ("table", namespace, name) in state or ("view", namespace, name) in state:
             return
-        txn.state().rename(old[0], old[1], old[2], namespace, name)  # type: ignore[arg-type]
+        txn._state().rename(old[0], old[1], old[2], namespace, name)  # type: ignore[arg-type]
         state[old[0], namespace, name] = state.pop(old)
 
     def _replace(self, txn: tl.Transaction, state: State, key: tuple[str, str, str]) -> None:
@@ -178,7 +178,7 @@ class History:
         elif kind == "view":
             txn.replace_view((namespace, name), properties=properties)
         elif old:
-            txn.state().replace("table", namespace, name, serialize(new_table_def(id, properties=properties)))
+            txn._state().replace("table", namespace, name, serialize(new_table_def(id, properties=properties)))
         else:
             return
         state[key] = id, properties

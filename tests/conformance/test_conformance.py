@@ -118,7 +118,7 @@ def test_keys_and_paths_are_built_alike(life: tuple[history.History, list[SeedVe
     version = versions[-1]
     names = sorted(version.objects)
     keys = {name: key for key in version.locations for name in names if version.locations[key] == version.objects[name]}
-    decoded = core.decode_keys([keys[name] for name in names], lived.lake.definition).to_pylist()
+    decoded = core.decode_keys([keys[name] for name in names], lived.lake.at().definition).to_pylist()
     assert [tuple(row.values()) for row in decoded] == names
     originals = [path.replace("/", "-") for path in version.lakehouse.files] + ["a/b", "é/ü", ""]
     assert core.optimize_paths(originals).to_pylist() == [optimized(original) for original in originals]
@@ -129,7 +129,7 @@ def test_keys_and_paths_are_built_alike(life: tuple[history.History, list[SeedVe
 def test_the_lakehouse_definition_reads_alike(life: tuple[history.History, list[SeedVersion]]) -> None:
     lived, versions = life
     for version in versions:
-        definition = tl.definitions.parse_lakehouse_def(lived.lake.at(version.number).state().definition)
+        definition = tl.definitions.parse_lakehouse_def(lived.lake.at(version.number)._state().definition)
         for field, value in version.definition.items():
             stored = getattr(definition, field)
             assert (dict(stored) if isinstance(value, dict) else stored) == value, field

@@ -69,7 +69,7 @@ def test_what_one_worker_rolled_back_the_other_cannot_commit(lake: tl.Lakehouse)
     assert (lake.transactions.outcome("load"), data_files(lake)) == (("rolled back", None), [])
     with pytest.raises(tl.CommitConflict, match="rolled back by someone else"):
         first.commit()
-    assert (first.is_unknown, first.files_are_unreachable, ids(lake)) == (False, True, [])
+    assert (first._is_unknown, first._files_are_unreachable, ids(lake)) == (False, True, [])
     with pytest.raises(tl.CommitConflict):
         lake.begin(id="load").commit()
     [record] = [one for entry in lake.log() for one in entry.transactions if one.message.startswith("roll back")]
@@ -100,7 +100,7 @@ def test_a_conflict_deletes_the_files_of_the_loser_and_no_others(lake: tl.Lakeho
     with pytest.raises(tl.CommitConflict):
         second.commit()
     assert len(data_files(lake)) == 1
-    assert (second.files_are_unreachable, first.files_are_unreachable, ids(lake)) == (True, False, [1, 2, 3])
+    assert (second._files_are_unreachable, first._files_are_unreachable, ids(lake)) == (True, False, [1, 2, 3])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_limits_bound_how_often_a_table_is_redone(
         return is_new
 
     def rival_appends() -> None:
-        core = rival.core.begin()  # without the turns of this machine
+        core = rival._core.begin()  # without the turns of this machine
         name = ("table", "nyc", "t")
         core.replace(*name, core.read(*name))
         assert isinstance(core.commit(), int)
@@ -138,4 +138,4 @@ def test_the_limits_bound_how_often_a_table_is_redone(
     with pytest.raises(tl.CommitConflict, match="gave up"):
         txn.commit(**limits)  # type: ignore[arg-type]
     assert least <= redone <= most
-    assert (txn.files_are_unreachable, data_files(lake)) == (True, [])
+    assert (txn._files_are_unreachable, data_files(lake)) == (True, [])

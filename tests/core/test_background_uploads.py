@@ -80,10 +80,10 @@ def test_parts_of_a_file_are_read_before_it_is_there(s3: SlowS3, lake: tl.Lakeho
     with lake.transaction() as txn:
         path, content = "a/t-01234567/data/part.parquet", bytes(range(100))
         with s3.watched() as requests:
-            txn.storage.put(path, content)
-            assert txn.storage.get_ranges(path, [(90, 10), (0, 3), (50, 0)]) == [content[90:], content[:3], b""]
+            txn._storage.put(path, content)
+            assert txn._storage.get_ranges(path, [(90, 10), (0, 3), (50, 0)]) == [content[90:], content[:3], b""]
             with pytest.raises(TrinityLakeError):
-                txn.storage.get_ranges(path, [(0, 1), (101, 1)])
+                txn._storage.get_ranges(path, [(0, 1), (101, 1)])
         assert not [one for one in requests if one.verb in ("get", "head")]
 
 
@@ -125,7 +125,7 @@ def test_a_rollback_deletes_what_was_under_way(s3: SlowS3, lake: tl.Lakehouse) -
     txn.rollback()
     assert set(s3.files) == before
     with pytest.raises(TrinityLakeError):
-        txn.storage.put("late", b"")
+        txn._storage.put("late", b"")
     assert set(s3.files) == before
 
 
@@ -133,13 +133,13 @@ def test_a_rollback_deletes_what_was_under_way(s3: SlowS3, lake: tl.Lakehouse) -
 def test_on_a_local_disk_files_have_their_names_at_once(tmp_path: Path, durability: str) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability=durability)  # type: ignore[arg-type]
     txn = lake.begin()
-    txn.storage.put("data/x", b"content")
+    txn._storage.put("data/x", b"content")
     assert (tmp_path / "lake/data/x").read_bytes() == b"content"
-    assert txn.storage.get("data/x") == b"content"
-    assert (txn.storage.size("data/x"), txn.storage.get_range("data/x", 3, 2)) == (7, b"te")
+    assert txn._storage.get("data/x") == b"content"
+    assert (txn._storage.size("data/x"), txn._storage.get_range("data/x", 3, 2)) == (7, b"te")
     txn.create_namespace("a")
     txn.commit()
-    assert lake.storage.get("data/x") == b"content"
+    assert lake._storage.get("data/x") == b"content"
     assert not [file for file in (tmp_path / "lake").rglob("*#*")], "nothing that was staged is left"
 
 
@@ -147,7 +147,7 @@ def test_the_storage_of_a_transaction_travels_as_that_of_the_lakehouse(tmp_path:
     import pickle
 
     lake = tl.create(str(tmp_path / "lake"))
-    other = pickle.loads(pickle.dumps(lake.begin().storage))
+    other = pickle.loads(pickle.dumps(lake.begin()._storage))
     other.put("data/x", b"1")
     assert isinstance(other, _core.Storage)
-    assert lake.storage.get("data/x") == b"1"
+    assert lake._storage.get("data/x") == b"1"

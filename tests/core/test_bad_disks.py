@@ -103,7 +103,7 @@ lake.create_table("nyc.t", pa.table({"id": [1]})).append({"id": [1]})
 version = lake.version
 
 def files():
-    return {path for path, _, _ in lake.storage.list("") if path != "_latest_hint.txt"}
+    return {path for path, _, _ in lake._storage.list("") if path != "_latest_hint.txt"}
 
 def fill(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -168,7 +168,7 @@ def ids(where):
     return sorted(fresh.table("nyc.t").scan().to_arrow()["id"].to_pylist())
 
 def files():
-    return {path for path, _, _ in lake.storage.list("") if path != "_latest_hint.txt"}
+    return {path for path, _, _ in lake._storage.list("") if path != "_latest_hint.txt"}
 
 before = files()
 for size in (0, 100, 1000):
@@ -224,7 +224,7 @@ try:
 except OSError:
     pass
 refused = 0
-reading = lambda: lake.storage.get("_latest_hint.txt")
+reading = lambda: lake._storage.get("_latest_hint.txt")
 for call in (lambda: lake.create_namespace("new"), lambda: tl.open(sys.argv[1]), reading):
     try:
         call()

@@ -423,7 +423,7 @@ def test_a_root_that_is_not_qualified_is_refused_and_the_fault_is_named(uri: str
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "a//b", "./a", "a/.", "", "file:///x", "a\0b"])
 def test_a_path_that_leads_elsewhere_is_refused(lake: tl.Lakehouse, path: str) -> None:
-    storage = lake.storage
+    storage = lake._storage
     with unchanged(lake):
         for call in (
             lambda: storage.get(path),
@@ -503,7 +503,7 @@ def test_a_symbolic_link_out_of_the_root_is_not_followed(lake: tl.Lakehouse, tmp
 
 
 def test_a_definition_behind_a_link_is_not_read(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    path = lake.core.latest().locate("namespace", "nyc")
+    path = lake._core.latest().locate("namespace", "nyc")
     assert path is not None
     file = folder(lake) / path
     (tmp_path / "moved").write_bytes(file.read_bytes())

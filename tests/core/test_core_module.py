@@ -53,7 +53,7 @@ def test_keys_are_padded_names_that_sort_like_them_and_can_be_read_back() -> Non
 
 def test_a_lakehouse_definition_configures_the_encoders(root: str) -> None:
     lake = tl.create(root, namespace_name_max_size_bytes=10, table_name_max_size_bytes=20)
-    assert len(core.encode_table_keys("a", ["t"], lake.definition)[0].as_py()) == 4 + 10 + 20
+    assert len(core.encode_table_keys("a", ["t"], lake._definition)[0].as_py()) == 4 + 10 + 20
 
 
 def test_the_root_of_a_real_lakehouse_reads_as_a_node(tmp_path: Path) -> None:

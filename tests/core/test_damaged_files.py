@@ -480,7 +480,7 @@ def test_a_bad_lakehouse_definition_is_a_corrupt_file(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", BAD_DEFINITIONS)
 def test_a_bad_object_definition_is_a_corrupt_file(kind: str) -> None:
-    path = tl.open(lakehouse()).core.latest().locate("namespace", "nyc")
+    path = tl.open(lakehouse())._core.latest().locate("namespace", "nyc")
     assert path is not None
     lake = tl.open(lakehouse(**{path: BAD_DEFINITIONS[kind]}))
     for call in (
@@ -498,7 +498,7 @@ def test_a_bad_object_definition_is_a_corrupt_file(kind: str) -> None:
 
 
 def test_a_definition_over_the_size_limit_is_refused() -> None:
-    path = tl.open(lakehouse()).core.latest().locate("namespace", "nyc")
+    path = tl.open(lakehouse())._core.latest().locate("namespace", "nyc")
     assert path is not None
     with pytest.raises(tl.CorruptFile, match="limit"):
         tl.open(lakehouse(**{path: b"\x0a\x80\x80\x80\x09" + b"x" * (18 << 20)})).namespace("nyc")

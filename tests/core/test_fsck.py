@@ -251,7 +251,7 @@ def test_the_newest_version_lost_is_told_and_the_lakehouse_goes_on(
 def test_a_definition_that_is_lost_goes_back_to_the_one_before(copied: Callable[[], Path]) -> None:
     root = copied()
     lake = tl.open(root, durability="none")
-    path = lake.state().locate("namespace", "n03")
+    path = lake._state().locate("namespace", "n03")
     assert path is not None
     (root / path).unlink()
     report = tl.open(root, durability="none").maintenance.fsck(repair=True)
@@ -266,12 +266,12 @@ def test_fsck_reads_damaged_files_that_the_cache_of_a_remote_store_has_whole() -
     with stepped_store.running() as store:
         lake = tl.create("s3://bucket/lake", storage_options=store.storage_options)
         lake.create_namespace("n")
-        path = lake.core.latest().locate("namespace", "n", "")
+        path = lake._core.latest().locate("namespace", "n", "")
         assert path is not None
-        before = lake.read_definition("namespace", "n")
-        lake.storage.uncached().delete(path)
-        lake.storage.uncached().put(path, b"damaged")
-        assert lake.read_definition("namespace", "n") == before
+        before = lake._read_definition("namespace", "n")
+        lake._storage.uncached().delete(path)
+        lake._storage.uncached().put(path, b"damaged")
+        assert lake._read_definition("namespace", "n") == before
         assert [finding.path for finding in lake.maintenance.fsck().findings] == [path]
 
 

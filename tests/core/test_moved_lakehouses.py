@@ -81,11 +81,11 @@ def test_a_relocated_copy_is_written_and_reads_what_was_written_before(first: Pa
     lake.alter({"owner": "somebody"})
     again = tl.open(str(second))
     assert again.table("a.t").scan().to_arrow().num_rows == 6
-    definition = again.definition
+    definition = again._definition
     assert definition.root_uri == again.uri == f"file://{second}/"
     assert list(definition.former_root_uris) == [f"file://{first}/"]
     assert tl.open(str(first)).table("a.t").scan().to_arrow().num_rows == 3
-    storage = pickle.loads(pickle.dumps(again.storage))
+    storage = pickle.loads(pickle.dumps(again._storage))
     assert storage.other_roots == [f"file://{first}/"]
 
 
@@ -106,8 +106,8 @@ def test_what_an_earlier_release_wrote_through_a_link_is_read(first: Path, tmp_p
     """Metadata of a lakehouse that never recorded its root may name files through a link that still leads there."""
     lake = tl.open(str(first), durability="none")
     (tmp_path / "link").symlink_to("first")
-    path = lake.storage.root[len("file://") :]
-    io = LakehouseFileIO(lake.storage)
+    path = lake._storage.root[len("file://") :]
+    io = LakehouseFileIO(lake._storage)
     assert io.path_of(f"file://{tmp_path}/link/a/x.parquet") == "a/x.parquet"
     with pytest.raises(tl.InvalidLocation):
         io.path_of(f"file://{tmp_path}/link/../a")
@@ -119,24 +119,24 @@ def test_what_an_earlier_release_wrote_through_a_link_is_read(first: Path, tmp_p
 def test_a_lakehouse_without_a_recorded_place_is_written_anywhere(first: Path, tmp_path: Path) -> None:
     forget_recorded_root(first)
     lake = tl.open(str(first), durability="none")
-    assert not lake.definition.root_uri
+    assert not lake._definition.root_uri
     lake.create_namespace("written_here")
-    assert not lake.definition.root_uri
+    assert not lake._definition.root_uri
     with lake.transaction() as txn:
         assert txn._core.relocate([f"memory://{tmp_path.name}"])
         assert not txn._core.relocate()
-    assert lake.definition.root_uri == lake.uri
-    assert list(lake.definition.former_root_uris) == [f"memory://{tmp_path.name}/"]
+    assert lake._definition.root_uri == lake.uri
+    assert list(lake._definition.former_root_uris) == [f"memory://{tmp_path.name}/"]
 
 
 def test_a_change_of_the_definition_does_not_move_the_lakehouse(first: Path) -> None:
     lake = tl.open(str(first), durability="none")
-    definition = parse_lakehouse_def(lake.core.latest().definition)
+    definition = parse_lakehouse_def(lake._core.latest().definition)
     definition.root_uri = "s3://elsewhere/"
     txn = lake.begin()
     txn._core.set_lakehouse_definition(serialize(definition))
     txn.commit()
-    assert lake.definition.root_uri == lake.uri
+    assert lake._definition.root_uri == lake.uri
 
 
 def test_a_transaction_that_was_saved_before_a_move_is_committed_after_it(first: Path, tmp_path: Path) -> None:

@@ -40,15 +40,15 @@ def test_a_vacuum_keeps_what_is_named_in_another_spelling(server: S3Server, monk
     spellings = {"a": "s3://{}", "b": "s3a://{}", "c": "s3n://{}", "d": "S3://{}", "e": "s3://{}?x=1"}
     files = []
     for name, spelling in spellings.items():
-        lake.storage.put(f"{folder}/data/{name}.parquet", b"x")
+        lake._storage.put(f"{folder}/data/{name}.parquet", b"x")
         files.append(data_file(spelling.format(f"{bucket}/the/lake/{folder}/data/{name}.parquet")))
-    lake.storage.put(f"{folder}/data/garbage.parquet", b"x")
-    with table.writing() as iceberg, iceberg.transaction() as change:
+    lake._storage.put(f"{folder}/data/garbage.parquet", b"x")
+    with table._writing() as iceberg, iceberg.transaction() as change:
         change.append_files(files)  # type: ignore[attr-defined]
     for _ in range(30):  # stores date files by whole seconds, and a slow answer tells its clock less exactly
         time.sleep(1.5)
         lake.maintenance.vacuum(grace="0 s")
-        kept = {path.rpartition("/")[2] for path, _, _ in lake.storage.list(f"{folder}/data/")}
+        kept = {path.rpartition("/")[2] for path, _, _ in lake._storage.list(f"{folder}/data/")}
         if "garbage.parquet" not in kept:
             break
     assert kept == {f"{name}.parquet" for name in spellings}
@@ -69,6 +69,6 @@ def test_an_outdated_scheme_is_not_committed(server: S3Server) -> None:
         expected: AbstractContextManager[object] = (
             nullcontext() if taken else pytest.raises(tl.InvalidLocation, match="the scheme")
         )
-        with expected, table.writing() as iceberg, iceberg.transaction() as change:
+        with expected, table._writing() as iceberg, iceberg.transaction() as change:
             change.append_files([file])  # type: ignore[attr-defined]
         assert lake.version == before + taken

@@ -212,11 +212,11 @@ def test_a_child_forked_while_others_use_the_store_has_connections_of_its_own(se
     lake = tl.create(f"s3://{server.new_bucket()}/lake", order=4, storage_options=server.storage_options)
     lake.create_namespace("nyc")
     for number in range(4):
-        lake.storage.put(f"files/{number}", str(number).encode() * 1000)
+        lake._storage.put(f"files/{number}", str(number).encode() * 1000)
     stop = threading.Event()
 
     def read(number: int) -> bool:
-        return bytes(lake.storage.get(f"files/{number}")) == str(number).encode() * 1000
+        return bytes(lake._storage.get(f"files/{number}")) == str(number).encode() * 1000
 
     wrong: list[int] = []
 
@@ -356,7 +356,7 @@ for round in range(25):
             reader = tl.open(root, cache_size_bytes=0)
             reader.namespaces()
             reader.at().nodes()
-            list(reader.at().state().scan())
+            list(reader.at()._state().scan())
             reader.log(None)
             lake.namespace(names[round])
     except KeyboardInterrupt:
@@ -489,8 +489,8 @@ def test_what_a_lakehouse_tells_can_be_pickled(tmp_path: Path) -> None:
 def test_the_storage_opens_anew_in_the_task_it_is_sent_to(tmp_path: Path) -> None:
     """With what it was opened with: tasks that write parts of a tree have nothing else."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.storage.put("a/b", b"written here")
-    assert in_child(lambda: bytes(pickle.loads(pickle.dumps(lake.storage)).get("a/b"))) == b"written here"
+    lake._storage.put("a/b", b"written here")
+    assert in_child(lambda: bytes(pickle.loads(pickle.dumps(lake._storage)).get("a/b"))) == b"written here"
 
 
 # Importing

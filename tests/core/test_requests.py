@@ -262,7 +262,7 @@ def test_two_stores_with_a_lakehouse_of_one_name_are_told_apart(shop: Shop) -> N
 def test_metadata_with_a_name_that_may_be_given_again_is_read_each_time(shop: Shop) -> None:
     """A table that another catalog wrote may be at `v3.metadata.json`; its owner may make it anew, with that name."""
     table = shop.lake.table("n.t")
-    storage = shop.lake.storage
+    storage = shop.lake._storage
     path = table.metadata_location.removeprefix(storage.root)
     folder = path.rpartition("/")[0]
     renamed = f"{folder}/v3.metadata.json"
@@ -291,7 +291,7 @@ def test_what_is_in_memory_is_given_only_to_who_may_read_it(shop: Shop) -> None:
     table = shop.lake.table("n.t").iceberg
     snapshot = table.current_snapshot()
     assert snapshot is not None
-    io = OneFolder(shop.lake.storage)
+    io = OneFolder(shop.lake._storage)
     for read in (
         lambda: manifest_lists.read(io, snapshot.manifest_list),
         lambda: metadata.read_metadata(io, table.metadata_location),
@@ -375,15 +375,15 @@ def test_a_scan_of_files_that_nobody_has_read_waits_four_times(shop: Shop) -> No
 
 def test_an_old_hint_of_the_manifest_list_costs_a_request_and_nothing_else(shop: Shop) -> None:
     """A writer that knows nothing of it copies it from the definition before."""
-    old = parse_table_def(shop.lake.read_definition("table", "n", "six"))
+    old = parse_table_def(shop.lake._read_definition("table", "n", "six"))
     stale = old.format_properties[MANIFEST_LIST]
     shop.lake.table("n.six").append(ROWS)
-    definition = parse_table_def(shop.lake.read_definition("table", "n", "six"))
+    definition = parse_table_def(shop.lake._read_definition("table", "n", "six"))
     assert definition.format_properties[MANIFEST_LIST] != stale
     for hint in (stale, "n/nowhere/snap-00000000-0000-4000-8000-000000000000.avro"):
         definition.format_properties[MANIFEST_LIST] = hint
         with shop.lake.transaction() as txn:
-            txn.state().replace("table", "n", "six", serialize(definition))
+            txn._state().replace("table", "n", "six", serialize(definition))
         assert shop.elsewhere().table("n.six").scan().to_arrow().num_rows == 70
     name_metadata(definition, "n/six/metadata/another.metadata.json")
     assert MANIFEST_LIST not in definition.format_properties

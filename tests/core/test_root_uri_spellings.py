@@ -57,7 +57,7 @@ def test_a_vacuum_keeps_what_is_named_in_another_spelling(
         file_size_in_bytes=os.path.getsize(path),
         spec_id=0,
     )
-    with table.writing() as iceberg, iceberg.transaction() as change:
+    with table._writing() as iceberg, iceberg.transaction() as change:
         change.append_files([file])  # type: ignore[attr-defined]
     for old in (tmp_path / "lake").rglob("*"):
         os.utime(old, (time.time() - 3 * 86_400,) * 2)

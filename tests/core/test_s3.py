@@ -261,8 +261,8 @@ def errors_of_all_kinds(lake: tl.Lakehouse, server: S3Server) -> Iterator[BaseEx
         lambda: tl.open(f"s3://bucket/lake?X-Amz-Security-Token={SESSION_TOKEN}"),
         lambda: lake.table("nyc.none"),
         lambda: lake.at(1000),
-        lambda: lake.storage.get("not/there"),
-        lambda: lake.storage.put("_latest_hint.txt", b""),
+        lambda: lake._storage.get("not/there"),
+        lambda: lake._storage.put("_latest_hint.txt", b""),
     ]
     for call in calls:
         with pytest.raises(tl.TrinityLakeError) as caught:
@@ -284,10 +284,10 @@ def test_no_secret_is_stored_logged_or_shown(
         lake.table("nyc.t").append(ROWS)
         transaction = lake.begin()
         transaction.table("nyc.t").delete("id = 1")
-        objects = [lake, lake.storage, lake.core, lake.at(), lake.at().state(), transaction, transaction._core]
+        objects = [lake, lake._storage, lake._core, lake.at(), lake.at()._state(), transaction, transaction._core]
         objects += [lake.table("nyc.t"), lake.table("nyc.t").iceberg, lake.table("nyc.t").iceberg.io, lake.log()]
         seen += [repr(one) for one in objects] + [str(one) for one in objects]
-        seen += [str(lake.table("nyc.t").iceberg.io.properties), str(lake.definition), str(lake.properties)]
+        seen += [str(lake.table("nyc.t").iceberg.io.properties), str(lake._definition), str(lake.properties)]
         transaction.commit()
         for error in errors_of_all_kinds(lake, server):
             seen += [str(error), repr(error), repr(pickle.dumps(error)), str(vars(error)), repr(error.__cause__)]

@@ -42,8 +42,8 @@ class Engine:
     """
 
     def __init__(self, lake: tl.Lakehouse, *, dry_run: bool = False) -> None:
-        self.lake, self.storage = lake, lake.storage
-        self.collection = lake.core.begin_collection(None, dry_run)
+        self.lake, self.storage = lake, lake._storage
+        self.collection = lake._core.begin_collection(None, dry_run)
         self.read: list[str] = []
         self.named: set[tuple[str, str]] = {("root", str(number)) for number in self.collection.roots}
         for sort in SORTS:

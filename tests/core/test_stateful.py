@@ -318,7 +318,7 @@ class LakehouseMachine(RuleBasedStateMachine):
     def look_at_one(self, one: Open, name: str) -> None:
         found = one.state.get(("object", name))
         # `a.b` can be a nested namespace, but none of these names is.
-        assert one.transaction.kind(name) == (found and found.kind)
+        assert one.transaction._kind(name) == (found and found.kind)
         one.read.add(("object", name))
         one.maybe_read.add(("namespace", name))
 

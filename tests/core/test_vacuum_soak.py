@@ -71,7 +71,7 @@ def say_if_expired(lake: tl.Lakehouse, version: int, say: Callable[[str], None],
 
     Whether it has expired is asked of the storage: one that is kept is never excused.
     """
-    boundary = max((int(path.removeprefix("_expired/")) for path, _, _ in lake.storage.list("_expired/")), default=0)
+    boundary = max((int(path.removeprefix("_expired/")) for path, _, _ in lake._storage.list("_expired/")), default=0)
     if boundary <= version:
         raise AssertionError(
             f"version {version} is kept, since the boundary is {boundary}, and yet: {error}"

@@ -105,10 +105,10 @@ def test_extensions_read_as_they_were_written(name: str) -> None:
     rollback = None
     for entry in reversed(lake.log(None)):
         rollback = entry.version if entry.rollback_from is not None else rollback
-        system = core.read_node(lake.storage.get(core.root_path(entry.version))).system
+        system = core.read_node(lake._storage.get(core.root_path(entry.version))).system
         assert system["last_rollback"] == ("never" if rollback is None else str(rollback))
     assert rollback is not None
-    assert tl.definitions.parse_lakehouse_def(lake.at().state().definition).root_uri == root + "/"
+    assert tl.definitions.parse_lakehouse_def(lake.at()._state().definition).root_uri == root + "/"
     assert lake.namespace("new york").properties == {"with": "a space"}
     assert lake.view("new york.upper  west side").representations
     assert lake.transactions.outcome("golden-given-up").status == "rolled back"
@@ -133,7 +133,7 @@ def test_definitions_name_the_manifest_list_of_the_current_snapshot(name: str) -
         at = lake.at(version["version"])
         for table in map(at.table, at.tables()):
             snapshot = table.iceberg.current_snapshot()
-            named.append(table.definition.format_properties.get(MANIFEST_LIST))
+            named.append(table._definition.format_properties.get(MANIFEST_LIST))
             snapshots.append(None if snapshot is None else snapshot.manifest_list.removeprefix(f"{expected['root']}/"))
     assert any(snapshots)
     assert named == snapshots
@@ -199,7 +199,7 @@ def test_a_definition_that_is_missing_or_no_definition_is_a_corrupt_file(name: s
     files = archive.unpack(name)
     path = (
         in_memory(name)
-        .core.latest()
+        ._core.latest()
         .locate(kind, *{"namespace": ("nyc",), "table": ("nyc.inner", "places"), "view": ("nyc", "large")}[kind])
     )
     assert path is not None

@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
     def begin_collection(self) -> _core.SharedCollection:
         """One that may delete files from here on, as one that an engine shares or that stands still."""
-        collection = self.lake.core.begin_collection(0)
+        collection = self.lake._core.begin_collection(0)
         collection.look(False)
         return collection
 
@@ -151,14 +151,14 @@ def by_add_files(place: Place) -> None:
 
 
 def by_add_files_in_a_transaction(place: Place) -> None:
-    with place.lake.transaction() as txn, txn.table("shop.others").writing() as table:
+    with place.lake.transaction() as txn, txn.table("shop.others")._writing() as table:
         table.add_files([place.data])
 
 
 def by_overwriting_snapshot(place: Place) -> None:
     with (
         place.lake.transaction() as txn,
-        txn.table("shop.others").writing() as table,
+        txn.table("shop.others")._writing() as table,
         table.transaction() as change,
         change.update_snapshot().overwrite() as snapshot,
     ):
@@ -323,7 +323,7 @@ def test_a_snapshot_whose_parent_others_took_out_is_not_redone(place: Place, for
     known = place.lake.table("shop.old").iceberg
     [task] = known.scan().plan_files()
     late = place.lake.begin()
-    with late.table("shop.old").writing() as table, table.transaction() as change:
+    with late.table("shop.old")._writing() as table, table.transaction() as change:
         change._apply((follower(known, task.file.file_path, 50 if format_version == 2 else 0),))
     place.lake.table("shop.old").overwrite(ROWS)
     place.lake.table("shop.old").maintenance.expire_snapshots(keep=1)
@@ -335,7 +335,7 @@ def test_executors_ask_as_well(place: Place) -> None:
     """What tasks of Spark run for each object."""
     collection = place.begin_collection()
     row = ObjectRow("table", "shop", "again", metadata_location=place.metadata)
-    writer = definition_writer(place.lake, place.lake.core.latest(), {})
+    writer = definition_writer(place.lake, place.lake._core.latest(), {})
     [refused] = writer.locate([row])
     assert isinstance(refused, tl.errors.RefusedObject)
     assert refused.error_kind == "transaction_expired"

@@ -203,7 +203,7 @@ def test_few_rows_are_told_of_as_pyiceberg_tells_of_them(lake: tl.Lakehouse, spe
         if name == "ours":
             table.append(rows())
         else:
-            with table.writing() as iceberg, iceberg.transaction() as change:
+            with table._writing() as iceberg, iceberg.transaction() as change:
                 change.append_files(_dataframe_to_data_files(change.table_metadata, rows(), iceberg.io))
         iceberg = lake.table(f"a.{name}").iceberg
         snapshot = iceberg.current_snapshot()
@@ -283,7 +283,7 @@ def test_two_transactions_on_one_state_of_a_table_do_not_hide_each_other(lake: t
     One that had changed meanwhile lost the rows of the other."""
     lake.create_namespace("a", exist_ok=True)
     lake.create_table("a.t", {"id": "int8"})
-    with lake.transaction() as txn, txn.table("a.t").writing() as iceberg:
+    with lake.transaction() as txn, txn.table("a.t")._writing() as iceberg:
         first, second = iceberg.transaction(), iceberg.transaction()
         for number, change in enumerate((first, second)):
             change.set_properties({f"p{number}": "set"})

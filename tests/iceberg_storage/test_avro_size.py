@@ -35,7 +35,7 @@ def table(tmp_path: Path) -> tl.Table:
 
 def manifest_of(table: tl.Table, path: str, n_entries: int, codec: str) -> ManifestFile:
     """A manifest of many files with the same path."""
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         output = iceberg.io.new_output(f"{iceberg.location()}/metadata/{uuid.uuid4()}-m0.avro")
         with write_manifest(2, iceberg.spec(), iceberg.schema(), output, SNAPSHOT, codec) as writer:  # type: ignore[arg-type]
             for _ in range(n_entries):
@@ -117,7 +117,7 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, name: str) -> None:
 def test_a_manifest_counts_once(table: tl.Table) -> None:
     """A list of three kilobytes that named one manifest five thousand times kept a commit busy for an hour."""
     manifest = manifest_of(table, "s3://b/a", 3, "gzip")
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         for n_times in (1, 2):
             uri = f"{iceberg.location()}/metadata/snap-{n_times}.avro"
             with write_manifest_list(2, iceberg.io.new_output(uri), SNAPSHOT, None, 1, "gzip") as writer:
@@ -204,7 +204,7 @@ def test_no_field_is_a_name_for_one_reader_alone(table: tl.Table, id: int) -> No
 
 def test_a_list_of_manifests_says_it_in_one_way(table: tl.Table) -> None:
     manifest = manifest_of(table, "s3://b/a", 1, "null")
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         uri = f"{iceberg.location()}/metadata/snap-{uuid.uuid4()}.avro"
         with write_manifest_list(2, iceberg.io.new_output(uri), SNAPSHOT, None, 1, "null") as writer:
             writer.add_manifests([manifest])

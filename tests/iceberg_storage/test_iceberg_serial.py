@@ -110,9 +110,9 @@ def new_statement(random: Random) -> Statement:
 def compact(table: tl.Table, city: str) -> None:
     assert isinstance(table, TransactionTable)
     assert table.iceberg is not None
-    assert table.staged is not None
-    if any(file.partition[0] == city for file in live_files(table.staged)):
-        rewrite(table.staged, city)
+    assert table._staged is not None
+    if any(file.partition[0] == city for file in live_files(table._staged)):
+        rewrite(table._staged, city)
 
 
 def rows_of(lake: tl.Lakehouse) -> list[Row]:
@@ -134,7 +134,7 @@ def begin(lake: tl.Lakehouse, random: Random) -> tuple[tl.Transaction, list[Stat
 
 
 def stored_data(lake: tl.Lakehouse) -> set[str]:
-    return {path for path, _, _ in lake.storage.list("") if path.endswith(".parquet")}
+    return {path for path, _, _ in lake._storage.list("") if path.endswith(".parquet")}
 
 
 def test_both_commit_only_if_one_could_have_come_after_the_other() -> None:

@@ -93,14 +93,14 @@ def sent(place: Place, path: str, body: Any) -> None:
 
 
 def by_append_files(place: Place, location: str) -> None:
-    with place.lake.table(NAME).writing() as table, table.transaction() as change:
+    with place.lake.table(NAME)._writing() as table, table.transaction() as change:
         change.append_files([data_file(location)])
 
 
 def by_pyiceberg(kind: str) -> Callable[[Place, str], None]:
     def way(place: Place, location: str) -> None:
         with (
-            place.lake.table(NAME).writing() as table,
+            place.lake.table(NAME)._writing() as table,
             table.transaction() as change,
             getattr(change.update_snapshot(), kind)() as snapshot,
         ):
@@ -184,7 +184,7 @@ def by_bulk_registration(place: Place, location: str) -> None:
 def by_executors(place: Place, location: str) -> None:
     """What tasks of Spark run for each object."""
     at = metadata_that_names(place, location)
-    writer = definition_writer(place.lake, place.lake.core.latest(), {})
+    writer = definition_writer(place.lake, place.lake._core.latest(), {})
     [located] = writer.locate([ObjectRow("table", "shop", "again", metadata_location=at)])
     if isinstance(located, RefusedObject):
         assert located.error_kind == "invalid_location", located
@@ -261,11 +261,11 @@ def test_add_files_takes_what_exists_and_not_in_any_spelling(place: Place) -> No
     landing.mkdir()
     for name in ("f.parquet", "f.parquet?x=1"):
         shutil.copy(present.removeprefix("file://"), landing / name)
-    with place.lake.table(NAME).writing() as table:
+    with place.lake.table(NAME)._writing() as table:
         table.add_files([f"file://{landing}/f.parquet"])
     assert place.lake.table(NAME).scan().count() == 4
     for odd in (f"file://{landing}/f.parquet?x=1", f"FILE://{landing}/f.parquet"):
-        with pytest.raises(tl.InvalidLocation), place.lake.table(NAME).writing() as table:
+        with pytest.raises(tl.InvalidLocation), place.lake.table(NAME)._writing() as table:
             table.add_files([odd], check_duplicate_files=False)
 
 

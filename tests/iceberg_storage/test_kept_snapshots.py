@@ -151,10 +151,10 @@ def test_branches_and_tags_keep_what_they_need(lake: tl.Lakehouse) -> None:
     """An audit branch could not be published once the head of main was gone from among its ancestors."""
     table = table_of(lake)
     first = append(table, 3)
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         iceberg.manage_snapshots().create_tag(first[0], "t0").create_branch(first[2], "audit").commit()
     for number in range(SNAPSHOTS_KEPT + 3):
-        with table.writing() as iceberg:
+        with table._writing() as iceberg:
             iceberg.append(rows(number), branch="audit")
     last = append(table, SNAPSHOTS_KEPT)
     ids = set(kept(table))
@@ -186,7 +186,7 @@ def test_a_snapshot_that_waits_for_its_audit_stays(lake: tl.Lakehouse) -> None:
     """Write-audit-publish adds a snapshot that no branch has, and publishes it later."""
     table = table_of(lake, FEW)
     append(table, 1)
-    with table.writing() as iceberg, iceberg.transaction() as change:
+    with table._writing() as iceberg, iceberg.transaction() as change:
         producer = change._append_snapshot_producer({"wap.id": "w"}, None)
         for file in DataFileWriter(change.table_metadata, iceberg.io).written([rows(7)]):
             producer.append_data_file(file)
@@ -376,7 +376,7 @@ def test_snapshots_are_kept_from_the_newest_of_each_streaming_query_on(lake: tl.
     table = table_of(lake, FEW)
 
     def of_query(id: str) -> int:
-        with table.writing() as iceberg:
+        with table._writing() as iceberg:
             iceberg.append(rows(0), snapshot_properties={snapshot_retention.STREAMING_QUERY: id})
         return current(table)
 
@@ -392,7 +392,7 @@ def test_snapshots_are_kept_from_the_newest_of_each_streaming_query_on(lake: tl.
 
 def test_a_streaming_query_that_ended_days_ago_keeps_nothing(lake: tl.Lakehouse) -> None:
     table = table_of(lake, FEW)
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         iceberg.append(rows(0), snapshot_properties={snapshot_retention.STREAMING_QUERY: "a"})
     append(table, 5)
     metadata = table.iceberg.metadata

@@ -39,7 +39,7 @@ def data_files(lake: tl.Lakehouse, name: str) -> list[DataFile]:
 
 
 def add(lake: tl.Lakehouse, name: str, files: list[DataFile]) -> None:
-    with lake.table(name).writing() as iceberg, iceberg.transaction() as change:
+    with lake.table(name)._writing() as iceberg, iceberg.transaction() as change:
         change.append_files(files)  # type: ignore[attr-defined]
 
 
@@ -98,7 +98,7 @@ def test_manifests_of_another_table_are_not_copied(lake: tl.Lakehouse) -> None:
     secret = lake.table("secret.pay").iceberg
     snapshot = secret.current_snapshot()
     assert snapshot is not None
-    with lake.table("shop.orders").writing() as iceberg:
+    with lake.table("shop.orders")._writing() as iceberg:
         metadata = iceberg.metadata
         uri, id = f"{iceberg.location()}/metadata/list.avro", metadata.new_snapshot_id()
         parent, number = metadata.current_snapshot_id, metadata.next_sequence_number()

@@ -81,7 +81,7 @@ def test_objects_are_registered_in_one_version_and_work_as_any_other(lake: tl.La
 def test_definition_files_that_exist_are_taken_as_they_are(lake: tl.Lakehouse) -> None:
     lake.create_namespace("n")
     lake.create_view("n.v", "SELECT 7")
-    location = lake.core.latest().locate("view", "n", "v")
+    location = lake._core.latest().locate("view", "n", "v")
     assert location is not None
     lake.register([{"kind": "view", "namespace": "n", "name": "same", "location": location}])
     assert lake.view("n.same").id == lake.view("n.v").id
@@ -92,7 +92,7 @@ def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lake
     lake.create_namespace("ns")
     path = _core.definition_path("view", "ns", "v", 1024)
     other = _core.definition_path("view", "ns", "w", 1024)
-    lake.storage.put_many([(one, _core.encode_definition_file(one, VIEW)) for one in (path, other)])
+    lake._storage.put_many([(one, _core.encode_definition_file(one, VIEW)) for one in (path, other)])
     root = Path(lake.uri.removeprefix("file://"))
     hours = time.time() - 3600
     os.utime(root / path, (hours, hours))
@@ -107,7 +107,7 @@ def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lake
     before = lake.version
     # What the latest version refers to was kept.
     lake.register(objects({"kind": "view", "namespace": "ns", "name": "v2", "location": path}))
-    collection = lake.core.begin_collection(0)
+    collection = lake._core.begin_collection(0)
     collection.look(False)
     with pytest.raises(tl.TransactionExpired, match="older than what a garbage collection deletes"):
         lake.register(objects({"kind": "view", "namespace": "ns", "name": "w", "location": other}))
@@ -183,7 +183,7 @@ def test_a_dry_run_reads_and_commits_nothing(lake: tl.Lakehouse) -> None:
         lake.register(objects(namespace("n")), dry_run=True)
     assert lake.register(objects(namespace("n")), dry_run=True, replace=True).version is None
     assert lake.version == 1
-    assert [path for path, _, _ in lake.storage.list("") if path.endswith(".binpb") and "view" in path] == []
+    assert [path for path, _, _ in lake._storage.list("") if path.endswith(".binpb") and "view" in path] == []
 
 
 # Import

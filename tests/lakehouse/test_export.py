@@ -182,9 +182,8 @@ def test_tables_that_lie_elsewhere_are_named_as_here(shop: tl.Lakehouse, tmp_pat
     catalog = load_catalog("federated", type="sql", uri=uri, warehouse=f"file://{tmp_path}/warehouse")
     catalog.create_namespace("a")
     catalog.create_table("a.b", ROWS.schema)
-    shop.register_federated_table(
-        "shop.fed", {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}, table="a.b"
-    )
+    properties = {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
+    shop.create_external_table("shop.fed", catalog=properties, table="a.b")
     files = len(list((tmp_path / "elsewhere").rglob("*")))
     shop.export(tmp_path / "copy", durability="none")
     copy = tl.open(tmp_path / "copy")

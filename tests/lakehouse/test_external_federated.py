@@ -101,7 +101,7 @@ def properties_of(catalog: SqlCatalog) -> dict[str, str]:
 
 
 def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    nyc.register_federated_table("nyc.orders", properties_of(catalog), table="sales.orders")
+    nyc.create_external_table("nyc.orders", catalog=properties_of(catalog), table="sales.orders")
     table = nyc.table("nyc.orders")
     assert (table.type, table.scan().count()) == ("federated", 3)
     version = nyc.version
@@ -114,21 +114,21 @@ def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.La
 
 
 def test_a_federated_table_of_a_frozen_version_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    nyc.register_federated_table("nyc.orders", properties_of(catalog), table="sales.orders")
+    nyc.create_external_table("nyc.orders", catalog=properties_of(catalog), table="sales.orders")
     with pytest.raises(tl.InvalidArgument, match="read-only"):
         nyc.at().table("nyc.orders").append(ROWS)
 
 
 def test_registering_what_the_other_catalog_does_not_have_fails(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     with pytest.raises(tl.ObjectNotFound):
-        nyc.register_federated_table("nyc.orders", properties_of(catalog), table="sales.missing")
+        nyc.create_external_table("nyc.orders", catalog=properties_of(catalog), table="sales.missing")
     assert nyc.tables() == []
 
 
 def test_tables_elsewhere_are_renamed_and_dropped_here_only(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     location = catalog.load_table("sales.orders").metadata_location
     nyc.create_external_table("nyc.e", location)
-    nyc.register_federated_table("nyc.f", properties_of(catalog), table="sales.orders")
+    nyc.create_external_table("nyc.f", catalog=properties_of(catalog), table="sales.orders")
     nyc.rename_table("nyc.e", "nyc.e2")
     nyc.rename_table("nyc.f", "nyc.f2")
     assert [nyc.table(name).scan().count() for name in nyc.tables("nyc")] == [3, 3]

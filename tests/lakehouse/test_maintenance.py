@@ -58,7 +58,7 @@ class Tomorrow(datetime):
 def test_snapshots_that_a_table_promises_to_engines_stay(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a table says of its snapshots comes before the age of versions."""
     lake.alter_table("shop.as_it_is", {"history.expire.min-snapshots-to-keep": "100"})
-    with lake.table("shop.orders").writing() as iceberg:
+    with lake.table("shop.orders")._writing() as iceberg:
         first = iceberg.metadata.snapshots[0].snapshot_id
         iceberg.manage_snapshots().create_tag(first, "kept").commit()
     monkeypatch.setattr("trinitylake.tables.maintenance.datetime", Tomorrow)

@@ -38,7 +38,7 @@ def test_a_manifest_that_another_table_names_as_statistics_is_read_by_a_vacuum(t
             file_footer_size_in_bytes=4,
             blob_metadata=[],
         )
-        with table.writing() as writing, writing.update_statistics() as update:
+        with table._writing() as writing, writing.update_statistics() as update:
             update.set_statistics(statistics)
         table.append(ROWS)
     for old in (tmp_path / "lake").rglob("*"):

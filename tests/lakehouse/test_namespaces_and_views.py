@@ -86,10 +86,10 @@ def test_exists_and_kind_tell_namespaces_tables_and_views_apart(lake: tl.Lakehou
         txn.create_namespace("a.n")
         txn.create_table("a.t", {"id": "bigint"})
         txn.create_view("a.v", "SELECT 1")
-        assert txn.kind("a.v") == "view"
+        assert txn._kind("a.v") == "view"
     for reader in (lake, lake.at(), lake.begin()):
         names = ["a", "a.n", "a.t", "a.v", "a.x", "x", ("a", "t"), ("a", "n")]
-        assert [reader.kind(name) for name in names] == [
+        assert [reader._kind(name) for name in names] == [
             *("namespace", "namespace", "table", "view", None, None),
             *("table", "namespace"),
         ]
@@ -191,8 +191,8 @@ def test_listing_a_namespace_that_is_missing_fails_and_an_empty_one_lists_nothin
 def test_the_lakehouse_definition_is_changed_by_a_commit_of_its_own(lake: tl.Lakehouse) -> None:
     lake.alter({"owner": "ops"}, name="renamed", maximum_version_age_millis=1000, default_isolation="serializable")
     assert (lake.name, lake.properties, lake.version) == ("renamed", {"owner": "ops"}, 1)
-    assert lake.definition.maximum_version_age_millis == 1000
-    assert lake.definition.order == 5
+    assert lake._definition.maximum_version_age_millis == 1000
+    assert lake._definition.order == 5
     assert lake.begin().isolation == "serializable"
     assert lake.begin(isolation="snapshot").isolation == "snapshot"
     assert lake.at(0).properties == {}

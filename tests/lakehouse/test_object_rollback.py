@@ -178,7 +178,7 @@ def test_the_history_of_an_object_tells_each_version_that_changed_it(shop: tl.La
     shop.create_namespace("noise2")
     shop.drop_table("shop.u")
     shop.rollback(6, objects=["shop.u"])
-    assert _told(shop.history("shop.u")) == [
+    assert _told(shop.log(of="shop.u")) == [
         (8, "restored", "shop.u"),
         (7, "dropped", "shop.u"),
         (5, "renamed", "shop.u"),
@@ -186,37 +186,37 @@ def test_the_history_of_an_object_tells_each_version_that_changed_it(shop: tl.La
         (2, "changed", "shop.t"),
         (1, "created", "shop.t"),
     ]
-    renamed = next(change for change in shop.history("shop.u") if change.version == 5)
+    renamed = next(change for change in shop.log(of="shop.u") if change.version == 5)
     assert (renamed.former_name, renamed.name) == ("shop.t", "shop.u")
-    created = shop.history("shop.u")[-1]
+    created = shop.log(of="shop.u")[-1]
     assert created.transaction is not None
     assert (created.transaction.message, created.transaction.author) == ("one", "ann")
-    assert [change.version for change in shop.history("shop.v")] == [1]
-    assert [change.version for change in shop.history("shop")] == [1]
-    assert _told(shop.history("shop.t"))[0] == (5, "renamed", "shop.u"), "the last name is the one that it was given"
+    assert [change.version for change in shop.log(of="shop.v")] == [1]
+    assert [change.version for change in shop.log(of="shop")] == [1]
+    assert _told(shop.log(of="shop.t"))[0] == (5, "renamed", "shop.u"), "the last name is the one that it was given"
     shop.rollback(3)
-    assert _told(shop.history("shop.t"))[0] == (9, "renamed", "shop.t")
+    assert _told(shop.log(of="shop.t"))[0] == (9, "renamed", "shop.t")
 
 
 def test_a_history_comes_in_pages(shop: tl.Lakehouse) -> None:
     for _ in range(5):
         shop.table("shop.t").append(ROWS)
-    whole = shop.history("shop.t", None)
+    whole = shop.log(None, of="shop.t")
     assert [change.version for change in whole] == [8, 7, 6, 5, 4, 3, 2, 1]
-    first = shop.history("shop.t", 3)
-    assert first + shop.history("shop.t", None, before=first[-1].version) == whole
+    first = shop.log(3, of="shop.t")
+    assert first + shop.log(None, before=first[-1].version, of="shop.t") == whole
 
 
 def test_an_object_that_is_gone_has_a_history(shop: tl.Lakehouse) -> None:
     shop.drop_table("shop.t")
     shop.create_table("shop.t", ROWS)
-    assert _told(shop.history("shop.t")) == [(5, "created", "shop.t")], "another object with the same name"
+    assert _told(shop.log(of="shop.t")) == [(5, "created", "shop.t")], "another object with the same name"
     shop.drop_table("shop.t")
-    assert _told(shop.history("shop.t")) == [(6, "dropped", "shop.t"), (5, "created", "shop.t")]
+    assert _told(shop.log(of="shop.t")) == [(6, "dropped", "shop.t"), (5, "created", "shop.t")]
     shop.drop_view("shop.v")
-    assert _told(shop.history("shop.v")) == [(7, "dropped", "shop.v"), (1, "created", "shop.v")]
+    assert _told(shop.log(of="shop.v")) == [(7, "dropped", "shop.v"), (1, "created", "shop.v")]
     with pytest.raises(tl.ObjectNotFound):
-        shop.history("shop.never")
+        shop.log(of="shop.never")
 
 
 def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
@@ -228,12 +228,12 @@ def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
     start = lake.version
     lake.alter_namespace("n20", {"a": "1"})
     lake.rollback(start)
-    assert _told(lake.history("n20")) == [
+    assert _told(lake.log(of="n20")) == [
         (start + 2, "changed", "n20"),
         (start + 1, "changed", "n20"),
         (21, "created", "n20"),
     ]
-    assert lake.history("n20")[0].rollback_from == start + 1
+    assert lake.log(of="n20")[0].rollback_from == start + 1
 
 
 def test_a_history_passes_over_versions_that_changed_something_else(tmp_path: Path) -> None:
@@ -245,9 +245,9 @@ def test_a_history_passes_over_versions_that_changed_something_else(tmp_path: Pa
     for number in range(400):
         lake.alter_namespace(f"m{number % 60:03}", {"a": str(number)})
     cold = tl.open(tmp_path / "lake", durability="none")
-    before = cold.storage.counters()["get"]
-    assert [change.version for change in cold.history("a")] == [61]
-    assert cold.storage.counters()["get"] - before < 150
+    before = cold._storage.counters()["get"]
+    assert [change.version for change in cold.log(of="a")] == [61]
+    assert cold._storage.counters()["get"] - before < 150
 
 
 def test_the_commands_tell_and_bring_back(tmp_path: Path) -> None:

@@ -269,8 +269,8 @@ def handles(lake: tl.Lakehouse, options: dict[str, str]) -> list[Any]:
         catalog,
         by_properties,
         catalog.load_table("nyc.t"),
-        lake.storage,
-        lake.core,
+        lake._storage,
+        lake._core,
     ]
 
 

@@ -86,7 +86,7 @@ def test_after_a_move_engines_find_everything_at_the_new_place(
     assert done.tables == ("a.empty", "a.t")
     assert done.root == lake.uri
     assert done.skipped == ()
-    assert lake.definition.root_uri == lake.uri
+    assert lake._definition.root_uri == lake.uri
     table = lake.table("a.t")
     assert numbers(table) == expected
     static = StaticTable.from_metadata(table.metadata_location)

@@ -149,7 +149,7 @@ def test_a_file_that_did_not_count_nan_is_not_deleted_for_its_bounds(lake: tl.La
     local = Path(path.removeprefix("file://"))
     local.parent.mkdir()
     pq.write_table(pa.table({"n": pa.array([0, 1, 2], pa.int32()), "f": [1.0, NAN, 2.0]}), local)
-    with table.writing() as iceberg:  # Parquet does not count NaN
+    with table._writing() as iceberg:  # Parquet does not count NaN
         iceberg.add_files([path])
     (task,) = table.scan().iceberg.plan_files()
     assert not task.file.nan_value_counts

@@ -48,7 +48,7 @@ def test_a_writer_that_says_nothing_leaves_a_line_in_the_log(shop: tl.Lakehouse)
     assert txn.summary == told(shop)
     [change] = shop.changes(shop.version - 1)
     assert change.transaction.summary == told(shop)
-    assert shop.history("shop.orders")[0].transaction.summary == told(shop)  # type: ignore[union-attr]
+    assert shop.log(of="shop.orders")[0].transaction.summary == told(shop)  # type: ignore[union-attr]
 
 
 STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {

@@ -207,7 +207,7 @@ def test_the_whole_log_is_read_as_it_is_looked_at(lake: tl.Lakehouse) -> None:
     fresh = tl.open(lake.uri)
 
     def reads() -> int:
-        return fresh.storage.counters()["get"]
+        return fresh._storage.counters()["get"]
 
     log, before = fresh.log(None), reads()
     assert before < 300

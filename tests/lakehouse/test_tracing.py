@@ -191,7 +191,7 @@ def test_a_commit_that_is_awaited_is_a_span(shop: tl.Lakehouse, exported: InMemo
     async def commit() -> int:
         txn = shop.begin()
         txn.create_namespace("awaited")
-        return await txn.commit_async()
+        return await txn.aio.commit()
 
     version = asyncio.run(commit())
     assert told(named(exported, "commit"), "trinitylake.version") == version

@@ -315,7 +315,7 @@ def test_a_namespace_of_very_many_tables(browser: Browser, tmp_path: Path) -> No
     number = 100_000
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("big")
-    lake.storage.put("one.binpb", serialize(new_table_def()))
+    lake._storage.put("one.binpb", serialize(new_table_def()))
     names = [f"table_{one:06}" for one in range(number)]
     ones = {
         "kind": ["table"] * number,

@@ -334,7 +334,7 @@ def test_what_is_read_of_very_many_tables_does_not_grow_with_them(browser: Brows
     number = int(os.environ.get("TRINITYLAKE_PAGE_TABLES", "100000"))
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("big")
-    lake.storage.put("one.binpb", serialize(new_table_def()))
+    lake._storage.put("one.binpb", serialize(new_table_def()))
     names = [f"table_{one:06}" for one in range(number)]
     ones = {
         "kind": ["table"] * number,

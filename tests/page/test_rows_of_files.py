@@ -132,7 +132,7 @@ def test_only_ranges_of_large_files_are_fetched(
         properties={"write.parquet.compression-codec": codec, "write.parquet.row-group-limit": "1000"},
     )
     table.append({"id": list(range(20_000)), "text": [os.urandom(150).hex() for _ in range(20_000)]})
-    [size] = [size for path, size, _ in lake.storage.list("") if path.endswith(".parquet")]
+    [size] = [size for path, size, _ in lake._storage.list("") if path.endswith(".parquet")]
     with serving_ranges(tmp_path) as server:
         opened(browser, f"{server.url}/site")
         found = browser.run(ASK, "latest", ["shop", "wide"], 3)
@@ -167,7 +167,7 @@ def test_what_cannot_be_shown_is_told(browser: Browser, lake: tl.Lakehouse, tmp_
     table.append({"id": list(range(1000))})
     zipped = lake.create_table("shop.zipped", {"id": "bigint"}, properties={"write.parquet.compression-codec": "gzip"})
     zipped.append({"id": [1]})
-    [data] = [path for path, _, _ in lake.storage.list("") if "broken" in path and path.endswith(".parquet")]
+    [data] = [path for path, _, _ in lake._storage.list("") if "broken" in path and path.endswith(".parquet")]
     whole = (tmp_path / "lake" / data).read_bytes()
     with serving(tmp_path) as server:
         opened(browser, f"{server.url}/site")

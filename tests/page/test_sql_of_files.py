@@ -121,7 +121,7 @@ def test_only_the_columns_of_a_query_are_read(browser: Browser, lake: tl.Lakehou
     """A page that reads whole tables for each query takes a minute where a second would do."""
     table = lake.create_table("shop.wide", {"id": "bigint", "text": "varchar(600)", "other": "bigint"})
     table.append({"id": range(20_000), "text": [os.urandom(150).hex() for _ in range(20_000)], "other": [7] * 20_000})
-    [size] = [size for path, size, _ in lake.storage.list("") if path.endswith(".parquet") and size > 1_000_000]
+    [size] = [size for path, size, _ in lake._storage.list("") if path.endswith(".parquet") and size > 1_000_000]
     with serving_ranges(tmp_path) as server:
         opened(browser, f"{server.url}/site")
         assert rows(browser, "SELECT sum(other), count(*) FROM shop.wide WHERE id < 10") == [["70", "10"]]

@@ -228,7 +228,7 @@ def test_the_system_rows_of_the_format_are_those_that_are_written(tmp_path: Path
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("a")
     lake.rollback(0)
-    node = tl.core.read_node(lake.storage.get(tl.core.root_path(2)))
+    node = tl.core.read_node(lake._storage.get(tl.core.root_path(2)))
     # Nothing was collected, and on a disk definitions are in their files before a root is there (test_requests.py).
     assert set(node.system) == documented - {"gc_before_millis", "definitions_inline"}
 
@@ -243,17 +243,17 @@ def test_a_read_and_a_commit_cost_the_requests_that_the_architecture_counts(tmp_
     tl.create(root, durability="none").create_namespace("a")
 
     lake = tl.open(root, durability="none")
-    spent = {verb: count for verb, count in requests_of(lake.storage, {}).items() if count}
+    spent = {verb: count for verb, count in requests_of(lake._storage, {}).items() if count}
     assert spent == {"get": 2, "exists": 1, "list": 1}
 
-    before = lake.storage.counters()
+    before = lake._storage.counters()
     assert lake.exists("a")
-    spent = {verb: count for verb, count in requests_of(lake.storage, before).items() if count}
+    spent = {verb: count for verb, count in requests_of(lake._storage, before).items() if count}
     assert spent == {"get": 2, "exists": 1, "list": 1}
 
-    before = lake.storage.counters()
+    before = lake._storage.counters()
     lake.create_namespace("b")
-    spent = {verb: count for verb, count in requests_of(lake.storage, before).items() if count}
+    spent = {verb: count for verb, count in requests_of(lake._storage, before).items() if count}
     quick = {"put_if_absent": 2, "put_hint": 1, "list": 1}
     assert {verb: spent[verb] for verb in ("put_if_absent", "put_hint")} == {"put_if_absent": 2, "put_hint": 1}
     extra = {verb: count - quick.get(verb, 0) for verb, count in spent.items()}

@@ -72,10 +72,10 @@ def test_a_version_with_a_name_is_found_by_it(server: RestServer, http_client: C
     assert http_client("GET", "/v1/config?warehouse=@tag/q3").error == "NotFoundException"
     with shop.transaction() as txn:
         definition = LakehouseDef()
-        definition.CopyFrom(shop.definition)
+        definition.CopyFrom(shop._definition)
         definition.exported_snapshots["q3"] = root_path(1)
         definition.exported_snapshots["lost"] = root_path(99)
-        txn.state().set_lakehouse_definition(definition.SerializeToString())
+        txn._state().set_lakehouse_definition(definition.SerializeToString())
     assert (rows(server, "@tag/q3"), rows(server, "@latest")) == (3, 4)
     assert http_client("GET", "/v1/config?warehouse=@tag/q3").body["overrides"] == {"prefix": "tag~q3"}
     for name in ("q4", "lost", "", "q3/", "../q3"):

@@ -53,7 +53,7 @@ def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:
         table_type="federated", format_properties=federated_properties({"type": "rest", "uri": uri}, "a.b", name)
     )
     with lake.transaction() as txn:
-        txn.state().create("table", "shop", name, serialize(definition))
+        txn._state().create("table", "shop", name, serialize(definition))
 
 
 def test_a_catalog_that_hangs_stops_nobody_else(

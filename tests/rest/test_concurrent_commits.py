@@ -92,7 +92,7 @@ def test_a_table_elsewhere_that_does_not_answer_holds_up_no_commit(lake: tl.Lake
         catalog = {"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         definition = new_table_def(table_type="federated", format_properties=federated_properties(catalog, "a.b"))
         with lake.transaction() as txn:
-            txn.state().create("table", "shop", "elsewhere", serialize(definition))
+            txn._state().create("table", "shop", "elsewhere", serialize(definition))
         server = ends.enter_context(running(lake))
         client = Client(server)
         with ThreadPoolExecutor(1) as threads:

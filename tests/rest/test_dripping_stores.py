@@ -76,7 +76,7 @@ def define(lake: tl.Lakehouse, name: str, kind: str, properties: dict[str, str])
     """A table elsewhere, without looking there."""
     definition = new_table_def(table_type=kind, format_properties=properties)
     with lake.transaction() as txn:
-        txn.state().create("table", "shop", name, serialize(definition))
+        txn._state().create("table", "shop", name, serialize(definition))
 
 
 def workers(server: RestServer) -> WorkerPool:

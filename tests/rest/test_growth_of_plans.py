@@ -179,7 +179,7 @@ def test_the_work_of_a_change_grows_with_the_columns_of_the_table(shop: tl.Lakeh
 
             def change() -> None:
                 table_writing.commit_table(txn, "shop", f"wide{n}", (), updates)
-                txn.staged_tables.write()
+                txn._staged_tables.write()
 
             return steps(change, table_definition.__file__)
 

@@ -51,7 +51,7 @@ def now() -> float:
 
 def date_root(lake: tl.Lakehouse, version: int, millis: float) -> None:
     """Let the store say that the root of a version was written then. The clock of the host that wrote it stays."""
-    path = Path(lake.storage.root.removeprefix("file://")) / core.root_path(version)
+    path = Path(lake._storage.root.removeprefix("file://")) / core.root_path(version)
     os.utime(path, ns=(0, int(millis) * 1_000_000))
 
 
@@ -160,9 +160,9 @@ def test_a_new_key_costs_no_walk_through_the_log(http_client: Client, shop: tl.L
     fresh = tl.open(shop.uri, durability="none")
     with running(fresh) as server:
         Client(server)("GET", PATH)
-        before = fresh.storage.counters()
+        before = fresh._storage.counters()
         assert send(Client(server), key_of(now())).code == 200
-        after = fresh.storage.counters()
+        after = fresh._storage.counters()
     requests = {name: after[name] - before[name] for name in after if "bytes" not in name}
     assert sum(requests.values()) < 45, requests
 

@@ -54,13 +54,13 @@ class CountingPool(WorkerPool):
 
 
 def maintain(workers: WorkerPool, lake: tl.Lakehouse, skipped: dict[str, str]) -> Any:
-    return maintain_tables(workers, lake.storage, skipped, lambda: True)
+    return maintain_tables(workers, lake._storage, skipped, lambda: True)
 
 
 def add_bombs(lake: tl.Lakehouse, name: str) -> None:
     """Files of a kilobyte each: forty times one value of 8 MB, two gigabytes in all."""
     lake.create_table(name, {"item": "text"})
-    with lake.table(name).writing() as iceberg, iceberg.transaction() as change:
+    with lake.table(name)._writing() as iceberg, iceberg.transaction() as change:
         folder = iceberg.location().removeprefix("file://")
         os.makedirs(f"{folder}/data", exist_ok=True)
         rows = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int32()), pa.array(["x" * 8_000_000]))
@@ -144,4 +144,4 @@ def test_a_worker_that_is_killed_at_a_table_is_replaced_by_one_that_skips_it(
 
 def test_maintenance_ends_when_the_server_does(lake: tl.Lakehouse, workers: WorkerPool) -> None:
     with pytest.raises(JobAbandoned):
-        maintain_tables(workers, lake.storage, {}, lambda: False)
+        maintain_tables(workers, lake._storage, {}, lambda: False)

@@ -178,7 +178,7 @@ def test_tables_that_are_left_alone_are_counted_by_their_reasons(lake: tl.Lakeho
     for _ in range(6):
         lake.table("shop.orders").append(ROWS)
     files = [task.file for task in lake.table("shop.orders").iceberg.scan().plan_files()]
-    with lake.table("shop.odd").writing() as iceberg, iceberg.transaction() as change:
+    with lake.table("shop.odd")._writing() as iceberg, iceberg.transaction() as change:
         change.append_files(files)  # type: ignore[attr-defined]
     metrics = ServerMetrics()
     workers = WorkerPool()

@@ -404,8 +404,8 @@ def test_upkeep_is_estimated_and_nothing_deleted(
     root: Page, rita: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = shop.table("shop.orders").location.removeprefix(shop.uri)
-    shop.storage.put(f"{folder}/data/left-behind.parquet", b"by a writer that died")
-    files = [path for path, *_ in shop.storage.list("")]
+    shop._storage.put(f"{folder}/data/left-behind.parquet", b"by a writer that died")
+    files = [path for path, *_ in shop._storage.list("")]
     assert rita("maintenance", "POST").code == 403
     assert root.found("maintenance") == {"state": "none"}
     assert root("maintenance", "POST").code == 200
@@ -415,7 +415,7 @@ def test_upkeep_is_estimated_and_nothing_deleted(
     assert found["state"] == "done", found
     assert found["expire"]["versions"] == 0
     assert found["vacuum"]["kept"]["data files"]["files"] == 6
-    assert [path for path, *_ in shop.storage.list("")] == files
+    assert [path for path, *_ in shop._storage.list("")] == files
     monkeypatch.setattr(estimates, "MAX_TABLES", 1)
     assert root("maintenance", "POST").code == 413
 

@@ -253,10 +253,10 @@ def test_metadata_knows_how_long_it_is(shop: tl.Lakehouse) -> None:
     with shop.transaction() as txn:
         table = txn.table("shop.orders")
         table.iceberg.scan().to_arrow()
-        before = txn.base_size_bytes
+        before = txn._base_size_bytes
         with table.iceberg.io.new_input(table.iceberg.metadata_location).open() as file:
             text = file.read()
         assert before == len(text) + 350 * count_values(text)
         table.set_properties({"note": "x" * 100_000})
-        _, text = txn.staged_tables.open("shop", "orders", b"").open_staged().finish()
-        assert txn.base_size_bytes == before + len(text)
+        _, text = txn._staged_tables.open("shop", "orders", b"")._open_staged().finish()
+        assert txn._base_size_bytes == before + len(text)

@@ -52,7 +52,7 @@ def tree(lake: tl.Lakehouse) -> list[Any]:
     """The nodes level by level with all they hold, but for the names of files and what tells when and who."""
 
     def content(path: str) -> Any:
-        node = core.read_node(lake.storage.get(path), path)
+        node = core.read_node(lake._storage.get(path), path)
         rows = list(zip(node.table["key"].to_pylist(), node.table["value"].to_pylist(), strict=True))
         children = [child for child in node.table["pnode"].to_pylist() if child is not None]
         return node.height, node.n_keys, rows, node.buffer.num_rows, [content(child) for child in children]
@@ -89,11 +89,11 @@ def test_objects_that_exist_are_merged_and_replaced(spark: SparkSession, tmp_pat
         with pytest.raises(tl.ObjectAlreadyExists, match="exists"):
             lake.register(newer, engine=engine)
         assert lake.register(newer, replace=True, engine=engine).version == 4
-        assert lake.core.outcome("chosen") == ("committed", 2)
+        assert lake._core.outcome("chosen") == ("committed", 2)
     alone, together = lakes
 
     def contents(lake: tl.Lakehouse) -> dict[str, str]:
-        found = pa.table(lake.core.latest().scan())
+        found = pa.table(lake._core.latest().scan())
         pairs = zip(found["key"].to_pylist(), found["location"].to_pylist(), strict=True)
         # Definitions that this lakehouse wrote itself have names of their own.
         return {key: "" if location.endswith(".binpb") else location for key, location in pairs}
@@ -128,7 +128,7 @@ def test_definitions_are_written_by_executors(spark: SparkSession, tmp_path: Pat
         spark.createDataFrame([("view", "new", "dry", view, None, None)], schema), engine=spark, dry_run=True
     )
     assert (dry.version, dry.views, lake.version) == (None, 1, result.version)
-    assert not [path for path, _, _ in lake.storage.list("") if "view-dry-" in path]
+    assert not [path for path, _, _ in lake._storage.list("") if "view-dry-" in path]
 
     bad = [
         *rows,
@@ -163,7 +163,7 @@ def test_what_one_machine_refuses_the_executors_refuse(spark: SparkSession, tmp_
         assert messages[0] == messages[1]
         assert messages[0] == messages[2] or error in (tl.InvalidName, tl.InvalidArgument), messages
     assert lake.version == 0
-    assert [path for path, _, _ in lake.storage.list("") if path == core.root_path(1)] == []
+    assert [path for path, _, _ in lake._storage.list("") if path == core.root_path(1)] == []
 
 
 def test_an_import_by_executors_is_that_of_one_machine(spark: SparkSession, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_task_that_fails_once_is_tried_again(
     assert flag.exists()
     alone.register(rows)
     assert tree(together) == tree(alone)
-    orphans = sum(path.endswith(".arrow") for path, _, _ in together.storage.list("")) - together.at().nodes().num_rows
+    orphans = sum(path.endswith(".arrow") for path, _, _ in together._storage.list("")) - together.at().nodes().num_rows
     assert orphans > 1  # of the attempt that was lost, besides the empty root of version 0
 
 
@@ -252,13 +252,13 @@ def test_rows_that_were_not_counted_are_refused(tmp_path: Path) -> None:
     """A frame that gives other rows when it is evaluated again; no Spark is needed to see it refused."""
     lake = new_lake(tmp_path, "lake")
     texts = pa.record_batch({"text": [f"Ba{i:03d}{END_OF_NAMESPACE}" for i in range(50)], "location": ["l"] * 50})
-    writer = _core.LeafWriter(lake.storage, lake.core.latest().definition, 45, 0)
+    writer = _core.LeafWriter(lake._storage, lake._core.latest().definition, 45, 0)
     with pytest.raises(tl.InvalidArgument, match="45 that were counted"):
         writer.write(texts)
     with pytest.raises(tl.InvalidArgument, match="finished, or failed"):
         writer.finish()
-    writer = _core.LeafWriter(lake.storage, lake.core.latest().definition, 55, 0)
+    writer = _core.LeafWriter(lake._storage, lake._core.latest().definition, 55, 0)
     parts = [pa.record_batch(writer.write(texts)), pa.record_batch(writer.finish())]
     with pytest.raises(tl.InvalidArgument, match="is missing"):
-        lake.core.register_parts(lake.core.latest(), 55, pa.Table.from_batches(parts))
+        lake._core.register_parts(lake._core.latest(), 55, pa.Table.from_batches(parts))
     assert lake.version == 0

@@ -71,7 +71,7 @@ def test_every_damaged_file_is_found_by_both(spark: SparkSession, lake: tl.Lakeh
 
 
 def test_a_subtree_in_the_wrong_place_is_told(lake: tl.Lakehouse) -> None:
-    definition = lake.definition
+    definition = lake._definition
     sizes = tl.core.KeySizes(
         definition.namespace_name_max_size_bytes,
         definition.table_name_max_size_bytes,
@@ -79,7 +79,7 @@ def test_a_subtree_in_the_wrong_place_is_told(lake: tl.Lakehouse) -> None:
     )
     checker = Checker(7, sizes)
     leaf = next(node["path"] for node in lake.at().nodes().to_pylist() if node["height"] == 0 and node["n_keys"])
-    found = checker.check(lake.storage, Subtree(leaf, height=3, below="A"))
+    found = checker.check(lake._storage, Subtree(leaf, height=3, below="A"))
     messages = " ".join(problem.message for problem in found.problems)
     assert "its height is 0 where 3 is expected" in messages
     assert "its key table has 5 rows, not 7" in messages

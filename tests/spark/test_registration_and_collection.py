@@ -40,7 +40,7 @@ def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkS
     lake = tl.create(root, durability="none")
     lake.create_namespace("ns")
     path, other = (_core.definition_path("view", "ns", name, 1024) for name in ("v", "w"))
-    lake.storage.put_many([(one, _core.encode_definition_file(one, VIEW)) for one in (path, other)])
+    lake._storage.put_many([(one, _core.encode_definition_file(one, VIEW)) for one in (path, other)])
     old(root / path)
 
     def view(name: str, location: str) -> list[dict[str, str]]:
@@ -52,7 +52,7 @@ def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkS
     before = lake.version
     # What the latest version refers to was kept.
     lake.register(view("v2", path), engine=spark)
-    collection = lake.core.begin_collection(0)
+    collection = lake._core.begin_collection(0)
     collection.look(False)
     with pytest.raises(tl.TransactionExpired, match="older than what a garbage collection deletes"):
         lake.register(view("w", other), engine=spark)

@@ -107,7 +107,7 @@ def expire_snapshots(table: tl.Table, *, keep: int) -> None:
     """What an engine's own housekeeping does: only the newest snapshots stay, and the oldest of them has no parent."""
     table.refresh()
     old = [snapshot.snapshot_id for snapshot in table.iceberg.snapshots()][:-keep]
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         iceberg.maintenance.expire_snapshots().by_ids(old).commit()
     table.refresh()
 

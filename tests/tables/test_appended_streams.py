@@ -119,7 +119,7 @@ def test_a_generator_that_raises_midway_leaves_nothing(lake: tl.Lakehouse, name:
                 table.append(with_column(broken()), evolve_schema=True)
             assert list(table.schema.names) == ["id", "name"]
         assert rows(lake, name) == ROWS.to_pylist()
-        data = [path for path, _, _ in lake.storage.list("") if path.endswith(".parquet")]
+        data = [path for path, _, _ in lake._storage.list("") if path.endswith(".parquet")]
         assert len(data) == (1 if name == "a.t" else 3)
 
 

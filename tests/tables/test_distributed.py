@@ -57,9 +57,9 @@ def test_the_metadata_that_a_saved_transaction_names_is_there(lake: tl.Lakehouse
     """Metadata files are handed over with the commit, in one call of the core. A save makes no commit: its definitions
     named files that nobody had written, until somebody resumed it and gave the tables new ones."""
     saved_job(lake)
-    paths = json.loads(lake.resume("job").saved_state)["metadata-paths"]
+    paths = json.loads(lake.resume("job")._saved_state)["metadata-paths"]
     assert len(paths) == 2
-    assert all(lake.storage.exists(path) for path in paths)
+    assert all(lake._storage.exists(path) for path in paths)
 
 
 def test_appends_are_redone_after_a_resume(lake: tl.Lakehouse) -> None:
@@ -277,7 +277,7 @@ def test_asyncio_tasks_commit_together(lake: tl.Lakehouse) -> None:
         txn.create_namespace(f"n{number:03}")
 
     async def crowd() -> list[int]:
-        return await asyncio.gather(*(txn.commit_async() for txn in ready))
+        return await asyncio.gather(*(txn.aio.commit() for txn in ready))
 
     versions = asyncio.run(crowd())
     assert len(lake.namespaces()) == 201
@@ -288,12 +288,12 @@ def test_asyncio_tasks_commit_together(lake: tl.Lakehouse) -> None:
         one, two = lake.begin(), lake.begin()
         one.create_namespace("same")
         two.create_namespace("same")
-        await one.commit_async()
+        await one.aio.commit()
         with pytest.raises(tl.CommitConflict):
-            await two.commit_async()
+            await two.aio.commit()
         table = lake.begin()
         table.table("ns.old").append(ROWS)
-        await table.commit_async()
+        await table.aio.commit()
 
     asyncio.run(conflict())
     assert lake.table("ns.old").scan().to_arrow().num_rows == 6

@@ -88,7 +88,7 @@ def test_rows_are_deleted_and_replaced_where_the_partition_is_nan(lake: tl.Lakeh
     table.delete("n = 0")
     table.delete("n > 7")
     assert [n for _, n in found(lake)] == [1, 2, 3, 4, 5, 6, 7]
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         given = rows([math.nan, -0.0], 20)
         iceberg.dynamic_partition_overwrite(given)
     assert found(lake) == [("None", 5), ("nan", 20), ("-0.0", 21)]

@@ -84,7 +84,7 @@ def test_added_files_of_narrower_types_are_compared_as_the_table(lake: tl.Lakeho
     path = Path(table.location.removeprefix("file://")) / "data" / "narrow.parquet"
     path.parent.mkdir()
     pq.write_table(pa.table({"n": pa.array([1, None], pa.int32()), "f": pa.array([0.1, None], pa.float32())}), path)
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         iceberg.add_files([f"{table.location}/data/narrow.parquet"])
     assert table.scan(f"n < {2**40}").count() == 1
     assert table.scan("f > 0.1").count() == 1

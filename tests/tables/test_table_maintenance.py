@@ -328,7 +328,7 @@ def test_snapshots_expire_by_number_and_age(lake: tl.Lakehouse) -> None:
     for id in range(6):
         table.append(rows(id))
     all_ids = [one.snapshot_id for one in table.snapshots()]
-    with table.writing() as iceberg:
+    with table._writing() as iceberg:
         iceberg.manage_snapshots().create_tag(all_ids[1], "kept").commit()
     assert table.maintenance.expire_snapshots() == []
     assert table.maintenance.expire_snapshots(older_than=timedelta(days=1)) == []
@@ -448,7 +448,7 @@ def test_an_entry_of_a_schema_that_has_changed_is_written_anew(lake: tl.Lakehous
     table = lake.create_table("ns.t", some, partition_spec=["part"])
     for _ in range(4):
         table.append(some)
-    with table.writing() as iceberg, iceberg.update_schema() as update:
+    with table._writing() as iceberg, iceberg.update_schema() as update:
         update.update_column("part", DoubleType())
     table.append(pa.table({"id": [2], "part": [0.25]}))
     table.maintenance.rewrite_manifests()

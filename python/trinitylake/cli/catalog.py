@@ -116,7 +116,7 @@ def _list_objects(reader: Reader, namespace: str | None, recursive: bool, as_jso
 
 def _show_object(reader: Reader, identifier: str, as_json: bool) -> None:
     """Print a table, view or namespace, whichever has that name. Raises `ObjectNotFound`."""
-    match reader.kind(identifier):
+    match reader._kind(identifier):
         case "table":
             document, picture = _describe_table(reader.table(identifier))
         case "view":

@@ -39,7 +39,7 @@ def _names(ctx: typer.Context, kinds: tuple[Kind, ...], incomplete: str) -> list
     root = ctx.params.get("root") or os.environ.get("TRINITYLAKE_ROOT")
     if not root:
         return []
-    state = open_lakehouse(root, ctx.params.get("options")).state()
+    state = open_lakehouse(root, ctx.params.get("options"))._state()
     namespace = incomplete.rpartition(".")[0]
     found: list[str] = []
     if "namespace" in kinds or not namespace:

@@ -40,7 +40,7 @@ def fsck(
 ) -> None:
     """Check every rule of the format. Ends with 5 if anything is wrong."""
     try:
-        storage = open_lakehouse(root, options).storage
+        storage = open_lakehouse(root, options)._storage
     except CorruptFile:  # what cannot be opened can be checked all the same
         storage = _core.Storage(root, storage_options(options))
     with progress("checking versions") as on_progress:

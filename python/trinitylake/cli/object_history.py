@@ -38,7 +38,7 @@ def history(
 
     The newest first, through renames.
     """
-    changes = open_lakehouse(root, options).history(identifier, limit or None, before=before)
+    changes = open_lakehouse(root, options).log(limit or None, before=before, of=identifier)
     emit([asdict(change) for change in changes], _picture(changes), as_json)
 
 

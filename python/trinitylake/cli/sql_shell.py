@@ -209,7 +209,7 @@ class SqlShell:
     def _columns(self, line: str) -> list[str]:
         known, reader = self._known_names(), self.reader
         tables = {known.get(one.strip("(),;")) for one in line.split()}
-        named = sorted(one for one in tables if one is not None and reader.kind(one) == "table")
+        named = sorted(one for one in tables if one is not None and reader._kind(one) == "table")
         columns = [column_name(name) for one in named for name in reader.table(one).schema.names]
         return [one for one in columns if one is not None]
 

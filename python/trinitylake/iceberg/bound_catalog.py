@@ -79,7 +79,7 @@ class BoundCatalog(ExtendedCatalog, ABC):
         own = {name: value for name, value in self.properties.items() if configuration.get(name) != value}
         version = self._source.version if isinstance(self._source, LakehouseVersion) else None
         given = (self._given, version, travelling(own), travelling(self._storage_options or {}))
-        return _reopened, (type(self), self.name, self._source.storage.root, *given)
+        return _reopened, (type(self), self.name, self._source._storage.root, *given)
 
     @property
     def source(self) -> Source:
@@ -88,11 +88,11 @@ class BoundCatalog(ExtendedCatalog, ABC):
 
     def state(self) -> _core.Version | _core.Transaction:
         """What the next reads see: one version, or the transaction."""
-        return self._source.state()
+        return self._source._state()
 
     def file_io(self) -> LakehouseFileIO:
         """File access below the root, with a record of written files of its own."""
-        return LakehouseFileIO(self._source.storage)
+        return LakehouseFileIO(self._source._storage)
 
     def _file_io_properties(self) -> dict[str, str]:
         """How files outside of the lakehouse are reached: those of external tables."""
@@ -104,7 +104,7 @@ class BoundCatalog(ExtendedCatalog, ABC):
 
     def write(self, statement: Callable[[Transaction], Result]) -> Result:
         """Run a statement: committed at once, or as part of the transaction. Raises `InvalidArgument` if read-only."""
-        return self._writable().execute(statement)
+        return self._writable()._execute(statement)
 
     def _writable(self) -> Lakehouse | Transaction:
         if isinstance(self._source, LakehouseVersion):

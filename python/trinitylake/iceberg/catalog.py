@@ -117,7 +117,7 @@ class TrinityLakeCatalog(ViewCatalog):
             CorruptFile: if its definition or metadata is damaged or missing.
         """
         namespace, name = object_name(identifier, NoSuchTableError)
-        with names_checked(NoSuchTableError), self._source.located("table", namespace, name):
+        with names_checked(NoSuchTableError), self._source._located("table", namespace, name):
             definition = self.state().read("table", namespace, name)
             if definition is None:
                 raise table_writing.no_such_table(namespace, name)
@@ -207,7 +207,7 @@ class TrinityLakeCatalog(ViewCatalog):
         text = transform_dict_value_to_str(properties)
 
         def statement(transaction: Transaction) -> None:
-            if transaction.state().exists("namespace", name):
+            if transaction._state().exists("namespace", name):
                 raise NamespaceAlreadyExistsError(f"Namespace {name} already exists")
             transaction.create_namespace(name, text)
 
@@ -231,7 +231,7 @@ class TrinityLakeCatalog(ViewCatalog):
         name = namespace_name(namespace)
 
         def statement(transaction: Transaction) -> None:
-            core = transaction.state()
+            core = transaction._state()
             require_namespace(core, name)
             if not core.exists("namespace", name):
                 raise NamespaceNotEmptyError(f"Namespace {name} is not empty: namespaces are nested in it")
@@ -252,7 +252,7 @@ class TrinityLakeCatalog(ViewCatalog):
     def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
         """The properties of a namespace. Raises `NoSuchNamespaceError`."""
         name = namespace_name(namespace)
-        with names_checked(NoSuchNamespaceError), self._source.located("namespace", name):
+        with names_checked(NoSuchNamespaceError), self._source._located("namespace", name):
             return namespace_properties(self.state(), name)
 
     def update_namespace_properties(
@@ -266,7 +266,7 @@ class TrinityLakeCatalog(ViewCatalog):
         text = transform_dict_value_to_str(updates)
 
         def statement(transaction: Transaction) -> PropertiesUpdateSummary:
-            present = namespace_properties(transaction.state(), name)
+            present = namespace_properties(transaction._state(), name)
             summary = self.properties_summary(present, removals, text)
             materialize_namespace(transaction, name)
             transaction.alter_namespace(name, text, remove_properties=removals or ())

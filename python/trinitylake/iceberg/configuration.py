@@ -115,12 +115,12 @@ def properties_of(source: Source) -> dict[str, str]:
     Some clients make a catalog anew from its class and its properties, such as polars for a sink. Without these they
     would write to the latest version what was meant for a transaction.
     """
-    found = {"root": source.storage.root}
+    found = {"root": source._storage.root}
     if isinstance(source, LakehouseVersion):
         found["version"] = str(source.version)
     elif isinstance(source, Transaction):
         found["transaction"] = source.id
-        _OPEN_HERE[source.storage.root, source.id] = source
+        _OPEN_HERE[source._storage.root, source.id] = source
     return found
 
 
@@ -132,6 +132,6 @@ def _number(version: int | str) -> int:
 
 
 def _check_same_lakehouse(transaction: Transaction, root: str | None) -> None:
-    own = transaction.storage.root
+    own = transaction._storage.root
     if root is not None and _core.normalize_root(root) != own:
         raise InvalidArgument(f"the transaction {transaction.id} is of the lakehouse {own!r}, not of {root!r}")

@@ -34,7 +34,7 @@ def require_namespace(state: State, namespace: str) -> None:
 
 def materialize_namespace(transaction: Transaction, namespace: str) -> None:
     """Make a namespace that exists only through nested ones an object. Raises as `require_namespace` does."""
-    core = transaction.state()
+    core = transaction._state()
     if not core.exists("namespace", namespace):
         require_namespace(core, namespace)
         core.create("namespace", namespace, "", serialize(new_namespace_def()))

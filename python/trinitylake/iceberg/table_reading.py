@@ -58,7 +58,7 @@ def open_table(
             return FrozenCatalogTable(identifier, there.metadata, there.metadata_location, there.io, catalog)
         return there
     if isinstance(source, Transaction):
-        staged = source.staged_tables.open(namespace, name, data).open_staged()
+        staged = source._staged_tables.open(namespace, name, data)._open_staged()
         return CatalogTable(identifier, staged.metadata, staged.table.metadata_location, staged.io, catalog)
     io = new_io()
     metadata, uri = read_managed(io, definition, f"{namespace}.{name}")

@@ -91,10 +91,10 @@ def create_table(
     """
     materialize_namespace(transaction, namespace)
     require_free(transaction, namespace, name)
-    io = LakehouseFileIO(transaction.storage)
+    io = LakehouseFileIO(transaction._storage)
     staged = StagedTable(object_tuple(namespace, name), indexed(metadata), None, io)
     staged.adopt(metadata.snapshots, None, brought, statistics_of(io, metadata))
-    transaction.staged_tables.add(namespace, name, staged, new_table_def(str(metadata.table_uuid)))
+    transaction._staged_tables.add(namespace, name, staged, new_table_def(str(metadata.table_uuid)))
     return staged
 
 
@@ -121,13 +121,13 @@ def commit_table(
         ValueError: if an update refers to something that the table does not have.
         InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables, or an external table.
     """
-    definition = transaction.state().read("table", namespace, name)
+    definition = transaction._state().read("table", namespace, name)
     is_creation = any(isinstance(requirement, AssertCreate) for requirement in requirements)
     if definition is None and not is_creation:
         raise no_such_table(namespace, name)
     if definition is None:
         check_requirements(requirements, None)
-        io = LakehouseFileIO(transaction.storage)
+        io = LakehouseFileIO(transaction._storage)
         metadata = metadata_from_updates(io, namespace, name, updates)
         return create_table(transaction, namespace, name, metadata, brought)
     staged = managed_table(transaction, namespace, name, [one for one in requirements if isinstance(one, AssertCreate)])
@@ -147,17 +147,17 @@ def managed_table(
         CommitFailedException: if a requirement does not hold.
         InvalidArgument: for an external or federated table.
     """
-    definition = transaction.state().read("table", namespace, name)
+    definition = transaction._state().read("table", namespace, name)
     if definition is None:
         raise no_such_table(namespace, name)
-    table = transaction.staged_tables.open(namespace, name, definition)
+    table = transaction._staged_tables.open(namespace, name, definition)
     if any(isinstance(requirement, AssertCreate) for requirement in requirements):
         raise CommitFailedException(f"Table already exists: {table.name}")
     if table.type != "managed":
         raise InvalidArgument(
             f"table {table.name} is {table.type}: write where it lives, {table.iceberg.metadata_location}"
         )
-    staged = table.open_staged()
+    staged = table._open_staged()
     check_requirements(requirements, staged.metadata)
     return staged
 
@@ -169,10 +169,10 @@ def require_absent(
 
     Raises `CommitFailedException`.
     """
-    if transaction.state().exists("table", namespace, name):
+    if transaction._state().exists("table", namespace, name):
         raise CommitFailedException(f"Table already exists: {namespace}.{name}")
     check_requirements(requirements, None)
-    transaction.staged_tables.require_absent(namespace, name)
+    transaction._staged_tables.require_absent(namespace, name)
 
 
 def register_table(
@@ -192,12 +192,12 @@ def register_table(
     metadata lies in the lakehouse and whose data does not; `CorruptFile` and `FileNotFoundError` for a bad file;
     `TransactionExpired` if one of its files is gone, or may be collected as garbage at this moment.
     """
-    core = transaction.state()
+    core = transaction._state()
     materialize_namespace(transaction, namespace)
     if overwrite and core.exists("table", namespace, name):
         transaction.drop_table((namespace, name))
     require_free(transaction, namespace, name)
-    reading = LakehouseFileIO(transaction.storage) if io is None else io
+    reading = LakehouseFileIO(transaction._storage) if io is None else io
     table = registered_table(reading, metadata_location, file_io_properties)
     core.adopt(table.brought)
     core.create("table", namespace, name, serialize(table.definition))
@@ -205,7 +205,7 @@ def register_table(
 
 def rename_table(transaction: Transaction, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
     """Rename a table. Raises `NoSuchTableError`, `NoSuchNamespaceError` and `TableAlreadyExistsError`."""
-    if not transaction.state().exists("table", namespace, name):
+    if not transaction._state().exists("table", namespace, name):
         raise no_such_table(namespace, name)
     materialize_namespace(transaction, new_namespace)
     require_free(transaction, new_namespace, new_name)
@@ -214,14 +214,14 @@ def rename_table(transaction: Transaction, namespace: str, name: str, new_namesp
 
 def drop_table(transaction: Transaction, namespace: str, name: str) -> None:
     """Drop a table. Raises `NoSuchTableError`."""
-    if not transaction.state().exists("table", namespace, name):
+    if not transaction._state().exists("table", namespace, name):
         raise no_such_table(namespace, name)
     transaction.drop_table((namespace, name))
 
 
 def require_free(transaction: Transaction, namespace: str, name: str) -> None:
     """Raises `TableAlreadyExistsError` if a table or view has that name."""
-    core = transaction.state()
+    core = transaction._state()
     if core.exists("table", namespace, name):
         raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
     if core.exists("view", namespace, name):

@@ -84,7 +84,7 @@ class ViewCatalog(BoundCatalog):
     def load_view(self, identifier: str | Identifier) -> View:
         """A view as it is now. Raises `NoSuchViewError`."""
         namespace, name = object_name(identifier, NoSuchViewError)
-        with names_checked(NoSuchViewError), self._source.located("view", namespace, name):
+        with names_checked(NoSuchViewError), self._source._located("view", namespace, name):
             definition = self.state().read("view", namespace, name)
             if definition is None:
                 raise NoSuchViewError(f"View does not exist: {namespace}.{name}")
@@ -110,7 +110,7 @@ class ViewCatalog(BoundCatalog):
         namespace, name = object_name(identifier, NoSuchViewError)
 
         def statement(transaction: Transaction) -> None:
-            core = transaction.state()
+            core = transaction._state()
             if not core.exists("view", namespace, name):
                 raise NoSuchViewError(f"View does not exist: {namespace}.{name}")
             core.drop("view", namespace, name)
@@ -123,7 +123,7 @@ class ViewCatalog(BoundCatalog):
 
         def statement(transaction: Transaction) -> None:
             materialize_namespace(transaction, namespace)
-            core = transaction.state()
+            core = transaction._state()
             if core.exists("table", namespace, name):
                 raise TableAlreadyExistsError(f"Table {namespace}.{name} has that name already")
             if core.exists("view", namespace, name):

@@ -113,13 +113,13 @@ class Handle:
 
         def attempt() -> None:
             with self.begin(message=message, author=author) as transaction:
-                definition = parse_lakehouse_def(transaction.lakehouse_definition)
+                definition = parse_lakehouse_def(transaction._lakehouse_definition)
                 before = serialize(definition)
                 change(definition)
                 after = serialize(definition)
                 if after != before:
-                    transaction.lakehouse_definition = after
-                    transaction.state().set_lakehouse_definition(after)
+                    transaction._lakehouse_definition = after
+                    transaction._state().set_lakehouse_definition(after)
 
         again_after_lost_races(attempt)
 

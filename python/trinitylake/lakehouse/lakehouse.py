@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 from weakref import WeakValueDictionary
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
+    from trinitylake._core import Storage, Version
     from trinitylake.definitions import LakehouseDef
     from trinitylake.lakehouse.bulk.catalog_import import CatalogImport
     from trinitylake.lakehouse.bulk.registration import Progress as RegistrationProgress
@@ -76,27 +78,27 @@ class Lakehouse(Statements):
     @property
     def uri(self) -> str:
         """The root, fully qualified, with a `/` at its end."""
-        return self.storage.root
+        return self._storage.root
 
     @property
     def version(self) -> int:
         """The number of the latest version."""
-        return self.core.latest().number
+        return self._core.latest().number
 
     @property
-    def definition(self) -> LakehouseDef:
+    def _definition(self) -> LakehouseDef:
         """The latest `LakehouseDef` (format §6): every setting; also the `config` of `trinitylake.core`'s encoders."""
         return self._handle.definition
 
     @property
     def name(self) -> str:
         """The name of the lakehouse, or ""."""
-        return self.definition.name
+        return self._definition.name
 
     @property
     def properties(self) -> dict[str, str]:
         """The properties of the lakehouse."""
-        return dict(self.definition.properties)
+        return dict(self._definition.properties)
 
     @property
     def maintenance(self) -> LakehouseMaintenance:
@@ -165,7 +167,7 @@ class Lakehouse(Statements):
             TransactionExpired: it was saved too long ago.
             CommitConflict: it was committed, and then undone by a rollback of the lakehouse, which is the winner.
         """
-        return Transaction(self.core, self.core.resume(id), texts(allow_checks, "allow_checks"))
+        return Transaction(self._core, self._core.resume(id), texts(allow_checks, "allow_checks"))
 
     # Versions
 
@@ -184,24 +186,42 @@ class Lakehouse(Statements):
             VersionExpired: the version has expired.
             ObjectNotFound: there is no such tag.
         """
-        return LakehouseVersion(self.storage, find_version(self.core, version))
+        return LakehouseVersion(self._storage, find_version(self._core, version))
 
     @overload
-    def log(self, limit: int = 20, *, before: int | None = None) -> list[LogEntry]: ...
-
+    def log(self, limit: int = 20, *, before: int | None = None, of: None = None) -> list[LogEntry]: ...
     @overload
-    def log(self, limit: None, *, before: int | None = None) -> VersionLog: ...
-
+    def log(self, limit: None, *, before: int | None = None, of: None = None) -> VersionLog: ...
+    @overload
+    def log(self, limit: int | None = 20, *, before: int | None = None, of: Identifier) -> list[ObjectChange]: ...
     @checked
-    def log(self, limit: int | None = 20, *, before: int | None = None) -> list[LogEntry] | VersionLog:
-        """The newest versions, newest first; all that are kept if `limit` is None; older than `before` if given.
+    def log(
+        self, limit: int | None = 20, *, before: int | None = None, of: Identifier | None = None
+    ) -> list[LogEntry] | VersionLog | list[ObjectChange]:
+        """The versions, newest first; with `of` the changes of one object.
 
         A version that cannot be read has a `problem`. The log of all versions is a sequence that reads 256 of them at
         a time, as they are used.
+
+        An object is known by its id, so its log includes renames, and a drop that was rolled back. The cost is in
+        proportion to the changes of the object, and grows with the logarithm of the number of versions. In a lakehouse
+        whose tree is one node, each version is read.
+
+        Args:
+            limit: the largest number of entries; None for all that are kept.
+            before: only versions before this one, for the next page.
+            of: the present name of a table, view or namespace; if no object has the name now, the last that had it.
+
+        Raises `ObjectNotFound` if no kept version has the object.
         """
+        if of is not None:
+            from trinitylake.lakehouse.object_history import changes_of_object
+
+            changes = changes_of_object(self._core, of)
+            return list(islice((change for change in changes if before is None or change.version < before), limit))
         if limit is None:
-            return VersionLog(self.core, before)
-        return Log((log_entry(info) for info in self.core.log(limit, before)), self.core)
+            return VersionLog(self._core, before)
+        return Log((log_entry(info) for info in self._core.log(limit, before)), self._core)
 
     @checked
     def diff(self, before: int, after: int | None = None) -> Diff:
@@ -209,8 +229,8 @@ class Lakehouse(Statements):
 
         The cost is in proportion to the change, not to the size of the lakehouse. Raises as `at` does.
         """
-        older = self.core.version(before)
-        newer = self.core.latest() if after is None else self.core.version(after)
+        older = self._core.version(before)
+        newer = self._core.latest() if after is None else self._core.version(after)
         return diff_of(older.number, newer.number, older.diff(newer).to_pylist())
 
     @checked
@@ -220,37 +240,12 @@ class Lakehouse(Statements):
         A consumer continues with the `version` of the last entry that it processed. Versions are read as the iterator
         advances. Raises `VersionExpired` if `since` is older than the oldest kept version.
         """
-        last = self.core.latest().number if until is None else until
-        previous = self.core.version(since)
+        last = self._core.latest().number if until is None else until
+        previous = self._core.version(since)
         for number in range(since + 1, last + 1):
-            version = self.core.version(number)
+            version = self._core.version(number)
             yield from changes_of(version.info, version.changes(previous).to_pylist())
             previous = version
-
-    @checked
-    def history(
-        self, identifier: Identifier, limit: int | None = 20, *, before: int | None = None
-    ) -> list[ObjectChange]:
-        """The versions that changed one object, newest first, as far as versions are kept.
-
-        The object is known by its id, so its history includes renames, and a drop that was rolled back. If no object
-        has the name now, it is the last one that had it. The cost is in proportion to the changes of the object, and
-        grows with the logarithm of the number of versions. In a lakehouse whose tree is one node, each version is read.
-
-        Args:
-            identifier: the present name of the table, view or namespace.
-            limit: the largest number of changes; None for all.
-            before: only versions before this one, for the next page.
-
-        Raises `ObjectNotFound` if no kept version has such an object.
-        """
-        from itertools import islice
-
-        from trinitylake.lakehouse.object_history import changes_of_object
-
-        changes = changes_of_object(self.core, identifier)
-        wanted = (change for change in changes if before is None or change.version < before)
-        return list(islice(wanted, limit))
 
     @overload
     def rollback(
@@ -302,7 +297,7 @@ class Lakehouse(Statements):
         """
         past = self.at(version)
         if objects is None:
-            return self.core.rollback(past.version, message, author)
+            return self._core.rollback(past.version, message, author)
         from trinitylake.lakehouse.object_rollback import roll_back_objects
 
         return roll_back_objects(self._handle, past, objects, message, author)
@@ -354,9 +349,9 @@ class Lakehouse(Statements):
         """
         from trinitylake.lakehouse.export import export, part_of
 
-        state = find_version(self.core, version)
+        state = find_version(self._core, version)
         return export(
-            self.core,
+            self._core,
             _core.Storage(str(target), storage_options, durability),
             state,
             mode=mode,
@@ -456,62 +451,62 @@ class Lakehouse(Statements):
     # What `Reader` and `Statements` need
 
     @property
-    def core(self) -> _core.Lakehouse:
+    def _core(self) -> _core.Lakehouse:
         """The handle of the core, for catalogs, servers and engines."""
         return self._handle.core
 
     @property
-    def storage(self) -> _core.Storage:
+    def _storage(self) -> Storage:
         return self._handle.storage
 
-    def state(self) -> _core.Version:
-        return self.core.latest()
+    def _state(self) -> Version:
+        return self._core.latest()
 
-    def execute(
+    def _execute(
         self,
         statement: Callable[[Transaction], Result],
         note: LogNote = NO_NOTE,
-        base: _core.Version | None = None,
+        base: Version | None = None,
     ) -> Result:
         return self._handle.execute(statement, note, base)
 
-    def _recent_version(self) -> _core.Version | None:
-        return self.core.lately()
+    def _recent_version(self) -> Version | None:
+        return self._core.lately()
 
-    def _state_for(self, kind: Literal["namespace", "table", "view"], namespace: str, name: str) -> _core.Version:
-        return self.core.latest_for(kind, namespace, name)
+    def _state_for(self, kind: Literal["namespace", "table", "view"], namespace: str, name: str) -> Version:
+        return self._core.latest_for(kind, namespace, name)
 
     def _at_one_moment(self) -> LakehouseVersion:
         return self.at()
 
-    def _table(self, namespace: str, name: str, definition: bytes, state: _core.Version | _core.Transaction) -> Table:
+    def _table(self, namespace: str, name: str, definition: bytes, state: object) -> Table:
         from trinitylake.tables.autocommit_table import AutocommitTable
 
-        seen = cast("_core.Version", state)
+        seen = cast("Version", state)
         return AutocommitTable(self, namespace, name, definition, seen.number, seen)
 
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         from trinitylake.definitions import serialize
         from trinitylake.tables.autocommit_table import AutocommitTable
 
-        version = cast("TransactionTable", table).committed_version
-        return AutocommitTable(self, namespace, name, serialize(table.definition), version)
+        version = cast("TransactionTable", table)._committed_version
+        return AutocommitTable(self, namespace, name, serialize(table._definition), version)
 
     @shown
     def _repr_html_(self) -> str:
         """The lakehouse in a notebook: its first namespaces and its newest versions. Reads a few files."""
-        latest = self.core.latest()
-        if not self.storage.exists(_core.root_path(latest.number)):  # the cache may still hold it
+        latest = self._core.latest()
+        if not self._storage.exists(_core.root_path(latest.number)):  # the cache may still hold it
             raise NotALakehouse(f"{self.uri}: the lakehouse is gone")
-        entries = [log_entry(info) for info in self.core.log(NEWEST_SHOWN, None)]
+        entries = [log_entry(info) for info in self._core.log(NEWEST_SHOWN, None)]
         return framed(
             heading("lakehouse", self.name, self.uri),
             pairs([("version", f"{latest.number:,}"), ("namespaces", first_names(latest, "namespace"))]),
-            log_picture(entries, names_of_versions(self.core)),
+            log_picture(entries, names_of_versions(self._core)),
         )
 
-    def __reduce__(self) -> tuple[Callable[..., Lakehouse], tuple[_core.Storage, int | None]]:
-        return reopened_lakehouse, (self.storage, self._handle.cache_size_bytes)
+    def __reduce__(self) -> tuple[Callable[..., Lakehouse], tuple[Storage, int | None]]:
+        return reopened_lakehouse, (self._storage, self._handle.cache_size_bytes)
 
     def __repr__(self) -> str:
         return f"Lakehouse({self.uri!r})"

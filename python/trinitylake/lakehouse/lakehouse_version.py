@@ -25,10 +25,10 @@ class LakehouseVersion(Reader):
     A federated table is the exception to the freeze: it answers as the other catalog does now (format §9).
     """
 
-    __slots__ = ("_storage", "_version")
+    __slots__ = ("_files", "_version")
 
     def __init__(self, storage: _core.Storage, version: _core.Version) -> None:
-        self._storage = storage
+        self._files = storage
         self._version = version
 
     @property
@@ -72,16 +72,16 @@ class LakehouseVersion(Reader):
         return self._version.nodes()
 
     @property
-    def storage(self) -> _core.Storage:
-        return self._storage
+    def _storage(self) -> _core.Storage:
+        return self._files
 
-    def state(self) -> _core.Version:
+    def _state(self) -> _core.Version:
         return self._version
 
     def _table(self, namespace: str, name: str, definition: bytes, state: object) -> Table:
         from trinitylake.tables.frozen_table import FrozenTable
 
-        return FrozenTable(self.storage, namespace, name, definition, self.version)
+        return FrozenTable(self._files, namespace, name, definition, self.version)
 
     @shown
     def _repr_html_(self) -> str:
@@ -95,10 +95,10 @@ class LakehouseVersion(Reader):
             ("tables", first_names(self._version, "table")),
             ("views", first_names(self._version, "view")),
         ]
-        return framed(heading("version", f"{self.version:,}", self._storage.root), pairs(facts))
+        return framed(heading("version", f"{self.version:,}", self._files.root), pairs(facts))
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseVersion], tuple[_core.Storage, int]]:
-        return _reopened, (self._storage, self.version)
+        return _reopened, (self._files, self.version)
 
     def __repr__(self) -> str:
         created_at = self.created_at.isoformat(timespec="milliseconds")

@@ -75,7 +75,7 @@ def roll_back_objects(
     renamed = dict(objects) if isinstance(objects, Mapping) else {}
     moves: list[tuple[_Object, _Object, bool]] = []
     for identifier in [objects] if isinstance(objects, str) else objects:
-        kind = past.kind(identifier)
+        kind = past._kind(identifier)
         if kind is None:
             name = identifier if isinstance(identifier, str) else ".".join(identifier)
             raise ObjectNotFound(f"version {past.version} has no namespace, table or view {name}")
@@ -116,7 +116,7 @@ def _namespace_moves(
     namespaces = [above, *past.namespaces(above)]
     for namespace in namespaces:
         yield _Object("namespace", namespace, ""), _Object("namespace", moved(namespace), "")
-    state = past.state()
+    state = past._state()
     kinds: tuple[Kind, Kind] = ("table", "view")
     for kind in kinds:
         for namespace in namespaces:
@@ -133,8 +133,8 @@ class _Rollback:
     """
 
     def __init__(self, transaction: Transaction, past: LakehouseVersion, storage: _core.Storage) -> None:
-        self._core = transaction.state()
-        self._past = past.state()
+        self._core = transaction._state()
+        self._past = past._state()
         self._version = past.version
         self._storage = storage
         self._core.depend_on_version(self._past)

@@ -124,6 +124,6 @@ def open(
         lake = Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes), cache_size_bytes)
     except NotALakehouse as error:
         raise NotALakehouse(f"{storage.root}: {error}") from None
-    if version is None and lake.core.loss is not None:
-        warnings.warn(f"{storage.root}: " + ": ".join(lake.core.loss), RuntimeWarning, stacklevel=3)
+    if version is None and lake._core.loss is not None:
+        warnings.warn(f"{storage.root}: " + ": ".join(lake._core.loss), RuntimeWarning, stacklevel=3)
     return lake if version is None else lake.at(version)

@@ -47,11 +47,11 @@ class Reader(ABC):
 
     @property
     @abstractmethod
-    def storage(self) -> _core.Storage:
+    def _storage(self) -> _core.Storage:
         """The files of the lakehouse."""
 
     @abstractmethod
-    def state(self) -> _core.Version | _core.Transaction:
+    def _state(self) -> _core.Version | _core.Transaction:
         """What the next reading method reads, as the core has it: one version, or an open transaction."""
 
     @abstractmethod
@@ -60,11 +60,11 @@ class Reader(ABC):
 
     def exists(self, identifier: Identifier) -> bool:
         """Whether there is a namespace (one part), or a table, view or nested namespace of that name."""
-        return self.kind(identifier) is not None
+        return self._kind(identifier) is not None
 
-    def kind(self, identifier: Identifier) -> Kind | None:
+    def _kind(self, identifier: Identifier) -> Kind | None:
         """What has that name: "table", "view", "namespace", or None if nothing has."""
-        state = self.state()
+        state = self._state()
         check_text(identifier)
         if isinstance(identifier, str):
             namespace, _, name = identifier.rpartition(".")
@@ -83,7 +83,7 @@ class Reader(ABC):
 
         Raises `ObjectNotFound` if there is neither a namespace `parent` nor anything below it.
         """
-        state = self.state()
+        state = self._state()
         above = None if parent is None else namespace_name(parent)
         names = [name for name, _ in state.names("namespace", above)]
         if above is not None and not names and not state.exists("namespace", above):
@@ -95,8 +95,8 @@ class Reader(ABC):
         from trinitylake.definitions import parse_namespace_def
 
         name = namespace_name(identifier)
-        with self.located("namespace", name):
-            definition = parse_namespace_def(self.read_definition("namespace", name))
+        with self._located("namespace", name):
+            definition = parse_namespace_def(self._read_definition("namespace", name))
         return Namespace(name, definition.id, dict(definition.properties))
 
     def tables(self, namespace: Identifier | None = None) -> list[str]:
@@ -110,7 +110,7 @@ class Reader(ABC):
     def table(self, identifier: Identifier) -> Table:
         """A table. Raises `ObjectNotFound`."""
         namespace, name = split(identifier)
-        with self.located("table", namespace, name):
+        with self._located("table", namespace, name):
             state = self._state_for("table", namespace, name)
             return self._table(namespace, name, _definition_in(state, "table", namespace, name), state)
 
@@ -119,8 +119,8 @@ class Reader(ABC):
         from trinitylake.definitions import parse_view_def
 
         namespace, name = split(identifier)
-        with self.located("view", namespace, name):
-            return View(namespace, name, parse_view_def(self.read_definition("view", namespace, name)))
+        with self._located("view", namespace, name):
+            return View(namespace, name, parse_view_def(self._read_definition("view", namespace, name)))
 
     @property
     def aio(self) -> Steps:
@@ -185,12 +185,12 @@ class Reader(ABC):
         """What answers from one state, for a query over several tables."""
         return self
 
-    def similar_names(self, identifier: Identifier) -> list[str]:
+    def _similar_names(self, identifier: Identifier) -> list[str]:
         """Full names of tables and views that somebody may have meant by a name that is not there."""
         check_text(identifier)
         parts = tuple(identifier.rpartition(".")[::2]) if isinstance(identifier, str) else identifier
         namespace, name = ".".join(parts[:-1]), parts[-1]
-        state = self.state()
+        state = self._state()
         version = cast("_core.Version", getattr(state, "base", state))  # a look for a hint is no read of a transaction
         found: list[str] = []
         kinds: tuple[Literal["table", "view"], ...] = "table", "view"
@@ -202,28 +202,28 @@ class Reader(ABC):
         return found
 
     def _names(self, kind: Literal["table", "view"], within: Identifier | None) -> list[str]:
-        state = self.state()
+        state = self._state()
         namespace = None if within is None else namespace_name(within)
         names = state.names(kind, namespace)
         if namespace is not None and not names and not state.exists("namespace", namespace):
             raise ObjectNotFound(f"namespace {namespace} does not exist")
         return [f"{one}.{name}" for one, name in names]
 
-    def read_definition(self, kind: Kind, namespace: str, name: str = "") -> bytes:
+    def _read_definition(self, kind: Kind, namespace: str, name: str = "") -> bytes:
         """The bytes of an object's definition file (format §6). Raises `ObjectNotFound`."""
         return _definition_in(self._state_for(kind, namespace, name), kind, namespace, name)
 
     def _state_for(self, kind: Kind, namespace: str, name: str) -> _core.Version | _core.Transaction:
         """As `state`, to read the definition of one object."""
-        return self.state()
+        return self._state()
 
-    def located(self, kind: Kind, namespace: str, name: str = "") -> errors_as:
+    def _located(self, kind: Kind, namespace: str, name: str = "") -> errors_as:
         """Add the path of the definition file, which parsers do not know, to a `CorruptFile` raised in the block."""
 
         def with_path(error: Exception) -> Exception | None:
             if not isinstance(error, CorruptFile) or error.path:
                 return None
-            state = self.state()
+            state = self._state()
             # What a transaction wrote itself is whole, so a damaged file is one that its base version names.
             version = cast("_core.Version", getattr(state, "base", state))
             path = version.locate(kind, namespace, name)

@@ -82,7 +82,7 @@ def relocate(
     transaction = lake.begin(message=message or f"relocated to {lake.storage.root}", author=author)
     version = None
     try:
-        is_new = transaction.state().relocate(list(former))
+        is_new = transaction._state().relocate(list(former))
         done = _rewrite_tables(transaction, io, dry_run, on_progress) if rewrite else []
         if not dry_run and (is_new or any(one.metadata_path for one in done)):
             version = transaction.commit()
@@ -91,7 +91,7 @@ def relocate(
     except BaseException:
         if transaction.is_open:
             transaction.rollback()
-        if transaction.files_are_unreachable:
+        if transaction._files_are_unreachable:
             io.discard()
         raise
     return Relocation(
@@ -124,7 +124,7 @@ def _rewrite_tables(
     from trinitylake.iceberg_storage.relocation import TableRelocation
     from trinitylake.tables.table_definition import metadata_path, name_metadata
 
-    base = transaction.state().base
+    base = transaction._state().base
     listing = base.list("table")
     names = list(zip(listing.column(0).to_pylist(), listing.column(1).to_pylist(), strict=True))
     done: list[_Rewritten] = []
@@ -157,7 +157,7 @@ def _rewrite_tables(
                     locations = definition.format_properties
                     locations[PREVIOUS_METADATA_LOCATION] = locations[METADATA_LOCATION]
                     name_metadata(definition, one.metadata_path)
-                    transaction.state().replace("table", namespace, name, serialize(definition))
+                    transaction._state().replace("table", namespace, name, serialize(definition))
             if on_progress is not None:
                 on_progress(start + len(batch), len(names))
     return done

@@ -66,9 +66,9 @@ def restore(
         properties = parse_lakehouse_def(there.latest().definition).properties
         if properties.get(FROM_PROPERTY) != lake.uri:
             raise ObjectAlreadyExists(f"{storage.root}: a lakehouse exists there already")
-    state = lake.at(version).state()
+    state = lake.at(version)._state()
     export(
-        lake.core,
+        lake._core,
         storage,
         state,
         mode=mode,

@@ -200,7 +200,7 @@ class SqlStatements:
     def _may_create(self, statement: CreateTable | CreateView, name: tuple[str, str]) -> bool:
         """Whether a name is to be given to a new object, after one that it replaces is gone."""
         kind = "table" if isinstance(statement, CreateTable) else "view"
-        if self._transaction.kind(name) != kind:
+        if self._transaction._kind(name) != kind:
             return True
         if statement.or_replace:
             self._transaction.drop_table(name) if kind == "table" else self._transaction.drop_view(name)

@@ -46,7 +46,7 @@ class Statements(Reader):
     __slots__ = ()
 
     @abstractmethod
-    def execute(
+    def _execute(
         self,
         statement: Callable[[OpenTransaction], Result],
         note: LogNote = NO_NOTE,
@@ -82,7 +82,7 @@ class Statements(Reader):
         parts = replace(
             options, parameters=by_name(options.parameters), subject=f"statement {shortened(query)}", is_part=True
         )
-        done = self.execute(lambda transaction: SqlStatements(transaction, parts).run(statement))
+        done = self._execute(lambda transaction: SqlStatements(transaction, parts).run(statement))
         return StatementDone(self, done)
 
     # Namespaces
@@ -108,13 +108,13 @@ class Statements(Reader):
         data, made = serialize(definition), Namespace(name, definition.id, dict(properties or {}))
 
         def create(transaction: OpenTransaction) -> Namespace:
-            core = transaction.state()
+            core = transaction._state()
             if exist_ok and core.exists("namespace", name):
                 return transaction.namespace(name)
             core.create("namespace", name, "", data)
             return made
 
-        return self.execute(create, note, None if exist_ok else self._recent_version())
+        return self._execute(create, note, None if exist_ok else self._recent_version())
 
     @checked
     def alter_namespace(
@@ -132,13 +132,13 @@ class Statements(Reader):
         name, removed = namespace_name(identifier), list(remove_properties)
 
         def alter(transaction: OpenTransaction) -> Namespace:
-            with transaction.located("namespace", name):
-                definition = parse_namespace_def(transaction.read_definition("namespace", name))
+            with transaction._located("namespace", name):
+                definition = parse_namespace_def(transaction._read_definition("namespace", name))
                 change_properties(definition.properties, properties, removed)
-            transaction.state().replace("namespace", name, "", serialize(definition))
+            transaction._state().replace("namespace", name, "", serialize(definition))
             return Namespace(name, definition.id, dict(definition.properties))
 
-        return self.execute(alter, LogNote(message, author), self._recent_version())
+        return self._execute(alter, LogNote(message, author), self._recent_version())
 
     @checked
     def drop_namespace(
@@ -157,7 +157,7 @@ class Statements(Reader):
         name = namespace_name(identifier)
 
         def statement(transaction: OpenTransaction) -> None:
-            core = transaction.state()
+            core = transaction._state()
             if missing_ok and not core.exists("namespace", name):
                 return
             if cascade and core.exists("namespace", name):
@@ -170,7 +170,7 @@ class Statements(Reader):
                         core.drop("namespace", one)
             core.drop("namespace", name)
 
-        self.execute(statement, LogNote(message, author))
+        self._execute(statement, LogNote(message, author))
 
     # Tables
 
@@ -214,60 +214,55 @@ class Statements(Reader):
         given = dict(properties or {})
 
         def statement(transaction: OpenTransaction) -> Table:
-            if not (exist_ok and transaction.state().exists("table", namespace, name)):
-                transaction.staged_tables.create(namespace, name, declared, spec, order, given, keys)
+            if not (exist_ok and transaction._state().exists("table", namespace, name)):
+                transaction._staged_tables.create(namespace, name, declared, spec, order, given, keys)
             return transaction.table((namespace, name))
 
-        return self._afterwards(namespace, name, self.execute(statement, LogNote(message, author)))
+        return self._afterwards(namespace, name, self._execute(statement, LogNote(message, author)))
 
     @checked
     def create_external_table(
         self,
         identifier: Identifier,
-        metadata_location: str | PathLike[str],
+        metadata_location: str | PathLike[str] | None = None,
         *,
-        properties: Mapping[str, str] | None = None,
-        message: str = "",
-        author: str = "",
-    ) -> Table:
-        """Create a read-only table over Iceberg metadata elsewhere (format §9).
-
-        `metadata_location` is the URI of an Iceberg `*.metadata.json`. The table stays at it until
-        `alter_table(identifier, metadata_location=…)`.
-        """
-        namespace, name = split(identifier)
-
-        def statement(transaction: OpenTransaction) -> Table:
-            transaction.staged_tables.create_external(namespace, name, str(metadata_location), properties or {})
-            return transaction.table((namespace, name))
-
-        return self._afterwards(namespace, name, self.execute(statement, LogNote(message, author)))
-
-    @checked
-    def register_federated_table(
-        self,
-        identifier: Identifier,
-        catalog_properties: Mapping[str, str],
-        *,
+        catalog: Mapping[str, str] | None = None,
         table: Identifier | None = None,
         properties: Mapping[str, str] | None = None,
         message: str = "",
         author: str = "",
     ) -> Table:
-        """Make a table of another catalog readable and writable under a name of this one (format §9).
+        """Create a table over Iceberg data outside of the lakehouse (format §9), from a metadata file or a catalog.
 
-        `catalog_properties` are what `pyiceberg.catalog.load_catalog` takes; `table` is the name over there, the same
-        as here unless given. Its writes go to the other catalog at once: no isolation, no rollback, no time travel.
+        Args:
+            identifier: its namespace must exist.
+            metadata_location: the URI of an Iceberg `*.metadata.json`. The table is "external": read-only, and at this
+                metadata until `alter_table(identifier, metadata_location=…)`.
+            catalog: what `pyiceberg.catalog.load_catalog` takes, without secrets, instead of a metadata file. The table
+                is "federated": its reads and writes go to that catalog at once, without isolation, rollback or time
+                travel.
+            table: the name in that catalog; by default the same as here.
+            properties: table properties, stored here.
+
+        Raises `InvalidArgument` unless exactly one of `metadata_location` and `catalog` is given, and otherwise as
+        `create_table` does.
         """
         namespace, name = split(identifier)
-
-        there = full_name(namespace, name) if table is None else full_name(*split(table))
+        if (metadata_location is None) == (catalog is None):
+            raise InvalidArgument("create_external_table needs either a metadata_location or a catalog")
+        if metadata_location is not None and table is not None:
+            raise InvalidArgument("table is the name in another catalog, so it needs a catalog")
+        source_table = full_name(*(split(table) if table is not None else (namespace, name)))
 
         def statement(transaction: OpenTransaction) -> Table:
-            transaction.staged_tables.create_federated(namespace, name, catalog_properties, there, properties or {})
+            tables = transaction._staged_tables
+            if catalog is not None:
+                tables.create_federated(namespace, name, catalog, source_table, properties or {})
+            else:
+                tables.create_external(namespace, name, str(metadata_location), properties or {})
             return transaction.table((namespace, name))
 
-        return self._afterwards(namespace, name, self.execute(statement, LogNote(message, author)))
+        return self._afterwards(namespace, name, self._execute(statement, LogNote(message, author)))
 
     @checked_as(properties=table_properties)
     def alter_table(
@@ -289,14 +284,14 @@ class Statements(Reader):
         removed = list(remove_properties)
 
         def statement(transaction: OpenTransaction) -> None:
-            with transaction.located("table", namespace, name):
-                table = transaction.staged_tables.open(
-                    namespace, name, transaction.read_definition("table", namespace, name)
+            with transaction._located("table", namespace, name):
+                table = transaction._staged_tables.open(
+                    namespace, name, transaction._read_definition("table", namespace, name)
                 )
             moved_to = None if metadata_location is None else str(metadata_location)
-            transaction.staged_tables.alter(table, properties or {}, removed, moved_to)
+            transaction._staged_tables.alter(table, properties or {}, removed, moved_to)
 
-        self.execute(statement, LogNote(message, author))
+        self._execute(statement, LogNote(message, author))
 
     @checked
     def rename_table(
@@ -310,10 +305,10 @@ class Statements(Reader):
         new_namespace, new_name = split(new_identifier)
 
         def statement(transaction: OpenTransaction) -> None:
-            transaction.state().rename("table", namespace, name, new_namespace, new_name)
-            transaction.staged_tables.rename(namespace, name, new_namespace, new_name)
+            transaction._state().rename("table", namespace, name, new_namespace, new_name)
+            transaction._staged_tables.rename(namespace, name, new_namespace, new_name)
 
-        self.execute(statement, LogNote(message, author))
+        self._execute(statement, LogNote(message, author))
 
     @checked
     def drop_table(
@@ -326,13 +321,13 @@ class Statements(Reader):
         namespace, name = split(identifier)
 
         def statement(transaction: OpenTransaction) -> None:
-            core = transaction.state()
+            core = transaction._state()
             if missing_ok and not core.exists("table", namespace, name):
                 return
             core.drop("table", namespace, name)
-            transaction.staged_tables.drop(namespace, name)
+            transaction._staged_tables.drop(namespace, name)
 
-        self.execute(statement, LogNote(message, author))
+        self._execute(statement, LogNote(message, author))
 
     # Views
 
@@ -365,10 +360,10 @@ class Statements(Reader):
         )
 
         def statement(transaction: OpenTransaction) -> View:
-            transaction.state().create("view", namespace, name, serialize(definition))
+            transaction._state().create("view", namespace, name, serialize(definition))
             return View(namespace, name, definition)
 
-        return self.execute(statement, LogNote(message, author))
+        return self._execute(statement, LogNote(message, author))
 
     @checked
     def replace_view(
@@ -392,8 +387,8 @@ class Statements(Reader):
         namespace, name = split(identifier)
 
         def statement(transaction: OpenTransaction) -> View:
-            with transaction.located("view", namespace, name):
-                definition = parse_view_def(transaction.read_definition("view", namespace, name))
+            with transaction._located("view", namespace, name):
+                definition = parse_view_def(transaction._read_definition("view", namespace, name))
             if sql is not None:
                 fresh = new_view_def({dialect: sql} if isinstance(sql, str) else sql)
                 definition.ClearField("representations")
@@ -407,10 +402,10 @@ class Statements(Reader):
                 for given in [name for name in definition.properties if not name.startswith(OWN_PROPERTY_PREFIX)]:
                     del definition.properties[given]
                 definition.properties.update(properties)
-            transaction.state().replace("view", namespace, name, serialize(definition))
+            transaction._state().replace("view", namespace, name, serialize(definition))
             return View(namespace, name, definition)
 
-        return self.execute(statement, LogNote(message, author))
+        return self._execute(statement, LogNote(message, author))
 
     @checked
     def rename_view(
@@ -421,7 +416,7 @@ class Statements(Reader):
         Raises `ObjectNotFound` for the view or the new namespace, `ObjectAlreadyExists` for the new name.
         """
         old, new = split(identifier), split(new_identifier)
-        self.execute(lambda transaction: transaction.state().rename("view", *old, *new), LogNote(message, author))
+        self._execute(lambda transaction: transaction._state().rename("view", *old, *new), LogNote(message, author))
 
     @checked
     def drop_view(
@@ -431,11 +426,11 @@ class Statements(Reader):
         namespace, name = split(identifier)
 
         def statement(transaction: OpenTransaction) -> None:
-            core = transaction.state()
+            core = transaction._state()
             if not (missing_ok and not core.exists("view", namespace, name)):
                 core.drop("view", namespace, name)
 
-        self.execute(statement, LogNote(message, author))
+        self._execute(statement, LogNote(message, author))
 
     # The lakehouse itself
 
@@ -461,32 +456,32 @@ class Statements(Reader):
             raise InvalidArgument(f"cannot be changed, or not a setting: {', '.join(sorted(fixed))}")
 
         def statement(transaction: OpenTransaction) -> None:
-            core = transaction.state()
-            definition = parse_lakehouse_def(transaction.lakehouse_definition)
+            core = transaction._state()
+            definition = parse_lakehouse_def(transaction._lakehouse_definition)
             change_properties(definition.properties, properties, removed)
             apply_settings(definition, settings)
             if name is not None:
                 definition.name = name
-            transaction.lakehouse_definition = serialize(definition)
-            core.set_lakehouse_definition(transaction.lakehouse_definition)
+            transaction._lakehouse_definition = serialize(definition)
+            core.set_lakehouse_definition(transaction._lakehouse_definition)
 
-        self.execute(statement, LogNote(message, author))
+        self._execute(statement, LogNote(message, author))
 
 
 class OpenTransaction(Statements):
     """A transaction, as the statements in it see it.
 
     Attributes:
-        lakehouse_definition: the `LakehouseDef` (format §6), with the changes of this transaction.
+        _lakehouse_definition: the `LakehouseDef` (format §6), with the changes of this transaction.
     """
 
-    lakehouse_definition: bytes
+    _lakehouse_definition: bytes
 
     @abstractmethod
-    def state(self) -> _core.Transaction:
+    def _state(self) -> _core.Transaction:
         """The transaction of the core. Raises `TransactionClosed` if it has ended."""
 
     @property
     @abstractmethod
-    def staged_tables(self) -> StagedTables:
+    def _staged_tables(self) -> StagedTables:
         """The tables that it has opened or made."""

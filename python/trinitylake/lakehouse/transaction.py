@@ -91,7 +91,7 @@ class Transaction(OpenTransaction):
         self._lakehouse = lakehouse
         self._core = core
         base = core.base
-        self.lakehouse_definition = base.definition
+        self._lakehouse_definition = base.definition
         self._staged: StagedTables | None = None
         self._checks: Checks[Transaction] = Checks(core.checks, allowed_checks)
         self._is_checking = False
@@ -99,7 +99,7 @@ class Transaction(OpenTransaction):
         self._version: int | None = core.committed_version
         self._span = tracing.begin("transaction", told=lambda: _told(core, base))
         if core.sequence and self._version is None and core.attachment:
-            self.staged_tables.resume(core.attachment)
+            self._staged_tables.resume(core.attachment)
 
     @property
     def id(self) -> str:
@@ -112,12 +112,12 @@ class Transaction(OpenTransaction):
         return self._core.isolation
 
     @property
-    def base_size_bytes(self) -> int:
+    def _base_size_bytes(self) -> int:
         """How much memory the tables that it has looked at take, at most, but for what is staged."""
         return 0 if self._staged is None else self._staged.base_size_bytes
 
     @property
-    def saved_state(self) -> bytes:
+    def _saved_state(self) -> bytes:
         """What was kept of its tables, in JSON, when it was saved last; nothing if it was not."""
         return self._core.attachment
 
@@ -172,12 +172,12 @@ class Transaction(OpenTransaction):
         return self._open_core.status
 
     @property
-    def is_unknown(self) -> bool:
-        """Whether its commit ended without an answer; `lake.outcome(txn.id)` may tell, and `rollback` settles it."""
+    def _is_unknown(self) -> bool:
+        """Whether its commit ended without an answer, so that its outcome is unknown; `rollback` settles it."""
         return self._open_core.status is TransactionStatus.UNKNOWN
 
     @property
-    def files_are_unreachable(self) -> bool:
+    def _files_are_unreachable(self) -> bool:
         """Whether the transaction is over and no version can ever refer to a file that it wrote."""
         return self._core.files_are_unreachable
 
@@ -206,7 +206,7 @@ class Transaction(OpenTransaction):
         Raises:
             CommitConflict: another transaction committed first and touched the same things.
             CheckFailed: a check does not hold.
-            CommitStateUnknown: the storage did not tell whether the commit happened; ask `lake.outcome(txn.id)`.
+            CommitStateUnknown: the storage did not answer; ask `lake.transactions.outcome(txn.id)` later.
             TransactionExpired: the transaction was open for too long.
             InvalidArgument: it was saved with checks that `Lakehouse.resume` did not allow; it stays open.
         """
@@ -223,7 +223,7 @@ class Transaction(OpenTransaction):
                     if isinstance(outcome, int):
                         break
                     redone += len(outcome.tables)
-                    is_new = bool(outcome.tables) and self.staged_tables.rebase(outcome.tables)
+                    is_new = bool(outcome.tables) and self._staged_tables.rebase(outcome.tables)
                     if is_new or outcome.watched:
                         self._check()
             except BaseException as error:
@@ -232,61 +232,6 @@ class Transaction(OpenTransaction):
             span.set("trinitylake.version", outcome)
             span.set("trinitylake.commit.redone_tables", redone)
         return self._committed(outcome)
-
-    @checked
-    async def commit_async(
-        self,
-        *,
-        timeout_seconds: float | None = None,
-        max_attempts: int | None = None,
-        coordination: Coordination | None = None,
-    ) -> int:
-        """`commit` for asyncio: tasks wait for their commits without a thread for each.
-
-        The commit goes on when the task that waits for it is cancelled; `lake.outcome(txn.id)` tells how it ended.
-        """
-        import asyncio
-
-        core = self._state_to_change()
-        if self._staged is not None or self._checks:  # PyIceberg blocks
-            from trinitylake.lakehouse.commit_threads import run_blocking
-
-            return await run_blocking(
-                self.commit,
-                timeout_seconds=timeout_seconds,
-                max_attempts=max_attempts,
-                coordination=coordination,
-            )
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[int] = loop.create_future()
-
-        def settle(outcome: int | _core.Conflicts | None, error: BaseException | None) -> None:
-            if error is None and not isinstance(outcome, int):
-                error = CommitConflict("a table was changed by another transaction")
-            if done.cancelled():
-                return
-            if error is not None:
-                done.set_exception(error)
-            elif isinstance(outcome, int):
-                done.set_result(outcome)
-
-        core.commit_in_background(
-            lambda outcome, error: loop.call_soon_threadsafe(settle, outcome, error),
-            max_attempts,
-            timeout_seconds,
-            coordination,
-        )
-        try:
-            with self._span.part("commit") as span:
-                version = await done
-                span.set("trinitylake.version", version)
-        except asyncio.CancelledError:
-            self._open_core.status = TransactionStatus.UNKNOWN  # it goes on
-            raise
-        except BaseException as error:
-            self._failed(error)
-            raise
-        return self._committed(version)
 
     def rollback(self) -> None:
         """Roll back: nothing becomes visible, and the data files that were written are deleted as far as possible.
@@ -319,7 +264,7 @@ class Transaction(OpenTransaction):
         attachment = b""
         if self._staged is not None:
             self._staged.write()
-            self.storage.put_many(self._staged.take_metadata())
+            self._storage.put_many(self._staged.take_metadata())
             attachment = self._staged.saved()
         core.save(attachment, self._checks.names())
 
@@ -339,7 +284,7 @@ class Transaction(OpenTransaction):
         self._checks.add(check)
 
     def __enter__(self) -> Self:
-        self.state()
+        self._state()
         self._span.enter()
         return self
 
@@ -383,20 +328,20 @@ class Transaction(OpenTransaction):
         )
 
     @property
-    def storage(self) -> _core.Storage:
+    def _storage(self) -> _core.Storage:
         return self._core.storage
 
-    def state(self) -> _core.Transaction:
+    def _state(self) -> _core.Transaction:
         self._open_core()
         return self._core
 
     def _table(self, namespace: str, name: str, definition: bytes, state: object) -> Table:
-        return self.staged_tables.open(namespace, name, definition)
+        return self._staged_tables.open(namespace, name, definition)
 
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         return table
 
-    def execute(
+    def _execute(
         self,
         statement: Callable[[Transaction], Result],
         note: LogNote = NO_NOTE,
@@ -411,7 +356,7 @@ class Transaction(OpenTransaction):
 
     def _state_to_change(self) -> _core.Transaction:
         self._require_no_check()
-        return self.state()
+        return self._state()
 
     def _require_no_check(self) -> None:
         """Whatever changes or ends the transaction asks this first: checks run in the middle of its commit."""
@@ -419,7 +364,7 @@ class Transaction(OpenTransaction):
             raise InvalidArgument("a check must not change or end its transaction: a check only reads")
 
     @property
-    def staged_tables(self) -> StagedTables:
+    def _staged_tables(self) -> StagedTables:
         """The tables that it has opened or made.
 
         Not there before the first table is touched, so that a transaction without one never loads PyIceberg.
@@ -427,10 +372,10 @@ class Transaction(OpenTransaction):
         if self._staged is None:
             from trinitylake.tables.staged_tables import StagedTables
 
-            self._staged = StagedTables(self._lakehouse, self.storage, self._open_core)
+            self._staged = StagedTables(self._lakehouse, self._storage, self._open_core)
         return self._staged
 
-    def turn_kept(self) -> AbstractContextManager[None]:
+    def _turn_kept(self) -> AbstractContextManager[None]:
         """Wait for the turn of the tables that it has changed, for another transaction that begins in the block."""
         return nullcontext() if self._staged is None else self._staged.turn_kept()
 
@@ -512,5 +457,5 @@ class Transaction(OpenTransaction):
             self._span.end(error)
 
     def _remove_files(self) -> None:
-        if self._staged is not None and self.files_are_unreachable:
+        if self._staged is not None and self._files_are_unreachable:
             self._staged.discard()

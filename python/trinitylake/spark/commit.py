@@ -27,14 +27,14 @@ SAVE_ATTEMPTS = 10
 
 def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int | None = None) -> Transaction:
     """A transaction on the version that the write was planned on, so that all that came after is checked."""
-    core = lake.core.begin(
+    core = lake._core.begin(
         id=transaction_id,
         message=plan.options.message or f"Spark write to {plan.table_name}",
         author=plan.options.author,
         properties={"engine": "spark", "write-id": plan.write_id},
-        base=lake.core.version(plan.version if version is None else version),
+        base=lake._core.version(plan.version if version is None else version),
     )
-    return Transaction(lake.core, core)
+    return Transaction(lake._core, core)
 
 
 def stage(
@@ -51,9 +51,9 @@ def stage(
         InvalidArgument: the filter of an overwrite cannot be read.
     """
     table = transaction.table(plan.table_name)
-    core = transaction.state()
+    core = transaction._state()
     # They were written after the version was read that the write was planned on.
-    paths = [LakehouseFileIO(transaction.storage).path_of(file.file_path) for file in files]
+    paths = [LakehouseFileIO(transaction._storage).path_of(file.file_path) for file in files]
     core.adopt(paths, since_base=core.base.number == plan.version)
     if table.id != plan.table_id:
         raise CommitConflict(
@@ -68,7 +68,7 @@ def _stage_files(
 ) -> None:
     replaced = ALWAYS_TRUE if plan.options.filter is None else parse_filter(plan.options.filter)
     snapshot_properties = {"engine": "spark", "write-id": plan.write_id}
-    with table.writing() as iceberg, translated(table.name), iceberg.transaction() as change:
+    with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
         assert isinstance(change, StagedTransaction)
         if overwrite:
             with change.looking_for("overwrite", replaced):
@@ -89,7 +89,7 @@ def commit_or_delete(transaction: Transaction, plan: WritePlan, messages: Sequen
     try:
         transaction.commit()
     except BaseException:
-        if transaction.files_are_unreachable:
+        if transaction._files_are_unreachable:
             plan.delete_all_but([])
         raise
     plan.delete_all_but(messages)

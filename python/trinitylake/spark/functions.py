@@ -85,7 +85,7 @@ def register_functions(spark: SparkSession, config: HasKeySizes | None = None, p
 
     Args:
         spark: the session.
-        config: what decides the width of keys: a `KeySizes` or `lake.definition`; the format's defaults if not given.
+        config: what decides the width of keys: a `KeySizes` or `lake.at().definition`; by default those of the format.
         prefix: goes before each name, for a session where one of them is taken.
     """
     sizes = _sizes(config)

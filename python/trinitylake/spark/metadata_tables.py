@@ -109,7 +109,7 @@ class MetadataReader(DataSourceReader):
 
     def _objects(self, lake: Lakehouse) -> Iterator[Row]:
         """One row for each namespace, table and view. The location is that of the definition file."""
-        version = lake.at(version=self._version).state()
+        version = lake.at(version=self._version)._state()
         for kind in ("namespace", "table", "view"):
             for row in version.list(kind).to_pylist():
                 yield kind, row["namespace"], row["name"], row["location"]

@@ -257,7 +257,7 @@ class TableHistory:
         return Step(begin, sorted(tasks, key=lambda task: task.file.file_path), _current(table))
 
     def _location(self, view: LakehouseVersion) -> str | None:
-        return view.state().locate("table", self._namespace, self._name)
+        return view._state().locate("table", self._namespace, self._name)
 
     def _check_same_table(self, table: Table) -> None:
         if self._table_id and table.id != self._table_id:

@@ -45,20 +45,20 @@ class LatestVersion(Protocol):
     """What a table reads from, and what makes its writes a transaction: a lakehouse."""
 
     @property
-    def storage(self) -> _core.Storage:
+    def _storage(self) -> _core.Storage:
         """The files of the lakehouse."""
 
     @property
     def version(self) -> int:
         """The number of the latest version."""
 
-    def state(self) -> _core.Version:
+    def _state(self) -> _core.Version:
         """The latest version."""
 
-    def read_definition(self, kind: Literal["table"], namespace: str, name: str) -> bytes:
+    def _read_definition(self, kind: Literal["table"], namespace: str, name: str) -> bytes:
         """The definition of a table in the latest version. Raises `ObjectNotFound`."""
 
-    def execute(
+    def _execute(
         self,
         statement: Callable[[TransactionWithTables], Result],
         note: LogNote = NO_NOTE,
@@ -95,7 +95,7 @@ class AutocommitTable(FrozenTable):
         version: int | None = None,
         seen: _core.Version | None = None,
     ) -> None:
-        super().__init__(lakehouse.storage, namespace, name, definition, version)
+        super().__init__(lakehouse._storage, namespace, name, definition, version)
         self._lakehouse = lakehouse
         self._seen = (seen, time.monotonic())
 
@@ -118,7 +118,7 @@ class AutocommitTable(FrozenTable):
     ) -> Result:
         def statement(transaction: TransactionWithTables) -> tuple[Result, Table]:
             table = self._in(transaction)
-            with table.writing() as iceberg:
+            with table._writing() as iceberg:
                 return operation(iceberg), table
 
         seen, moment = self._seen
@@ -126,18 +126,18 @@ class AutocommitTable(FrozenTable):
         # What a table elsewhere was told cannot be told again.
         is_fresh = is_append and self.type == "managed" and time.monotonic() - moment < SEEN_MAX_AGE_SECONDS
         try:
-            result, written = self._lakehouse.execute(statement, note, seen if is_fresh else None)
+            result, written = self._lakehouse._execute(statement, note, seen if is_fresh else None)
         except _AnotherTable as error:
             raise self._conflict() from error
         self._show_written(written)
         return result
 
     @contextmanager
-    def writing(self, note: LogNote = NO_NOTE) -> Iterator[IcebergTable]:
+    def _writing(self, note: LogNote = NO_NOTE) -> Iterator[IcebergTable]:
         try:
             with self._lakehouse.begin(message=note.message, author=note.author) as transaction:
                 table = self._in(transaction)
-                with table.writing() as iceberg:
+                with table._writing() as iceberg:
                     yield iceberg
         except _AnotherTable as error:
             raise self._conflict() from error
@@ -159,12 +159,12 @@ class AutocommitTable(FrozenTable):
 
         def statement(transaction: TransactionWithTables) -> tuple[StagedTable, Table]:
             table = cast("TransactionTable", self._in(transaction))
-            staged = table.open_staged()
+            staged = table._open_staged()
             commit_of_handle(staged, requirements, updates, base)
             return staged, table
 
         try:
-            staged, written = self._lakehouse.execute(statement)
+            staged, written = self._lakehouse._execute(statement)
         except _AnotherTable as error:
             raise self._conflict() from error
         self._show_written(written)
@@ -177,14 +177,14 @@ class AutocommitTable(FrozenTable):
 
     def _latest(self) -> tuple[bytes, int]:
         """The definition in the latest version, and its number. Raises `ObjectNotFound` if the table is gone."""
-        state = self._lakehouse.state()
+        state = self._lakehouse._state()
         definition = state.read("table", self._namespace, self._name)
         if definition is None:
-            definition = self._lakehouse.read_definition("table", self._namespace, self._name)
+            definition = self._lakehouse._read_definition("table", self._namespace, self._name)
         return definition, state.number
 
     def _show_written(self, written: Table) -> None:
-        self._show(written.definition, cast("TransactionTable", written).committed_version)
+        self._show(written._definition, cast("TransactionTable", written)._committed_version)
 
     def _show(self, definition: TableDef, version: int | None) -> None:
         """Show this state of the table from now on, which a version has."""

@@ -78,7 +78,7 @@ class FrozenTable(Table):
     def __reduce__(self) -> tuple[Callable[..., FrozenTable], tuple[Any, ...]]:
         return FrozenTable, (self._storage, self._namespace, self._name, serialize(self._definition), self._version)
 
-    def writing(self, note: LogNote = NO_NOTE) -> AbstractContextManager[IcebergTable]:
+    def _writing(self, note: LogNote = NO_NOTE) -> AbstractContextManager[IcebergTable]:
         raise InvalidArgument(
             f"table {self.name} is read-only here: it belongs to version {self._version}; write in a transaction"
         )

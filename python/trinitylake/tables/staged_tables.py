@@ -151,10 +151,10 @@ class StagedTables:
             )
         if table.type == "managed":
             change_properties({}, properties, removed)
-            with table.writing() as iceberg:
+            with table._writing() as iceberg:
                 set_and_remove(iceberg, properties, removed)
             return
-        definition = table.definition
+        definition = table._definition
         change_properties(definition.properties, properties, removed)
         if metadata_location is not None:
             from trinitylake.iceberg_storage.external import load_external
@@ -163,42 +163,42 @@ class StagedTables:
             definition.format_properties[METADATA_LOCATION] = metadata_location
             external = load_external(definition)
             require_none_inside(external, self._io)
-            table.forget()
+            table._forget()
             describe(definition, external.metadata)
-        self._open_core().replace("table", table.namespace, table.own_name, serialize(definition))
+        self._open_core().replace("table", table.namespace, table._own_name, serialize(definition))
 
     def rename(self, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
         """Follow a rename; handles go on under the new name."""
         if table := self._tables.pop((namespace, name), None):
-            table.rename(new_namespace, new_name)
+            table._rename(new_namespace, new_name)
             self._tables[new_namespace, new_name] = table
 
     def drop(self, namespace: str, name: str) -> None:
         """Follow a drop; handles refuse to work from now on."""
         if table := self._tables.pop((namespace, name), None):
-            table.drop()
+            table._drop()
             self._dropped.append(table)
 
     @property
     def base_size_bytes(self) -> int:
         """How much memory all tables that it has looked at take, at most, but for what is staged."""
-        return sum(table.staged.base_size_bytes for table in self._tables.values() if table.staged is not None)
+        return sum(table._staged.base_size_bytes for table in self._tables.values() if table._staged is not None)
 
     def read(self) -> list[str]:
         """Full names of the tables that were scanned, or used and not changed, sorted."""
         changed = self._changed()
-        live = [table for table in self._tables.values() if table.scans or (table.uses and table not in changed)]
-        return sorted({table.name for table in [*live, *(table for table in self._dropped if table.scans)]})
+        live = [table for table in self._tables.values() if table._scans or (table._uses and table not in changed)]
+        return sorted({table.name for table in [*live, *(table for table in self._dropped if table._scans)]})
 
     def uses(self) -> dict[TransactionTable, int]:
         """How often each table has been used so far, for `watch_used_since`."""
-        return {table: table.uses for table in self._tables.values()}
+        return {table: table._uses for table in self._tables.values()}
 
     def watch_used_since(self, uses: Mapping[TransactionTable, int]) -> None:
         """Read the tables that were used since `uses`, through whatever handle, so that the core watches them."""
         changed = self._changed()
         for name, table in self._tables.items():
-            if table not in changed and table.uses != uses.get(table, 0):
+            if table not in changed and table._uses != uses.get(table, 0):
                 self._open_core().exists("table", *name)
 
     def require_absent(self, namespace: str, name: str) -> None:
@@ -208,13 +208,13 @@ class StagedTables:
     @property
     def has_requirements(self) -> bool:
         """Whether something is required of tables that are not changed here: it has to hold at the commit."""
-        return bool(self._absent) or any(table.is_required for table in self._tables.values())
+        return bool(self._absent) or any(table._is_required for table in self._tables.values())
 
     def watch_required(self) -> None:
         """Read what is required, so that the core watches it. Raises `CommitConflict` for a table that must not be."""
         core = self._open_core()
         for name, table in self._tables.items():
-            if table.is_required:
+            if table._is_required:
                 core.exists("table", *name)
         for name in self._absent:
             if core.exists("table", *name) and name not in self._tables:
@@ -234,26 +234,26 @@ class StagedTables:
             if table in changed or location == before.locate("table", *name):
                 continue
             if location is None:
-                if table.is_required:
+                if table._is_required:
                     raise self._requirement_broken(table.name, "it was dropped")
-                table.drop(by="another")
+                table._drop(by="another")
                 del self._tables[name]
                 self._dropped.append(table)
             else:
                 self._take_over(table, parse_table_def(read_definition(self._storage, location), location))
 
     def _take_over(self, table: TransactionTable, winner: TableDef) -> None:
-        if not table.is_required:
-            self._unused += table.take_over(winner)
+        if not table._is_required:
+            self._unused += table._take_over(winner)
             return
-        if winner.id != table.id or winner.table_type != table.definition.table_type:
+        if winner.id != table.id or winner.table_type != table._definition.table_type:
             raise self._requirement_broken(table.name, "it was dropped and created again")
-        assert table.staged is not None
+        assert table._staged is not None
         try:
-            table.staged.reapply(winner.format_properties[METADATA_LOCATION])
+            table._staged.reapply(winner.format_properties[METADATA_LOCATION])
         except TableConflict as conflict:
             raise self._requirement_broken(table.name, conflict.requirement) from conflict
-        table.rebase(winner)
+        table._rebase(winner)
 
     def turn(self) -> AbstractContextManager[None]:
         """Wait for the turn to commit the tables that changed."""
@@ -269,22 +269,22 @@ class StagedTables:
 
         Raises `InvalidArgument` for who does.
         """
-        before = {name: table.staged.metadata for name, table in self._tables.items() if table.staged is not None}
+        before = {name: table._staged.metadata for name, table in self._tables.items() if table._staged is not None}
         with turns.in_use(self._changed_ids()):
             yield
         for name, table in self._tables.items():
-            if table.staged is not None and table.staged.metadata is not before.get(name, table.staged.base):
+            if table._staged is not None and table._staged.metadata is not before.get(name, table._staged.base):
                 raise InvalidArgument(f"a check has changed table {table.name}; a check only reads")
 
     def write(self) -> None:
         """Have the metadata of every changed table ready to be taken, and put its definition into the transaction."""
         changed = self._changed()
-        adopted = [path for table in changed if table.staged is not None for path in table.staged.take_adopted()]
+        adopted = [path for table in changed if table._staged is not None for path in table._staged.take_adopted()]
         if adopted:
             self._open_core().adopt(adopted)
         self._finish_metadata(changed)
         for table in changed:
-            self._open_core().replace("table", table.namespace, table.own_name, table.definition_to_commit())
+            self._open_core().replace("table", table.namespace, table._own_name, table._definition_to_commit())
             self._tell(table)
 
     def take_metadata(self) -> list[tuple[str, bytes]]:
@@ -295,9 +295,9 @@ class StagedTables:
     def saved(self) -> bytes:
         """The staged changes of all tables, for `resume`. To be called after `write`."""
         tables = [
-            {"namespace": table.namespace, "name": table.own_name, "staged": table.staged.saved()}
+            {"namespace": table.namespace, "name": table._own_name, "staged": table._staged.saved()}
             for table in self._tables.values()
-            if table.staged is not None and (table.staged.changed or table.is_required)
+            if table._staged is not None and (table._staged.changed or table._is_required)
         ]
         state = {"tables": tables, "metadata-paths": self._metadata_paths, "absent": list(self._absent)}
         return json.dumps(state).encode()
@@ -333,41 +333,41 @@ class StagedTables:
             table = self._tables.get(name)
             location = conflicting.winner_location
             winner = parse_table_def(read_definition(self._storage, location), location)
-            if table is None or table.staged is None or winner.table_type != table.definition.table_type:
+            if table is None or table._staged is None or winner.table_type != table._definition.table_type:
                 raise self._conflict(conflicting, "both changed its definition")
             if winner.id != table.id:
                 raise self._conflict(conflicting, "it was dropped and created again")
             metadata_location = winner.format_properties[METADATA_LOCATION]
-            if metadata_location != table.staged.base_metadata_path:  # else it wrote the definition as it was
+            if metadata_location != table._staged.base_metadata_path:  # else it wrote the definition as it was
                 is_new = True
                 try:
-                    table.staged.reapply(metadata_location)
+                    table._staged.reapply(metadata_location)
                 except TableConflict as conflict:
                     raise self._conflict(conflicting, conflict.requirement) from conflict
-            table.rebase(winner)
+            table._rebase(winner)
             redone.append((conflicting, table))
         self._finish_metadata([table for _, table in redone])
         for conflicting, table in redone:
-            self._open_core().rebase(conflicting, table.definition_to_commit())
+            self._open_core().rebase(conflicting, table._definition_to_commit())
             self._tell(table)
         return is_new
 
     def committed(self, version: int) -> None:
         """After a commit: note the version, and delete what it made useless, as far as possible."""
         for table in self._tables.values():
-            table.committed_version = version
-            if table.staged is not None:
-                self._delete(table.staged.superseded_paths)
+            table._committed_version = version
+            if table._staged is not None:
+                self._delete(table._staged.superseded_paths)
         self._delete(self._unused)
         for table in self._dropped:
-            if table.staged is not None:
-                self._delete(table.staged.written_paths)
+            if table._staged is not None:
+                self._delete(table._staged.written_paths)
 
     def discard(self) -> None:
         """After a rollback: delete all files that were written or still are, as far as possible."""
         for table in [*self._tables.values(), *self._dropped]:
-            if table.staged is not None:
-                table.staged.io.discard()
+            if table._staged is not None:
+                table._staged.io.discard()
         self._delete([*self._unused, *self._metadata_paths])
 
     @property
@@ -378,21 +378,21 @@ class StagedTables:
     @property
     def changed_objects(self) -> list[tuple[str, str]]:
         """Namespace and name of each table that it changes."""
-        return [(table.namespace, table.own_name) for table in self._changed()]
+        return [(table.namespace, table._own_name) for table in self._changed()]
 
     def _changed(self) -> list[TransactionTable]:
-        return [table for table in self._tables.values() if table.staged is not None and table.staged.changed]
+        return [table for table in self._tables.values() if table._staged is not None and table._staged.changed]
 
     def _changed_ids(self) -> list[str]:
         return [table.id for table in self._changed()]
 
     def _tell(self, table: TransactionTable) -> None:
         """What the log is to say of a table that is committed."""
-        if table.staged is not None:
-            self._open_core().describe(table.namespace, table.own_name, table.staged.told())
+        if table._staged is not None:
+            self._open_core().describe(table.namespace, table._own_name, table._staged.told())
 
     def _finish_metadata(self, tables: list[TransactionTable]) -> None:
-        finished = [table.staged.finish() for table in tables if table.staged is not None]
+        finished = [table._staged.finish() for table in tables if table._staged is not None]
         files = [(path, data) for path, data in finished if path not in self._metadata_paths]  # not those of a save
         self._metadata_paths += [path for path, _ in files]
         self._metadata_files += files

@@ -81,7 +81,7 @@ class Table(ABC):
         """The state that reads see."""
 
     @abstractmethod
-    def writing(self, note: LogNote = NO_NOTE) -> AbstractContextManager[IcebergTable]:
+    def _writing(self, note: LogNote = NO_NOTE) -> AbstractContextManager[IcebergTable]:
         """A PyIceberg table whose changes are kept when the block ends well, with a note in the log.
 
         Raises `InvalidArgument` if it is read-only, and for a note in an open transaction, which has its own.
@@ -94,7 +94,7 @@ class Table(ABC):
         self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: LogNote = NO_NOTE
     ) -> Result:
         """Run one write. An append does the same whatever rows and files the table has."""
-        with self.writing(note) as iceberg:
+        with self._writing(note) as iceberg:
             return operation(iceberg)
 
     @abstractmethod
@@ -109,11 +109,6 @@ class Table(ABC):
         return f"table {self.name} in version {self._shown_version()}"
 
     # What it is
-
-    @property
-    def definition(self) -> TableDef:
-        """The definition, as this handle has it."""
-        return self._definition
 
     @property
     def name(self) -> str:
@@ -223,6 +218,15 @@ class Table(ABC):
             scan.projection()  # an unknown column is refused here rather than on the first row
         self._note_scan()
         return Scan(scan, self._subject, self.name)
+
+    def count(self) -> int:
+        """The number of rows, from metadata where that has it."""
+        return self.scan().count()
+
+    @checked
+    def head(self, limit: int = 10) -> pa.Table:
+        """The first rows, in no particular order."""
+        return self.scan(limit=limit).to_arrow()
 
     # Writing
 
@@ -373,7 +377,7 @@ class Table(ABC):
 
         return Merge(run)
 
-    def change_rows(
+    def _change_rows(
         self,
         filter: BooleanExpression,
         find: Callable[[PlacedRows], RowChanges],
@@ -417,13 +421,13 @@ class Table(ABC):
     @contextmanager
     def update_schema(self, *, message: str = "", author: str = "") -> Iterator[UpdateSchema]:
         """PyIceberg's schema update: `with table.update_schema() as update: update.add_column("delay", LongType())`."""
-        with translated(), self.writing(LogNote(message, author)) as iceberg, iceberg.update_schema() as update:
+        with translated(), self._writing(LogNote(message, author)) as iceberg, iceberg.update_schema() as update:
             yield update
 
     @contextmanager
     def update_spec(self, *, message: str = "", author: str = "") -> Iterator[UpdateSpec]:
         """PyIceberg's update of the partition spec: `with table.update_spec() as update: update.add_field(…)`."""
-        with translated(), self.writing(LogNote(message, author)) as iceberg, iceberg.update_spec() as update:
+        with translated(), self._writing(LogNote(message, author)) as iceberg, iceberg.update_spec() as update:
             yield update
 
     @checked_as(properties=table_properties)

@@ -36,10 +36,10 @@ class TransactionTable(Table):
     A federated table is written at once, in its own catalog: the transaction can neither hide nor undo that.
 
     Attributes:
-        staged: the state of a managed table that has been looked at; None for one that has not, and for others.
-        uses: how often the table has been looked at or written to.
-        scans: how often its rows were asked for.
-        committed_version: what the transaction became; None as long as it is open.
+        _staged: the state of a managed table that has been looked at; None for one that has not, and for others.
+        _uses: how often the table has been looked at or written to.
+        _scans: how often its rows were asked for.
+        _committed_version: what the transaction became; None as long as it is open.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class TransactionTable(Table):
         self._io = io
         self._elsewhere: IcebergTable | None = None
         self._dropped_by: Literal["this", "another"] | None = None
-        self.staged = self._asked(staged) if staged is not None else None
-        self.uses = 0
-        self.scans = 0
-        self.committed_version: int | None = None
+        self._staged = self._asked(staged) if staged is not None else None
+        self._uses = 0
+        self._scans = 0
+        self._committed_version: int | None = None
         self._described = _shape(staged.metadata) if staged is not None else None
 
     def __reduce__(self) -> NoReturn:
@@ -81,22 +81,22 @@ class TransactionTable(Table):
     def _use(self) -> None:
         """Count a use of the table. Raises as `check_use` does."""
         self._open_core()
-        self.uses += 1
-        self.check_use()
+        self._uses += 1
+        self._check_use()
 
-    def check_use(self) -> None:
+    def _check_use(self) -> None:
         """Raises `TransactionClosed` if the transaction has ended, and `ObjectNotFound` if the table is dropped."""
         self._open_core()
         if self._dropped_by:
             raise ObjectNotFound(f"table {self.name} was dropped by {self._dropped_by} transaction")
 
     def _load(self) -> StagedTable:
-        if self.staged is None:
+        if self._staged is None:
             identifier = (*self._namespace.split("."), self._name)
             path = metadata_path(self._definition, self.name)
-            self.staged = self._asked(StagedTable.load(identifier, path, io=self._io))
-            self._described = _shape(self.staged.metadata)
-        return self.staged
+            self._staged = self._asked(StagedTable.load(identifier, path, io=self._io))
+            self._described = _shape(self._staged.metadata)
+        return self._staged
 
     def _asked(self, staged: StagedTable) -> StagedTable:
         staged.ask_before_use(partial(_check_use, ref(self)))
@@ -106,16 +106,16 @@ class TransactionTable(Table):
     def schema(self) -> Schema:
         """The columns, in TrinityLake's types, with the changes of this transaction."""
         self._iceberg()
-        if self.staged is None:
+        if self._staged is None:
             return super().schema
-        self._bring_in_step(self.staged.metadata)
+        self._bring_in_step(self._staged.metadata)
         return from_proto(self._definition.schema, tuple(self._definition.primary_keys))
 
     def _note_scan(self) -> None:
-        self.scans += 1
+        self._scans += 1
 
     @contextmanager
-    def writing(self, note: LogNote = NO_NOTE) -> Iterator[IcebergTable]:
+    def _writing(self, note: LogNote = NO_NOTE) -> Iterator[IcebergTable]:
         note.refuse()
         self._open_core().check_writable()
         iceberg = self._iceberg()
@@ -123,55 +123,55 @@ class TransactionTable(Table):
             raise InvalidArgument(f"table {self.name} is external, which means read-only here: write where it lives")
         yield iceberg
 
-    def open_staged(self) -> StagedTable:
+    def _open_staged(self) -> StagedTable:
         """What is staged of a managed table, which is looked at now if it has not been."""
         self._use()
         assert self.type == "managed"
         return self._load()
 
     @property
-    def own_name(self) -> str:
+    def _own_name(self) -> str:
         """The name without its namespace."""
         return self._name
 
-    def rename(self, namespace: str, name: str) -> None:
+    def _rename(self, namespace: str, name: str) -> None:
         """Go on under another name."""
         self._namespace, self._name = namespace, name
 
-    def drop(self, by: Literal["this", "another"] = "this") -> None:
+    def _drop(self, by: Literal["this", "another"] = "this") -> None:
         """Refuse to work from now on."""
         self._dropped_by = by
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Read the metadata of a table elsewhere anew when it is next needed."""
         self._elsewhere = None
 
-    def rebase(self, winner: TableDef) -> None:
+    def _rebase(self, winner: TableDef) -> None:
         """Take over the definition that won; `staged` has been redone on its metadata."""
         self._definition = winner
         self._described = None
 
     @property
-    def is_required(self) -> bool:
+    def _is_required(self) -> bool:
         """Whether the table is not changed here, but has to be something when the transaction commits."""
-        return self.staged is not None and self.staged.required
+        return self._staged is not None and self._staged.required
 
-    def take_over(self, winner: TableDef) -> list[str]:
+    def _take_over(self, winner: TableDef) -> list[str]:
         """Show another version's state of a table that is not changed here; returns files that came to nothing."""
         self._definition = winner
-        unused = [] if self.staged is None else self.staged.written_paths
-        self.staged = None
+        unused = [] if self._staged is None else self._staged.written_paths
+        self._staged = None
         self._elsewhere = None
         self._described = None
         return unused
 
-    def definition_to_commit(self) -> bytes:
+    def _definition_to_commit(self) -> bytes:
         """The definition of a managed table with the metadata file that `staged.finish` named."""
-        assert self.staged is not None
-        self._bring_in_step(self.staged.metadata)
-        name_metadata(self._definition, self.staged.put_forward(), self.staged.manifest_list)
-        if self.staged.base_metadata_path is not None:
-            self._definition.format_properties[PREVIOUS_METADATA_LOCATION] = self.staged.base_metadata_path
+        assert self._staged is not None
+        self._bring_in_step(self._staged.metadata)
+        name_metadata(self._definition, self._staged.put_forward(), self._staged.manifest_list)
+        if self._staged.base_metadata_path is not None:
+            self._definition.format_properties[PREVIOUS_METADATA_LOCATION] = self._staged.base_metadata_path
         return serialize(self._definition)
 
     def _bring_in_step(self, metadata: TableMetadata) -> None:
@@ -184,7 +184,7 @@ class TransactionTable(Table):
 def _check_use(table: ref[TransactionTable]) -> None:
     """Not a method of the table: what is staged of it would refer to it, and both to each other."""
     if (known := table()) is not None:
-        known.check_use()
+        known._check_use()
 
 
 def _shape(metadata: TableMetadata) -> tuple[int, int]:

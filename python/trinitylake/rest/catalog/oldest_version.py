@@ -33,15 +33,15 @@ class OldestVersion:
         Costs one listing, and one more if versions have expired since the last call. Raises `CommitStateUnknown` if
         the store has no time for the file.
         """
-        number = self._lake.core.oldest()
+        number = self._lake._core.oldest()
         if number == 0:
             return None
         with self._lock:
             if self._dated is not None and self._dated[0] == number:
                 return self._dated[1]
         name = core.root_path(number).partition(".")[0]
-        dates = [modified for path, _, modified in self._lake.storage.list(name) if core.root_version(path) == number]
-        if not dates and self._lake.core.oldest() != number:  # it expired in the meantime
+        dates = [modified for path, _, modified in self._lake._storage.list(name) if core.root_version(path) == number]
+        if not dates and self._lake._core.oldest() != number:  # it expired in the meantime
             return self.written_at_millis()
         if not dates or not min(dates):
             raise CommitStateUnknown(

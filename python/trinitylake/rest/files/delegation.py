@@ -201,7 +201,7 @@ def _has_name_now(call: Call, identifier: tuple[str, ...], table_id: str) -> boo
     """Whether a table has that name in the latest version, or is new in the transaction that the client works in."""
     if call.prefix == LATEST:
         return True
-    name, core = object_name(identifier), call.service.lake.core
+    name, core = object_name(identifier), call.service.lake._core
     if (present := core.latest().read("table", *name)) is not None:
         return parse_table_def(present).id == table_id
     if call.base_version is None:

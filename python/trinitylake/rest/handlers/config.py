@@ -22,7 +22,7 @@ def config(call: Call) -> Response:
     document = {"defaults": defaults, "overrides": {"prefix": prefix}, "endpoints": endpoints}
     if prefix == LATEST:
         # A key is found as long as its commit is: the log forgets only what retention lets go.
-        lifetime = service.lake.definition.maximum_version_age_millis // 1000
+        lifetime = service.lake._definition.maximum_version_age_millis // 1000
         document["idempotency-key-lifetime"] = f"PT{lifetime}S"
     response = json_response(document)
     response.headers["Cache-Control"] = "no-store"  # the defaults may be credentials

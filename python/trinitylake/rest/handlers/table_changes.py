@@ -145,15 +145,15 @@ def stage(
 
 def opened(transaction: Transaction, namespace: str, name: str) -> TransactionTable | None:
     """The table that a change is about, as the transaction sees it; None if there is none. Raises as `stage` does."""
-    with transaction.located("table", namespace, name):
-        definition = transaction.state().read("table", namespace, name)
-        return None if definition is None else transaction.staged_tables.open(namespace, name, definition)
+    with transaction._located("table", namespace, name):
+        definition = transaction._state().read("table", namespace, name)
+        return None if definition is None else transaction._staged_tables.open(namespace, name, definition)
 
 
 def _present(transaction: Transaction, namespace: str, name: str) -> TableMetadata | None:
     """The managed table that a change is about, as the transaction sees it; None if there is none."""
     table = opened(transaction, namespace, name)
-    return table.open_staged().metadata if table is not None and table.type == "managed" else None
+    return table._open_staged().metadata if table is not None and table.type == "managed" else None
 
 
 def _leave_own_properties(transaction: Transaction, change: TableChange) -> None:
@@ -170,7 +170,7 @@ def _leave_own_properties(transaction: Transaction, change: TableChange) -> None
             asked |= dict.fromkeys(update.removals)
     own = {name: value for name, value in asked.items() if name.startswith(OWN_PROPERTY_PREFIX)}
     if own:
-        is_there = not change.is_creation and transaction.state().exists("table", *change.table)
+        is_there = not change.is_creation and transaction._state().exists("table", *change.table)
         present = transaction.table(change.table).properties if is_there else {}
         changed = [name for name, value in own.items() if value is None or present.get(name) != value]
         user_names(changed, "properties")
@@ -190,8 +190,8 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
         return
     if change.is_creation:
         table_writing.require_free(transaction, namespace, name)
-        require_namespace(transaction.state(), namespace)
-        io = LakehouseFileIO(transaction.storage)
+        require_namespace(transaction._state(), namespace)
+        io = LakehouseFileIO(transaction._storage)
         table_writing.metadata_from_updates(io, namespace, name, change.updates)
         return
     staged = table_writing.managed_table(transaction, namespace, name, change.requirements)

@@ -218,7 +218,7 @@ def unregister(call: Call) -> Response:
         response = load_response(call, catalog, identifier)
 
         def statement(transaction: Transaction) -> None:
-            data = transaction.state().read("table", namespace, name)
+            data = transaction._state().read("table", namespace, name)
             if data is not None and parse_table_def(data).table_type == MANAGED:
                 raise bad_request(
                     f"table {namespace}.{name} is managed: its files belong to this lakehouse, which deletes them when "
@@ -282,7 +282,7 @@ def load_response(
     """The answer to a load of a table. Raises as `load` does."""
     namespace, name = object_name(identifier, NoSuchTableError)
     source = catalog.source
-    with names_checked(NoSuchTableError), source.located("table", namespace, name):
+    with names_checked(NoSuchTableError), source._located("table", namespace, name):
         data = catalog.state().read("table", namespace, name)
         if data is None:
             raise table_writing.no_such_table(namespace, name)
@@ -292,7 +292,7 @@ def load_response(
         text = indexed(elsewhere.metadata).model_dump_json().encode()
         return response_of_metadata(elsewhere.metadata_location, text, snapshots, if_none_match)
     if isinstance(source, Transaction):
-        staged = source.staged_tables.open(namespace, name, data).open_staged()
+        staged = source._staged_tables.open(namespace, name, data)._open_staged()
         if staged.changed:
             path, text = staged.finish()
             return response_of_metadata(call.service.io.uri_of(path), text, snapshots, if_none_match)

@@ -132,7 +132,7 @@ def replace(call: Call) -> Response:
         io, gate = catalog.file_io(), call.locations(catalog)
 
         def statement(transaction: Transaction) -> View:
-            core = transaction.state()
+            core = transaction._state()
             data = core.read("view", namespace, name)
             if data is None:
                 raise NoSuchViewError(f"View does not exist: {namespace}.{name}")
@@ -164,7 +164,7 @@ def rename(call: Call) -> Response:
     namespace, name = object_name(body.destination.identifier())
 
     def statement(transaction: Transaction) -> None:
-        core = transaction.state()
+        core = transaction._state()
         if not core.exists("view", old_namespace, old):
             raise NoSuchViewError(f"View does not exist: {old_namespace}.{old}")
         materialize_namespace(transaction, namespace)

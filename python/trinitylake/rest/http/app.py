@@ -79,7 +79,7 @@ class App:
     """
 
     def __init__(self, lake: Lakehouse, bearers: tuple[Bearers, ...], options: ServerOptions) -> None:
-        io = LakehouseFileIO(lake.storage)
+        io = LakehouseFileIO(lake._storage)
         outbound = Outbound()
         delegation = None if options.s3_access is None else Delegation(io, options.s3_access, outbound)
         signs = delegation is not None and delegation.signs
@@ -213,7 +213,7 @@ class App:
         return response
 
     def _exists(self, kind: Literal["table", "view"], namespace: str, name: str) -> bool:
-        return self.service.lake.core.latest().exists(kind, namespace, name)
+        return self.service.lake._core.latest().exists(kind, namespace, name)
 
     def _audit(self, endpoint: Endpoint, call: Call, code: int) -> None:
         if code < 300:

@@ -78,7 +78,7 @@ class MaintenanceEstimates:
             return self._newest
 
     def _n_tables(self) -> int:
-        state = self._lake.core.latest()
+        state = self._lake._core.latest()
         stream = pa.RecordBatchReader.from_stream(state.scan("C===", ("key",), limit=MAX_TABLES + 1))
         return sum(len(batch) for batch in stream)
 

@@ -100,10 +100,10 @@ class MaintenanceSchedule:
         lake = self._lake
         if not isinstance(lake, Lakehouse) or os.name != "posix" or lake.uri.startswith("memory:"):
             return lake.maintenance.run(progress=self._stop_if_closing)
-        tables = maintain_tables(self._workers, lake.storage, self._skipped, lambda: not self._ending.is_set())
+        tables = maintain_tables(self._workers, lake._storage, self._skipped, lambda: not self._ending.is_set())
         note = LogNote("maintenance", "")
         return run_policy(
-            lake.definition,
+            lake._definition,
             lake,
             lake.maintenance,
             note,

@@ -60,7 +60,7 @@ def log(call: Call) -> Response:
                 shown["snapshots"] = names.get(entry.version, [])
                 if not wanted or wanted in _text_of(shown):
                     shown_entries.append(shown)
-    return answer({"entries": shown_entries, "next": following, "oldest-version": lake.core.oldest()})
+    return answer({"entries": shown_entries, "next": following, "oldest-version": lake._core.oldest()})
 
 
 def diff(call: Call) -> Response:
@@ -102,17 +102,17 @@ def _difference(
 ) -> tuple[list[dict[str, Any]], int]:
     """Some rows of a difference, and how many it has. It may hold all objects, so a worker process computes it."""
     if has_workers(call):
-        storage = StorageForTasks(call.service.lake.storage)
+        storage = StorageForTasks(call.service.lake._storage)
         document = work(call, DifferenceJob(storage, after, before, start, limit, by_transaction))
         return document["rows"], document["n-rows"]
-    core = call.service.lake.core
+    core = call.service.lake._core
     old, new = core.version(before), core.version(after)
     rows = new.changes(old) if by_transaction else old.diff(new)
     return rows.slice(min(start, len(rows)), limit).to_pylist(), len(rows)
 
 
 def _entries(call: Call, before: int, size: int) -> Iterator[LogEntry]:
-    core = call.service.lake.core
+    core = call.service.lake._core
     newest = core.latest().number
     before = min(before, newest + 1)
     while before > 0:
@@ -165,7 +165,7 @@ def _changes(call: Call, entry: LogEntry, everything: bool) -> list[dict[str, An
     compares = any(one.properties.get(_OPERATION) in _COMPARES_TREES for one in entry.transactions)
     if everything and compares:
         return None
-    core = call.service.lake.core
+    core = call.service.lake._core
     try:
         if not compares:
             rows: list[dict[str, Any]] = (

@@ -32,7 +32,7 @@ def describe(call: Call) -> Response:
         "principal": principal.name,
         "version": newest.version,
         "created-at-millis": millis_of(newest.created_at),
-        "oldest-version": lake.core.oldest(),
+        "oldest-version": lake._core.oldest(),
         "reads-everything": everything,
         "may": {
             "rows": rows.can_show(call),
@@ -51,7 +51,7 @@ def describe(call: Call) -> Response:
 
 def named_versions(call: Call) -> dict[str, int]:
     """The snapshots of the lakehouse: name to version."""
-    named = call.service.lake.definition.exported_snapshots
+    named = call.service.lake._definition.exported_snapshots
     versions = {name: core.root_version(path) for name, path in named.items()}
     return {name: version for name, version in sorted(versions.items()) if version is not None}
 
@@ -70,7 +70,7 @@ def resolve(call: Call) -> Response:
 def counts(call: Call) -> Response:
     """How many objects a version has, of each kind; at most `MAX_COUNTED` are counted."""
     visibility.require_everything(call, "the number of objects")
-    state = version_of(call).state()
+    state = version_of(call)._state()
     found = {}
     for plural, prefix in _KINDS.items():
         stream = pa.RecordBatchReader.from_stream(state.scan(prefix, ("key",), limit=MAX_COUNTED + 1))

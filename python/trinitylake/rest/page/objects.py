@@ -42,7 +42,7 @@ def history(call: Call) -> Response:
     entries: list[dict[str, Any]] = []
     with call.service.long_requests.taken(call.principal.name):
         try:
-            for change in changes_of_object(call.service.lake.core, identifier):
+            for change in changes_of_object(call.service.lake._core, identifier):
                 name = visibility.parts_of(change.kind, *_split(change.name, identifier))
                 if len(entries) == _MAX_HISTORY or not visibility.sees(call.principal, change.kind, name):
                     break

@@ -54,7 +54,7 @@ def rows(call: Call) -> Response:
 
         def shown() -> Response:
             folder = _folder(call, catalog.load_table(identifier))
-            storage = StorageForTasks(call.service.lake.storage)
+            storage = StorageForTasks(call.service.lake._storage)
             return answer(work(call, TableRowsJob(storage, view.version, name, limit, folder)))
 
         return reached(call, catalog, identifier, shown)
@@ -81,7 +81,7 @@ def query_rows(call: Call) -> Response:
             "this server runs no queries: --page-rows is off, DuckDB is not installed, or its lakehouse is in memory"
         )
     view, query = version_of(call), call.parsed(SqlQuery).query
-    storage = StorageForTasks(call.service.lake.storage)
+    storage = StorageForTasks(call.service.lake._storage)
     with call.service.long_requests.taken(call.principal.name):
         return answer(work(call, QueryJob(storage, view.version, query, MEMORY_SIZE_BYTES)))
 

@@ -41,7 +41,7 @@ def search(call: Call) -> Response:
     looked_at, following = 0, None
     deadline = time.monotonic() + SECONDS
     with call.service.long_requests.taken(call.principal.name):
-        state = version_of(call).state()
+        state = version_of(call)._state()
         for page in names_with(state, text, call.query.get("namespace"), None if token is None else decrypted(token)):
             for one in page.found:
                 name = visibility.parts_of(one.kind, one.namespace, one.name)

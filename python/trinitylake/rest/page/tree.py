@@ -45,11 +45,11 @@ def node(call: Call) -> Response:
             raise RestError(404, "NotFoundException", "the tree of this version has no such node")
         path = children[step]
     found, size_bytes = _read(view, path)
-    return answer({"at": way, **_described(found, path, size_bytes, parse_lakehouse_def(view.state().definition))})
+    return answer({"at": way, **_described(found, path, size_bytes, parse_lakehouse_def(view._state().definition))})
 
 
 def _read(view: LakehouseVersion, path: str) -> tuple[core.NodeFile, int]:
-    data = view.storage.get(path)
+    data = view._storage.get(path)
     return core.read_node(data, path), len(data)
 
 

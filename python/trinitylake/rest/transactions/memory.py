@@ -48,7 +48,7 @@ class Entry:
     @property
     def size_bytes(self) -> int:
         """How much memory it takes, at most."""
-        return self.sent_size_bytes + self.transaction.base_size_bytes
+        return self.sent_size_bytes + self.transaction._base_size_bytes
 
 
 class TransactionsInMemory:

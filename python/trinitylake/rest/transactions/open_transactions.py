@@ -56,9 +56,9 @@ class OpenTransactions:
 
         Raises `InvalidArgument` if it is of another lakehouse.
         """
-        if transaction.storage.root != self._lake.uri:
+        if transaction._storage.root != self._lake.uri:
             raise InvalidArgument(f"transaction {transaction.id} is not of the lakehouse {self._lake.uri!r}")
-        transaction.state()
+        transaction._state()
         self._memory.put(Entry(transaction, Ownership.of(transaction.properties), is_ours=False))
         return f"@txn/{transaction.id}"
 
@@ -142,7 +142,7 @@ class OpenTransactions:
                 self._memory.forget(id)
                 raise TransactionClosed(f"transaction {id} has ended")
             if sent_size_bytes:
-                held = parsed_size_bytes(transaction.saved_state) if entry is None else entry.sent_size_bytes
+                held = parsed_size_bytes(transaction._saved_state) if entry is None else entry.sent_size_bytes
                 self._require_fits(id, held + sent_size_bytes)
             yield transaction
             if entry is not None:
@@ -245,7 +245,7 @@ class OpenTransactions:
     @contextmanager
     def _resumed(self, id: str, who: Principal, ends: bool) -> Iterator[Transaction | None]:
         try:
-            core = self._lake.core.resume(id)
+            core = self._lake._core.resume(id)
         except ObjectNotFound:
             self._require_past(id, who, ends)
             yield None
@@ -255,7 +255,7 @@ class OpenTransactions:
             raise
         _require(id, Ownership.of(core.properties), who, ends)
         with self._memory.room_for_saved(parsed_size_bytes(core.attachment)):
-            yield Transaction(self._lake.core, core)
+            yield Transaction(self._lake._core, core)
 
     def _require_past(self, id: str, who: Principal, ends: bool) -> None:
         """Refuse one that has ended and was not theirs, as far as is known. Raises `RestError` 403.
@@ -323,7 +323,7 @@ def committed_version(transaction: Transaction) -> int:
     """
 
     def mapped(error: Exception) -> Exception | None:
-        if isinstance(error, CommitStateUnknown) or not transaction.is_unknown:
+        if isinstance(error, CommitStateUnknown) or not transaction._is_unknown:
             return None
         return CommitStateUnknown(f"the outcome of the commit is unknown: {error}")
 

@@ -69,10 +69,10 @@ def require_roles(transaction: Transaction, who: Principal) -> None:
     """
     if who.is_admin_of_everything:
         return
-    state = transaction.state()
+    state = transaction._state()
     written = core.decode_keys(state.written_keys()["key"], parse_lakehouse_def(state.base.definition)).to_pylist()
     objects: set[Name] = {
-        (*namespace.split("."), name) for namespace, name in transaction.staged_tables.changed_objects
+        (*namespace.split("."), name) for namespace, name in transaction._staged_tables.changed_objects
     }
     objects |= {(*row["namespace"].split("."), row["name"]) for row in written if row["kind"] in ("table", "view")}
     for name in sorted(objects):

@@ -44,7 +44,7 @@ class MaintenanceJob(Job):
         """Compact tables and expire their snapshots, as the policy of the lakehouse says."""
         lake = Lakehouse(_core.Lakehouse.open(self.storage.storage))
         note = LogNote("maintenance", "")
-        return maintain(lake.definition, lake, note, skip=self.skipped, on_table=report)
+        return maintain(lake._definition, lake, note, skip=self.skipped, on_table=report)
 
 
 def maintain_tables(

@@ -203,7 +203,7 @@ class Changes:
 
         if filter is None:
             return MergeResult(0, 0, 0)
-        return self._table.change_rows(filter, find, statement, keys)
+        return self._table._change_rows(filter, find, statement, keys)
 
     def _prepared(self, sql: str, given: dict[str, Any]) -> PreparedQuery:
         given = {**(self._options.given or {}), **given}

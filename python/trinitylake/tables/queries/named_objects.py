@@ -39,7 +39,7 @@ class StoredView(Protocol):
 class Names(Protocol):
     """Where names are looked up: a state of a lakehouse."""
 
-    def kind(self, identifier: Identifier) -> Literal["namespace", "table", "view"] | None:
+    def _kind(self, identifier: Identifier) -> Literal["namespace", "table", "view"] | None:
         """What has that name."""
 
     def table(self, identifier: Identifier) -> Table:
@@ -48,7 +48,7 @@ class Names(Protocol):
     def view(self, identifier: Identifier) -> StoredView:
         """A view."""
 
-    def similar_names(self, identifier: Identifier) -> Iterable[str]:
+    def _similar_names(self, identifier: Identifier) -> Iterable[str]:
         """Full names that somebody may have meant who wrote one that is not there."""
 
 
@@ -128,7 +128,7 @@ class NamedObjects:
             return found
         identifier = namespace, name
         try:
-            kind = self.names.kind(identifier)
+            kind = self.names._kind(identifier)
         except InvalidName:
             kind = None
         if kind not in ("table", "view"):
@@ -173,7 +173,7 @@ class NamedObjects:
 
     def _not_found(self, namespace: str, name: str, sql: str) -> ObjectNotFound:
         wanted = full_name(namespace, name) if namespace else name
-        candidates = list(self.names.similar_names((namespace, name)))
+        candidates = list(self.names._similar_names((namespace, name)))
         small = {one.lower(): one for one in candidates}
         near = difflib.get_close_matches(wanted.lower(), small, n=3, cutoff=0.6)
         same = [one for one in candidates if one.rpartition(".")[2].lower() == name.lower()]
