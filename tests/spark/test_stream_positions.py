@@ -75,12 +75,11 @@ def test_a_batch_that_ends_before_it_begins_is_an_error(lake: tl.Lakehouse, sour
     start, end = reader.initialOffset(), reader.latestOffset()
     with pytest.raises(tl.InvalidArgument, match="cannot begin"):
         reader.partitions(end, start)
-    of_old_checkpoint = {name: value for name, value in end.items() if name != "origin"}
     source.append(rows(4))
     restarted = reader_of(lake)
-    begun_anew = restarted.initialOffset()
-    with pytest.raises(tl.InvalidArgument, match="cannot begin"):
-        restarted.partitions({**begun_anew, "version": begun_anew["version"] + 1}, of_old_checkpoint)
+    begun_again = restarted.initialOffset()
+    with pytest.raises(tl.InvalidArgument, match="two streams"):
+        restarted.partitions({**begun_again, "version": begun_again["version"] + 1}, end)
     foreign = {**end, "origin": {**end["origin"], "version": 1}}
     with pytest.raises(tl.InvalidArgument, match="two streams"):
         restarted.partitions(foreign, end)
@@ -101,6 +100,92 @@ def test_a_stream_that_has_read_more_than_there_is_stops(lake: tl.Lakehouse, sou
                 restarted.latestOffset()
         else:
             assert between(restarted, offset, restarted.latestOffset()) == rows_left
+
+
+def append_files(table: tl.Table, *ids: int) -> None:
+    """Append one file for each id, in one snapshot."""
+    with table.iceberg.update_spec() as change:
+        change.add_identity("id")
+    table.refresh()
+    table.append(rows(*ids))
+
+
+def test_files_of_a_partly_delivered_snapshot_arrive_once_after_its_version_expired(
+    lake: tl.Lakehouse, source: tl.Table
+) -> None:
+    """`max_files_per_trigger` stopped inside a version, which expired. The position counted the files of that version,
+    so the next version that was retained delivered the first files again: rows 0 and 1 twice."""
+    since = lake.version
+    append_files(source, 10, 11, 12, 13, 14)
+    reader = reader_of(lake, since=since, max_files_per_trigger=2)
+    start, end = reader.initialOffset(), reader.latestOffset()
+    first = between(reader, start, end)
+    assert len(first) == 2
+    for id in (20, 21):
+        source.append(rows(id))
+    lake.maintenance.expire(before=lake.version)
+    restarted = reader_of(lake)
+    restarted.partitions(end, end)
+    assert sorted(first + between(restarted, end, restarted.latestOffset())) == [10, 11, 12, 13, 14, 20, 21]
+
+
+def test_a_partly_delivered_initial_load_goes_on_after_its_version_expired(
+    lake: tl.Lakehouse, source: tl.Table
+) -> None:
+    reader = reader_of(lake, max_files_per_trigger=3)
+    start, end = reader.initialOffset(), reader.latestOffset()
+    first = between(reader, start, end)
+    assert len(first) == 3
+    source.append(rows(4))
+    lake.maintenance.expire(before=lake.version)
+    restarted = reader_of(lake)
+    restarted.partitions(end, end)
+    assert sorted(first + between(restarted, end, restarted.latestOffset())) == [0, 1, 2, 3, 4]
+
+
+def test_a_repeated_batch_has_the_same_rows_after_its_versions_expired(lake: tl.Lakehouse, source: tl.Table) -> None:
+    """A planned batch ended at a version that expired before Spark repeated the batch: it then had no rows, and the
+    following batch began behind them."""
+    since = lake.version
+    append_files(source, 10, 11, 12)
+    source.append(rows(13))
+    reader = reader_of(lake, since=since)
+    start, end = reader.initialOffset(), reader.latestOffset()
+    source.append(rows(14))
+    lake.maintenance.expire(before=lake.version)
+    restarted = reader_of(lake)
+    assert between(restarted, start, end) == [10, 11, 12, 13]
+    assert between(restarted, end, restarted.latestOffset()) == [14]
+
+
+@pytest.mark.parametrize("options", [{}, {"ignore_changes": True}])
+def test_a_partly_delivered_snapshot_that_expired_stops_the_stream(
+    lake: tl.Lakehouse, source: tl.Table, options: dict[str, Any]
+) -> None:
+    since = lake.version
+    append_files(source, 10, 11, 12)
+    reader = reader_of(lake, since=since, max_files_per_trigger=2)
+    reader.initialOffset()
+    end = reader.latestOffset()
+    source.append(rows(20))
+    expire_snapshots(source, keep=1)
+    lake.maintenance.expire(before=lake.version)
+    restarted = reader_of(lake, **options)
+    restarted.partitions(end, end)
+    with pytest.raises(tl.VersionExpired, match="snapshots were expired"):
+        restarted.latestOffset()
+
+
+def test_a_table_that_was_created_again_stops_a_restarted_stream(lake: tl.Lakehouse, source: tl.Table) -> None:
+    """The id of the table was known to the running process alone: a restarted stream read the new table."""
+    end = reader_of(lake).latestOffset()
+    with lake.transaction() as txn:
+        txn.drop_table("nyc.flights")
+        txn.create_table("nyc.flights", rows())
+    restarted = reader_of(lake, ignore_changes=True)
+    restarted.partitions(end, end)
+    with pytest.raises(tl.ObjectNotFound, match="created again"):
+        restarted.latestOffset()
 
 
 def expire_snapshots(table: tl.Table, *, keep: int) -> None:

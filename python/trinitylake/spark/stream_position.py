@@ -1,9 +1,17 @@
-"""The position of a stream in the history of a table: Spark's offsets, and the changes between two of them."""
+"""Position of a stream in the history of a table: Spark's offsets, and the files between two of them.
+
+A position is a table, a snapshot and the number of files of that snapshot that have been delivered. Versions only say
+where to look for the snapshot: a position keeps its meaning when versions expire. Where the snapshot, or one that
+follows it, is not listed in any retained version, the stream stops with `VersionExpired`: it neither repeats nor skips
+rows.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
@@ -22,33 +30,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Position:
-    """Everything that the versions before `version` brought has been read, and `files` files of what it brought.
+    """All snapshots before `snapshot` have been delivered, and `files` of its files.
 
     Attributes:
-        version: the version to go on with; it need not exist yet.
-        snapshot: the Iceberg snapshot that was current before it, None if there was none.
-        files: how many of its files, in the order of their paths, have been read.
-        whole: whether the version stands for all the rows that were in the table then, not for those that it added.
+        version: the version of the lakehouse in which the snapshot was found; the search for newer ones begins there.
+        table: the id of the table, "" if it was not created yet.
+        snapshot: the Iceberg snapshot, None if the table had none.
+        files: how many of its files, in the order of their paths; None for all.
+        whole: whether the files are all files of the table at that snapshot, not only those that the snapshot added.
     """
 
     version: int
+    table: str = ""
     snapshot: int | None = None
-    files: int = 0
+    files: int | None = None
     whole: bool = False
 
-    @property
-    def at_version(self) -> Position:
-        """The same, before any file of the version has been read."""
-        return replace(self, files=0)
-
     def is_after(self, other: Position) -> bool:
-        """Whether it lies further on, in the same stream."""
-        return (self.version, self.files) > (other.version, other.files)
+        """Whether this position is known to be later in the same stream."""
+        if self.version != other.version or self.snapshot != other.snapshot:
+            return self.version > other.version
+        return other.files is not None and (self.files is None or self.files > other.files)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values. Snapshot ids need 64 bits, which JSON numbers do not promise."""
         return {
             "version": self.version,
+            "table": self.table,
             "snapshot": "" if self.snapshot is None else str(self.snapshot),
             "files": self.files,
             "whole": self.whole,
@@ -57,49 +65,49 @@ class Position:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Position:
         """The inverse of `to_json`. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
-        snapshot = values["snapshot"]
-        return cls(int(values["version"]), int(snapshot) if snapshot else None, int(values["files"]), values["whole"])
+        snapshot, files = values["snapshot"], values["files"]
+        return cls(
+            int(values["version"]),
+            str(values["table"]),
+            int(snapshot) if snapshot else None,
+            None if files is None else int(files),
+            bool(values["whole"]),
+        )
 
 
 @dataclass(frozen=True)
 class Offset:
-    """What Spark keeps in the checkpoint: where a stream stands, and where it began.
+    """What Spark stores in the checkpoint: the position of a stream, and the position at which it began.
 
-    Spark writes down where a batch ends, and asks the source again where the first one begins. By then the table may
-    have grown, so the end of a batch carries the beginning of its stream.
-
-    Attributes:
-        position: everything before it has been read.
-        origin: where the stream began; None in checkpoints that do not say so.
+    Spark stores where a batch ends, and asks the source again where the first batch begins. By then the table may have
+    grown, so the end of each batch carries the beginning of its stream.
     """
 
     position: Position
-    origin: Position | None
+    origin: Position
 
     def to_json(self) -> dict[str, Any]:
         """As Spark wants it."""
-        origin = {} if self.origin is None else {"origin": self.origin.to_json()}
-        return {**self.position.to_json(), **origin}
+        return {**self.position.to_json(), "origin": self.origin.to_json()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Offset:
         """The inverse of `to_json`. Raises `InvalidArgument` for the offset of another source."""
         try:
-            origin = values.get("origin")
-            return cls(Position.from_json(values), None if origin is None else Position.from_json(origin))
+            return cls(Position.from_json(values), Position.from_json(values["origin"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InvalidArgument(f"the checkpoint holds an offset of another source: {values}") from error
 
     def start_of_batch_until(self, end: Offset) -> Position:
-        """Where the batch that ends at `end` begins, if Spark says that it begins here.
+        """The start of the batch that ends at `end`, if Spark says that it begins here.
 
-        The first batch of a stream begins where the stream did, whatever Spark was told when it asked anew.
+        The first batch of a stream begins at the origin that its end names.
 
         Raises:
-            InvalidArgument: the two are not of one stream, or this one lies behind the other.
+            InvalidArgument: the two offsets belong to different streams, or this one is after the other.
         """
         start = self.position
-        if end.origin is not None and self.origin != end.origin:
+        if self.origin != end.origin:
             if self.position != self.origin:
                 raise InvalidArgument(
                     f"a batch that begins at {self.to_json()} and ends at {end.to_json()} is of two streams, which "
@@ -116,205 +124,246 @@ class Offset:
 
 @dataclass(frozen=True)
 class Step:
-    """What one version brought: its files in the order of their paths, and the snapshot that is current after it.
+    """The files of one snapshot, in the order of their paths.
 
     Attributes:
-        begin: the position before it.
+        version: the version in which the snapshot was found.
+        table: the table in that version.
+        snapshot: None if the stream begins with a table without snapshots.
+        whole: as in `Position`.
+        ends_version: whether no later snapshot of this version adds files.
     """
 
-    begin: Position
-    tasks: list[FileScanTask]
-    snapshot: int | None
+    version: int
+    table: Table
+    snapshot: Snapshot | None
+    whole: bool
+    ends_version: bool
 
-    @property
-    def version(self) -> int:
-        """The version."""
-        return self.begin.version
+    @cached_property
+    def tasks(self) -> list[FileScanTask]:
+        """The files to read. The order is fixed, because a snapshot does not change."""
+        if self.snapshot is None:
+            return []
+        if self.whole:
+            tasks = list(self.table.scan(snapshot_id=self.snapshot.snapshot_id).iceberg.plan_files())
+        else:
+            tasks = _added_files(self.table, self.snapshot)
+        return sorted(tasks, key=lambda task: task.file.file_path)
 
-    @property
-    def end(self) -> Position:
-        """The position behind this version."""
-        return Position(self.version + 1, self.snapshot)
+    def position(self, files: int | None) -> Position:
+        """The position after so many files; None for all."""
+        id = None if self.snapshot is None else self.snapshot.snapshot_id
+        return Position(self.version, self.table.id, id, files, self.whole and files is not None)
+
+    def is_at(self, position: Position) -> bool:
+        """Whether a position is in this step."""
+        id = None if self.snapshot is None else self.snapshot.snapshot_id
+        return id == position.snapshot and self.version >= position.version
 
 
 @dataclass
 class _Trail:
-    """The way from one position through the versions after it, as far as it has been walked.
+    """The steps after one position, as far as versions have been read.
 
     Attributes:
         begin: where it starts.
-        next: where it goes on.
-        steps: what lies between.
-        location: of the table's definition in the last version that was looked at, if it was there.
+        next: the first version that has not been read.
+        last: the position after the last snapshot that was found.
+        pending: snapshots that were found in version `next - 1` and are not steps yet.
+        location: of the table's definition in the last version that was read, None if the table did not exist.
         table: the table in that version.
     """
 
     begin: Position
-    next: Position
+    next: int
+    last: Position
     steps: list[Step] = field(default_factory=list)
+    pending: deque[tuple[Snapshot | None, bool]] = field(default_factory=deque)
     location: str | None = None
     table: Table | None = None
 
     def starts_at(self, position: Position) -> bool:
-        """Go on from a position on the trail, and forget what lies before it; False if it is not on the trail."""
-        if position != self.begin:
-            known = [number for number, step in enumerate(self.steps) if position in (step.begin, step.end)]
-            if not known:
-                return False
-            passed = known[-1] + (self.steps[known[-1]].end == position)
-            self.begin, self.steps = position, self.steps[passed:]
-        return True
+        """Start from a position on the trail and forget the steps before it; False if it is not on the trail."""
+        if position == self.begin:
+            return True
+        for number, step in enumerate(self.steps):
+            if step.position(position.files) == position:
+                self.begin, self.steps = position, self.steps[number + (position.files is None) :]
+                return True
+        return False
 
 
 class TableHistory:
-    """The history of one table, version by version. A stream that goes forward looks at each version once."""
+    """The history of one table, snapshot by snapshot. A stream that moves forward reads each version once."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._lake: Lakehouse = options.open()
         self._namespace, self._name = split(options.table_name)
-        self._table_id = ""
         self._trail: _Trail | None = None
 
     def now(self) -> Position:
-        """A stream that starts with all rows of the latest version, or of the one that the options name."""
+        """The start of a stream of all rows of the latest version, or of the version that the options name."""
         view = self._options.reading(self._lake)
-        view.table(self._options.table_name)
-        return Position(view.version, whole=True)
+        table = view.table(self._options.table_name)
+        return Position(view.version, table.id, _current(table), files=0, whole=True)
 
     def after(self, version: int) -> Position:
-        """A stream that starts with what came after `version`."""
+        """The start of a stream of what was committed after `version`."""
         view = self._lake.at(version=version)
         if self._location(view) is None:
-            return Position(version + 1)
-        return Position(version + 1, _current(view.table(self._options.table_name)))
+            return Position(version)
+        table = view.table(self._options.table_name)
+        return Position(version, table.id, _current(table))
 
     def table(self) -> Table:
-        """The table as the latest version has it. Raises `ObjectNotFound`."""
+        """The table in the latest version. Raises `ObjectNotFound`."""
         return self._lake.at().table(self._options.table_name)
 
-    def steps(self, start: Position, end: Position | None = None) -> Iterator[Step]:
-        """What every version from `start` to `end`, or to the latest, brought; those that brought nothing are left out.
+    def steps(self, start: Position) -> Iterator[Step]:
+        """The snapshots with files from `start` on; the first one may be the snapshot of `start`, if files are left.
 
-        Versions are looked at as they are asked for.
+        Versions are read as steps are asked for, up to the version that is the latest now.
 
         Raises:
-            InvalidArgument: rows were removed or replaced, and the options do not say to go on then; or `start` is a
-                version that this lakehouse has not come to.
-            ObjectNotFound: the table is gone, or there is another one of its name.
-            VersionExpired: snapshots that were not read yet have expired.
+            InvalidArgument: rows were removed or replaced, and the options do not allow to go on; or `start` is in a
+                version that this lakehouse does not have.
+            ObjectNotFound: the table was dropped.
+            VersionExpired: the snapshot of `start`, or one after it, has expired.
         """
-        last = self._lake.version if end is None else end.version - (end.files == 0)
-        if end is None and start.version > last + 1:
+        last = self._lake.version
+        if start.version > last:
             raise InvalidArgument(
-                f"the stream has read all before version {start.version}, and the newest one of {self._lake.uri} is "
+                f"the stream has read version {start.version}, and the newest one of {self._lake.uri} is "
                 f"{last}: the checkpoint is of another lakehouse, or this one was restored from an older copy. Give "
                 "the query a new checkpoint; it reads the table from its beginning then"
             )
         trail = self._trail
-        if trail is None or not trail.starts_at(start.at_version):
-            trail = self._trail = _Trail(start.at_version, start.at_version)
+        if trail is None or not trail.starts_at(start):
+            trail = self._trail = _Trail(start, start.version, start)
         known = 0
-        while True:
-            if known == len(trail.steps) and not self._walk(trail, last):
-                return
-            step = trail.steps[known]
-            if step.version > last:
-                return
-            yield step
+        while known < len(trail.steps) or self._extend(trail, last):
+            yield trail.steps[known]
             known += 1
 
-    def _walk(self, trail: _Trail, last: int) -> bool:
-        """Go on until the next version that brought something; False if there is none up to `last`."""
-        while trail.next.version <= last:
-            begin = trail.next
-            step = self._step(trail, begin)
-            trail.next = Position(begin.version + 1, begin.snapshot) if step is None else step.end
-            if step is not None and (step.tasks or begin.whole):
-                trail.steps.append(step)
-                return True
-        return False
+    def tasks(self, start: Position, end: Position) -> list[FileScanTask]:
+        """The files from `start` to `end`: the same whenever it is asked.
 
-    def _step(self, trail: _Trail, begin: Position) -> Step | None:
-        """What one version brought; None if it left the table as it was, or has expired."""
+        Raises as `steps` does, and `VersionExpired` if the snapshot of `end` has expired.
+        """
+        tasks: list[FileScanTask] = []
+        for step in self.steps(start):
+            begin = start.files if start.files is not None and step.is_at(start) else 0
+            if step.is_at(end):
+                return tasks + step.tasks[begin : end.files]
+            tasks += step.tasks[begin:]
+        raise VersionExpired(
+            f"table {self._options.table_name}: snapshot {end.snapshot}, at which a batch ends, is in no retained "
+            "version any more. Start the query with a new checkpoint, which reads the table from its beginning"
+        )
+
+    def _extend(self, trail: _Trail, last: int) -> bool:
+        """Add the next snapshot with files to the trail; False if there is none up to version `last`."""
+        while True:
+            while trail.pending:
+                snapshot, whole = trail.pending.popleft()
+                version, table = trail.next - 1, trail.table
+                assert table is not None
+                adds = (_operation(one) == Operation.APPEND for one, _ in trail.pending if one is not None)
+                step = Step(version, table, snapshot, whole, ends_version=not any(adds))
+                adds_files = whole or snapshot is None or self._adds_files(version, table, snapshot)
+                trail.last = step.position(None)
+                if whole or (adds_files and step.tasks):
+                    trail.steps.append(step)
+                    return True
+            if trail.next > last:
+                return False
+            self._read_version(trail)
+            trail.next += 1
+
+    def _read_version(self, trail: _Trail) -> None:
+        """Find the snapshots of version `next` that the stream has not delivered."""
         try:
-            view = self._lake.at(version=begin.version)
+            view = self._lake.at(version=trail.next)
         except VersionExpired:
-            if begin.whole:
-                raise
-            return None  # what it brought is found with the next version that is kept
+            return  # its snapshots are found in the next version that is retained
         location = self._location(view)
         if location is None:
-            if trail.location is None and begin.snapshot is None and not begin.whole:
-                return None  # not created yet
-            raise ObjectNotFound(f"table {self._options.table_name} does not exist in version {begin.version} any more")
+            if not trail.last.table:
+                return  # not created yet
+            raise ObjectNotFound(f"table {self._options.table_name} does not exist in version {trail.next} any more")
         if location == trail.location:
-            return None
+            return
         table = view.table(self._options.table_name)
-        self._check_same_table(table)
-        tasks = list(table.scan().iceberg.plan_files()) if begin.whole else self._added(trail, table, begin)
+        if trail.last.table not in ("", table.id):
+            raise ObjectNotFound(
+                f"table {table.name} was dropped and created again: give the query a new checkpoint to read the new one"
+            )
+        trail.pending.extend(self._new_snapshots(trail, table))
         trail.location, trail.table = location, table
-        return Step(begin, sorted(tasks, key=lambda task: task.file.file_path), _current(table))
+        if not trail.pending:
+            trail.last = Position(trail.next, table.id, _current(table))
+
+    def _adds_files(self, version: int, table: Table, snapshot: Snapshot) -> bool:
+        """Whether a snapshot appended files. Raises `InvalidArgument` if it removed rows, and that is not ignored."""
+        operation = _operation(snapshot)
+        if operation not in (Operation.APPEND, Operation.REPLACE) and not self._options.ignore_changes:
+            raise InvalidArgument(
+                f"version {version} removed or replaced rows of table {table.name} ({operation.value}), which a stream "
+                'of new rows cannot show: set option("ignore_changes", "true") to go on without that'
+            )
+        return operation == Operation.APPEND
 
     def _location(self, view: LakehouseVersion) -> str | None:
         return view._state().locate("table", self._namespace, self._name)
 
-    def _check_same_table(self, table: Table) -> None:
-        if self._table_id and table.id != self._table_id:
-            raise ObjectNotFound(f"table {table.name} was dropped and created again: start the stream anew")
-        self._table_id = table.id
-
-    def _added(self, trail: _Trail, table: Table, begin: Position) -> list[FileScanTask]:
-        """The files that the snapshots appended which a version brought."""
-        added: list[FileScanTask] = []
-        for snapshot in self._new_snapshots(trail, table, begin):
-            operation = snapshot.summary.operation if snapshot.summary is not None else Operation.APPEND
-            if operation == Operation.APPEND:
-                added += _files_of(table, snapshot)
-            elif operation != Operation.REPLACE and not self._options.ignore_changes:
-                raise InvalidArgument(
-                    f"version {begin.version} removed or replaced rows of table {table.name} ({operation.value}), "
-                    'which a stream of new rows cannot tell: set option("ignore_changes", "true") to go on without that'
-                )
-        return added
-
-    def _new_snapshots(self, trail: _Trail, table: Table, begin: Position) -> list[Snapshot]:
-        """The snapshots that a version brought, oldest first."""
-        before = begin.snapshot
+    def _new_snapshots(self, trail: _Trail, table: Table) -> list[tuple[Snapshot | None, bool]]:
+        """The snapshots of a version that have not been delivered, oldest first, each with `whole` of its step."""
+        before = trail.last.snapshot
+        unfinished = trail.last.files is not None
         chain: list[Snapshot] = []
         current = _current(table)
         while current is not None and current != before and (snapshot := table.iceberg.snapshot_by_id(current)):
             chain.append(snapshot)
             current = snapshot.parent_snapshot_id
         chain.reverse()
-        is_cut_off = current is None and bool(chain) and _is_cut_off(table, chain[0])
-        has_expired = current not in (None, before) or is_cut_off
+        new: list[tuple[Snapshot | None, bool]] = [(snapshot, False) for snapshot in chain]
+        has_expired = current not in (None, before) or (
+            current is None and bool(chain) and _is_cut_off(table, chain[0])
+        )
         if current == before and not has_expired:
-            return chain
-        if not self._options.ignore_changes and has_expired:
+            if not unfinished:
+                return new
+            started = None if before is None else table.iceberg.snapshot_by_id(before)
+            if started is not None or before is None:
+                return [(started, trail.last.whole), *new]
+            has_expired = True
+        if has_expired and (unfinished or not self._options.ignore_changes):
             raise VersionExpired(
-                f"table {table.name}, version {begin.version}: snapshots were expired before the stream had read them, "
-                "so the rows that they appended cannot be told from others. Start the query with a new checkpoint, "
-                'which reads the table from its beginning, or set option("ignore_changes", "true") to go on without'
+                f"table {table.name}, version {trail.next}: snapshots were expired before the stream had read them, "
+                "so the rows that they appended cannot be distinguished from others. Start the query with a new "
+                "checkpoint, which reads the table from its beginning"
+                + ("" if unfinished else ', or set option("ignore_changes", "true") to go on without')
             )
         if not self._options.ignore_changes:
             raise InvalidArgument(
-                f"version {begin.version} took table {table.name} back to an older state, which a stream of new rows "
-                'cannot tell: set option("ignore_changes", "true") to go on from there'
+                f"version {trail.next} took table {table.name} back to an older state, which a stream of new rows "
+                'cannot show: set option("ignore_changes", "true") to go on from there'
             )
-        read = self._ancestors(trail, table, begin)
-        return [snapshot for snapshot in chain if snapshot.snapshot_id not in read]
+        read = self._ancestors(trail, table)
+        return [(snapshot, False) for snapshot in chain if snapshot.snapshot_id not in read]
 
-    def _ancestors(self, trail: _Trail, table: Table, begin: Position) -> set[int]:
-        """The snapshots that the table consisted of where the stream stands, as far as they are known."""
-        if begin.snapshot is None:
+    def _ancestors(self, trail: _Trail, table: Table) -> set[int]:
+        """The snapshots that the table consisted of at the position of the stream, as far as they are known."""
+        if trail.last.snapshot is None:
             return set()
         known = trail.table
         if known is None:
-            view = self._lake.at(version=begin.version - 1)
+            view = self._lake.at(version=trail.last.version)
             known = table if self._location(view) is None else view.table(table.name)
         ids: set[int] = set()
-        id: int | None = begin.snapshot
+        id: int | None = trail.last.snapshot
         while id is not None:
             ids.add(id)
             snapshot = known.iceberg.snapshot_by_id(id)
@@ -322,11 +371,15 @@ class TableHistory:
         return ids
 
 
-def _is_cut_off(table: Table, first: Snapshot) -> bool:
-    """Whether a snapshot without a parent had one, or others before it, which have expired since.
+def _operation(snapshot: Snapshot) -> Operation:
+    return snapshot.summary.operation if snapshot.summary is not None else Operation.APPEND
 
-    The number of a snapshot counts those of the table, on all branches. Where there are no numbers (format version 1),
-    a snapshot has inherited files if it lists manifests or entries that it did not write.
+
+def _is_cut_off(table: Table, first: Snapshot) -> bool:
+    """Whether ancestors of a snapshot without a parent have expired.
+
+    The sequence number of a snapshot counts those of the table, on all branches. In format version 1, which has no
+    sequence numbers, a snapshot has inherited files if it lists manifests or entries that it did not write.
     """
     if first.sequence_number:
         earlier = {one.sequence_number for one in table.iceberg.snapshots() if one.sequence_number is not None}
@@ -341,7 +394,7 @@ def _current(table: Table) -> int | None:
     return table.iceberg.metadata.current_snapshot_id
 
 
-def _files_of(table: Table, snapshot: Snapshot) -> list[FileScanTask]:
+def _added_files(table: Table, snapshot: Snapshot) -> list[FileScanTask]:
     """The data files that a snapshot added."""
     from trinitylake.iceberg_storage.extended_pyiceberg.manifest import read_entries
 

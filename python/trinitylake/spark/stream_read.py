@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.table import FileScanTask
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -55,6 +54,7 @@ class StreamReader(DataSourceStreamReader):
         if self._position is None:
             self.initialOffset()
         assert self._position is not None
+        assert self._origin is not None
         return Offset(self._admitted(self._position), self._origin).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader):
         until = Offset.from_json(end)
         first, last = Offset.from_json(start).start_of_batch_until(until), until.position
         self._origin, self._position = until.origin, last
-        tasks = self._tasks(first, last) if first != last else []
+        tasks = self._history.tasks(first, last) if first != last else []
         if not tasks:
             return []
         table = self._history.table()
@@ -89,23 +89,15 @@ class StreamReader(DataSourceStreamReader):
         versions, files = self._options.max_versions_per_trigger, self._options.max_files_per_trigger
         position = start
         for step in self._history.steps(start):
-            taken = start.files if step.version == start.version else 0
+            taken = start.files if start.files is not None and step.is_at(start) else 0
             left = len(step.tasks) - taken
             if files is not None and left > files:
-                return Position(step.version, position.snapshot, taken + files, start.whole and position is start)
-            position = step.end
+                return step.position(taken + files)
+            position = step.position(None)
             if files is not None:
                 files -= left
-            if versions is not None:
+            if versions is not None and step.ends_version:
                 versions -= 1
             if versions == 0 or files == 0:
                 break
         return position
-
-    def _tasks(self, first: Position, last: Position) -> list[FileScanTask]:
-        tasks: list[FileScanTask] = []
-        for step in self._history.steps(first, last):
-            begin = first.files if step.version == first.version else 0
-            end = last.files if step.version == last.version else None
-            tasks += step.tasks[begin:end]
-        return tasks
