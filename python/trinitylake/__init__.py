@@ -42,9 +42,7 @@ from trinitylake.errors import (
 )
 
 if TYPE_CHECKING:
-    from trinitylake import core, iceberg
-    from trinitylake import rest as rest
-    from trinitylake import spark as spark
+    from trinitylake import core, iceberg, rest, spark
     from trinitylake.definitions import Column, Schema, list_of, map_of, struct_of
     from trinitylake.lakehouse import Lakehouse, create, open
     from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
@@ -92,7 +90,9 @@ __all__ = [
     "list_of",
     "map_of",
     "open",
+    "rest",
     "restore",
+    "spark",
     "struct_of",
 ]
 
@@ -131,4 +131,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, "rest", "spark"})
+    return __all__

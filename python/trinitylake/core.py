@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class HasKeySizes(Protocol):
     """What decides the width of a key: a `KeySizes`, or the definition of a lakehouse."""
 

@@ -25,3 +25,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_LAZY[name]), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

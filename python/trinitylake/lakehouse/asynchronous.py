@@ -24,7 +24,7 @@ from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.commit_threads import run_blocking
 
 #: What is awaited itself, instead of being given to who awaits it.
-_HANDLES = frozenset({"Table", "Scan", "Query", "Maintenance", "Merge"})
+_HANDLES = frozenset({"Table", "Scan", "Query", "TableMaintenance", "Merge"})
 
 
 class Abandoned(Exception):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @checked_as(version=version_reference)
 def restore(
     source: str | PathLike[str],
-    target: str | PathLike[str],
+    to: str | PathLike[str],
     version: VersionReference | None = None,
     *,
     mode: Mode = "full",
@@ -38,14 +38,14 @@ def restore(
     progress: OnProgress | None = None,
     engine: SparkSession | None = None,
 ) -> Lakehouse:
-    """Make a lakehouse at `target` out of a backup, or of any other lakehouse, and open it.
+    """Make a lakehouse at `to` out of a backup, or of any other lakehouse, and open it.
 
     What is copied, and how, is as in `Lakehouse.export`; then one more version says that it is no export any more. The
     backup stays as it is. If it breaks off, run it again: it goes on where it stopped.
 
     Args:
         source: the backup.
-        target: where the lakehouse shall be; nothing may be there.
+        to: the root of the new lakehouse, where nothing is yet.
         version: of the backup, as for `Lakehouse.at`; the latest one by default.
         mode: "full" brings all versions of the backup, under their numbers, "minimal" only the one.
         source_storage_options: for the backup.
@@ -56,11 +56,11 @@ def restore(
         engine: a Spark session whose executors copy, as for `Lakehouse.export`.
 
     Raises:
-        ObjectAlreadyExists: there is a lakehouse at `target`.
+        ObjectAlreadyExists: there is a lakehouse at `to`.
         and as `Lakehouse.export` does.
     """
     lake = open_lakehouse(source, storage_options=source_storage_options)
-    storage = _core.Storage(str(target), storage_options, durability)
+    storage = _core.Storage(str(to), storage_options, durability)
     there = opened_at(storage)
     if there is not None:
         properties = parse_lakehouse_def(there.latest().definition).properties

@@ -42,7 +42,7 @@ class RewriteManifestsResult(NamedTuple):
     manifests_after: int
 
 
-class Maintenance:
+class TableMaintenance:
     """The upkeep of one table, from `table.maintenance`.
 
     Outside of a transaction each call is one of its own, which is redone if others committed meanwhile. No file is

@@ -55,11 +55,6 @@ class Scan:
         self._table_name = table_name
 
     @property
-    def subject(self) -> Callable[[], str]:
-        """What errors about the table begin with."""
-        return self._subject
-
-    @property
     def iceberg(self) -> ReadAheadScan:
         """The PyIceberg scan, for its plan of files and whatever else it offers."""
         return self._scan

@@ -26,7 +26,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.filters import parse_filter
-from trinitylake.tables.maintenance import Maintenance
+from trinitylake.tables.maintenance import TableMaintenance
 from trinitylake.tables.merge import Merge, MergeResult
 from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.engine import merge
@@ -412,9 +412,9 @@ class Table(ABC):
         return list(names)
 
     @property
-    def maintenance(self) -> Maintenance:
+    def maintenance(self) -> TableMaintenance:
         """Compaction, and smaller metadata: `table.maintenance.compact()`, `.expire_snapshots()`, …"""
-        return Maintenance(self._write, self._subject)
+        return TableMaintenance(self._write, self._subject)
 
     # Changing the table itself
 

@@ -75,7 +75,7 @@ class TableSource:
         self.name = table.name
         scan = table.scan()
         self._scan: DataScan = scan.iceberg
-        self._subject = scan.subject
+        self._subject = scan._subject
         schema = self._scan.table_metadata.schema()
         if not schema.fields:
             raise InvalidArgument(f"table {table.name} has no columns, and SQL knows no such table")
