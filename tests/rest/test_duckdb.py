@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+from urllib.parse import unquote, urlsplit
 
 import duckdb
 import pyarrow as pa
 import pytest
+from moto.s3.responses import S3Response
+from moto.sts.models import STSBackend
+from starlette.responses import Response
 
 import trinitylake as tl
 from rest.client import Client, running
 from rest.shop import with_tables
 from s3_server import S3Server
 from trinitylake.rest import RestServer, S3Access, ServerOptions
+from trinitylake.rest.http.app import App
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
 #: In the order in which they need each other.
@@ -164,3 +175,86 @@ def test_files_on_s3_are_reached_with_what_the_server_gives(lake_on_s3: tl.Lakeh
         assert connection.execute("SELECT sum(id) FROM lake.shop.orders").fetchone() == (6,)
         connection.execute("INSERT INTO lake.shop.orders VALUES (4)")
     assert count(lake_on_s3, "shop.orders") == 4
+
+
+class Enforced:
+    """Access control of a store, which moto lacks: vended credentials do what their session policy allows.
+
+    `denied` has the requests that were refused.
+    """
+
+    ACTIONS: ClassVar = {"GET": "s3:GetObject", "HEAD": "s3:GetObject", "PUT": "s3:PutObject"}
+
+    def __init__(self) -> None:
+        self.policies: dict[str, Any] = {}
+        self.denied: list[str] = []
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        with (
+            mock.patch.object(STSBackend, "assume_role", self._remembering(STSBackend.assume_role)),
+            mock.patch.object(S3Response, "_key_response", self._checking(S3Response._key_response)),
+            mock.patch.object(S3Response, "_bucket_response_delete_keys", self._refuse("POST ?delete")),
+        ):
+            yield
+
+    def _remembering(self, assume_role: Any) -> Any:
+        def assumed(backend: STSBackend, **options: Any) -> Any:
+            role = assume_role(backend, **options)
+            self.policies[role.access_key_id] = json.loads(options["policy"])
+            return role
+
+        return assumed
+
+    def _checking(self, respond: Any) -> Any:
+        def response(handler: S3Response, request: Any, url: str) -> Any:
+            key = re.search(r"Credential=([^/]+)/", handler.headers.get("Authorization", ""))
+            if key is None or (policy := self.policies.get(key[1])) is None:
+                return respond(handler, request, url)
+            action = self.ACTIONS.get(handler.method, "s3:DeleteObject")
+            resource = f"arn:aws:s3:::{unquote(urlsplit(url).path)[1:]}"
+            if any(
+                action in one["Action"] and any(fnmatchcase(resource, pattern) for pattern in one["Resource"])
+                for one in policy["Statement"]
+            ):
+                return respond(handler, request, url)
+            return self._refuse(f"{handler.method} {url}")()
+
+        return response
+
+    def _refuse(self, request: str) -> Any:
+        def refused(*_: Any, **__: Any) -> Any:
+            self.denied.append(request)
+            return 403, {}, "<Error><Code>AccessDenied</Code></Error>"
+
+        return refused
+
+
+def losing_answers() -> Any:
+    """Close the connection of `/transactions/commit` after the commit, without an answer."""
+    answer = App._answer
+
+    class Lost(Response):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            raise ConnectionError("the test closes the connection")
+
+    def lost(app: App, endpoint: Any, call: Any) -> Response:
+        response = answer(app, endpoint, call)
+        return Lost() if endpoint.path.endswith("/transactions/commit") and response.status_code == 204 else response
+
+    return mock.patch.object(App, "_answer", lost)
+
+
+def test_an_engine_whose_commit_lost_its_answer_deletes_no_files_with_vended_credentials(
+    lake_on_s3: tl.Lakehouse, s3: S3Server
+) -> None:
+    """DuckDB 1.5.5 takes a commit without an answer for failed, and deletes the data files that it wrote for it."""
+    access = S3Access(role_arn="arn:aws:iam::123456789012:role/lake", storage_options=s3.storage_options)
+    enforced = Enforced()
+    with enforced.active(), running(lake_on_s3, options=ServerOptions(s3_access=access)) as server:
+        connection = attached(server)
+        with losing_answers(), pytest.raises(duckdb.Error):
+            connection.execute("INSERT INTO lake.shop.orders VALUES (4)")
+    assert count(lake_on_s3, "shop.orders") == 4
+    assert lake_on_s3.maintenance.fsck(files=True).is_sound
+    assert any(one.startswith("DELETE") or "delete" in one for one in enforced.denied), enforced.denied

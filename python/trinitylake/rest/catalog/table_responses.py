@@ -9,6 +9,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.responses import Response
@@ -60,14 +61,19 @@ def table_body(uri: str | None, data: bytes, snapshots: Snapshots = "all") -> by
     return b"{" + location + b'"metadata":' + data + _END
 
 
-def with_access(table: Response, settings: Mapping[str, str], credentials: Sequence[Mapping[str, Any]]) -> Response:
-    """An answer that holds a table, with what its client needs to reach the files.
+def with_access(
+    table: Response,
+    config: Mapping[str, str],
+    credentials: Sequence[Mapping[str, Any]],
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Response:
+    """A response that holds a table, with the access of its client to the files, and more fields.
 
-    It has no entity tag and nobody may keep it: what it gives away expires.
+    It has no entity tag and must not be cached: credentials expire and belong to one principal.
     """
     body = bytes(table.body)
     assert body.endswith(_END)
-    added = json.dumps({"config": dict(settings), "storage-credentials": list(credentials)})
+    added = json.dumps({"config": dict(config), "storage-credentials": list(credentials), **more})
     body = body[: -len(_END)] + b"," + added.encode()[1:]
     return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
 

@@ -95,7 +95,7 @@ class Delegation:
                 "s3.signer.endpoint": f"{path}/sign",
                 "signer.endpoint": f"{path}/sign",
             }
-            return with_access(response, settings, [])
+            return with_access(response, settings, [], {"remote-signing-config": {}})
         try:
             credentials = self._vended(call, identifier, scope)
         except RestError:

@@ -19,11 +19,12 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 from pyiceberg.catalog.rest.scan_planning import FetchScanTasksRequest, PlanTableScanRequest
 from pyiceberg.conversions import to_json
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
@@ -44,6 +45,7 @@ from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.row_filter import n_values
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.handlers.external_tables import reached
+from trinitylake.rest.handlers.plan_filter import with_binary_values, with_terms
 from trinitylake.rest.metadata_limits import weighing
 from trinitylake.rest.request.body import HEAVY_VALUES, check_values
 from trinitylake.rest.request.call import Call, json_response, parsed_json
@@ -66,10 +68,19 @@ _CONTENT = {
 }
 
 
-class Continuation(BaseModel):
-    """What a token holds."""
+class PlanRequest(PlanTableScanRequest):
+    """Body of `plan`, whose filter has either form of the specification."""
 
-    request: PlanTableScanRequest
+    @field_validator("filter", mode="before")
+    @classmethod
+    def _with_terms(cls, filter: Any) -> Any:
+        return with_terms(filter)
+
+
+class Continuation(BaseModel):
+    """Content of a token."""
+
+    request: PlanRequest
     start: int = Field(ge=0)
     plan: str = ""
 
@@ -80,10 +91,10 @@ def plan(call: Call) -> Response:
     406 for a table at a location that is not its own (`locations.py`), unless for a reader of everything, for one with
     rows that were deleted by their values, and for one with too much to read.
     """
-    request = call.parsed(PlanTableScanRequest)
+    request = call.parsed(PlanRequest)
     if request.end_snapshot_id is not None and request.start_snapshot_id is None:
         raise bad_request("end-snapshot-id needs a start-snapshot-id")
-    return json_response({"status": "completed", **_tasks(call, request, 0)})
+    return json_response({"status": "completed", "plan-id": str(uuid.uuid4()), **_tasks(call, request, 0)})
 
 
 def fetch_tasks(call: Call) -> Response:
@@ -115,7 +126,7 @@ def _token(continuation: Continuation, start: int) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def _tasks(call: Call, request: PlanTableScanRequest, start: int) -> dict[str, Any]:
+def _tasks(call: Call, request: PlanRequest, start: int) -> dict[str, Any]:
     with call.catalog() as catalog:
         identifier = call.identifier("table")
         return reached(
@@ -123,7 +134,7 @@ def _tasks(call: Call, request: PlanTableScanRequest, start: int) -> dict[str, A
         )
 
 
-def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int) -> dict[str, Any]:
+def _planned(call: Call, table: Table, request: PlanRequest, start: int) -> dict[str, Any]:
     """The part of a plan that begins with a file. What comes after it is kept for whoever goes on."""
     if isinstance(table.io, LakehouseFileIO) and not call.principal.has_everywhere(Role.READER):
         path = path_of_object(table.io, table.location())
@@ -137,7 +148,7 @@ def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int
         return _document_of(call, table, request, start)
 
 
-def _document_of(call: Call, table: Table, request: PlanTableScanRequest, start: int) -> dict[str, Any]:
+def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> dict[str, Any]:
     request = _pinned(table, request)
     _check_filter(request)
     try:
@@ -169,7 +180,7 @@ def _compressed(document: dict[str, Any]) -> bytes:
     return zlib.compress(json.dumps(document).encode(), 1)
 
 
-def _pinned(table: Table, request: PlanTableScanRequest) -> PlanTableScanRequest:
+def _pinned(table: Table, request: PlanRequest) -> PlanRequest:
     """The request with the snapshot that it is about. Raises `RestError` 400 for one that the table does not have."""
     if request.start_snapshot_id is None and request.snapshot_id is None:
         current = table.current_snapshot()
@@ -180,9 +191,9 @@ def _pinned(table: Table, request: PlanTableScanRequest) -> PlanTableScanRequest
     return request
 
 
-def _files(table: Table, request: PlanTableScanRequest) -> Iterable[FileScanTask]:
-    filter, case_sensitive = request.filter or AlwaysTrue(), request.case_sensitive
-    metadata = table.metadata
+def _files(table: Table, request: PlanRequest) -> Iterable[FileScanTask]:
+    metadata, case_sensitive = table.metadata, request.case_sensitive
+    filter = with_binary_values(request.filter or AlwaysTrue(), _schema(table, request), case_sensitive)
     if request.start_snapshot_id is not None:
         between = request.start_snapshot_id, request.end_snapshot_id
         return appended_files(metadata, table.io, filter, case_sensitive, *between, max_looks=MAX_LOOKS)
@@ -194,7 +205,15 @@ def _files(table: Table, request: PlanTableScanRequest) -> Iterable[FileScanTask
     return scan.bounded(MAX_LOOKS).plan_files()
 
 
-def _check_filter(request: PlanTableScanRequest) -> None:
+def _schema(table: Table, request: PlanRequest) -> Schema:
+    """The schema that the filter is about."""
+    snapshot = None if request.snapshot_id is None else table.snapshot_by_id(request.snapshot_id)
+    if request.use_snapshot_schema and snapshot is not None and snapshot.schema_id is not None:
+        return table.schemas()[snapshot.schema_id]
+    return table.schema()
+
+
+def _check_filter(request: PlanRequest) -> None:
     """Refuse a filter that takes too long for each file. Raises `RestError` 400."""
     if request.filter is not None and (found := n_values(request.filter)) > MAX_VALUES:
         message = f"the filter has {found} predicates and values, and the server plans with at most {MAX_VALUES}"
