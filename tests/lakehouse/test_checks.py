@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
-from trinitylake.tables import table_turns
+from trinitylake.tables import table_locks
 
 Load = Callable[[tl.Transaction], object]
 
@@ -497,8 +497,7 @@ def test_a_check_that_writes_is_refused_at_once(
 def test_a_check_that_waits_for_a_thread_that_writes_does_not_wait_for_ever(
     shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_turns, "THREAD_TURN_TIMEOUT_SECONDS", 0.1)
-    monkeypatch.setattr(table_turns, "PROCESS_TURN_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(table_locks, "TIMEOUT_SECONDS", 0.1)
     runs = []
 
     def check(txn: tl.Transaction) -> None:

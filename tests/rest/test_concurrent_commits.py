@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,8 +18,6 @@ from rest.client import Client, running
 from rest.shop import with_tables
 from trinitylake.definitions import new_table_def, serialize
 from trinitylake.iceberg_storage.federated import federated_properties
-from trinitylake.tables import table_turns
-from trinitylake.tables.table_turns import Turns
 
 ORDERS, SMALL = "/v1/namespaces/shop/tables/orders", "/v1/namespaces/shop/tables/small"
 SNAPSHOT = {
@@ -60,27 +57,6 @@ def test_clients_that_change_the_same_property_at_once_all_get_their_turn(http_c
 
     with ThreadPoolExecutor(8) as threads:
         assert set().union(*threads.map(work, range(8))) == {200}
-
-
-def test_a_turn_that_is_kept_is_free_for_the_transaction_that_has_it_and_for_nobody_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(table_turns, "THREAD_TURN_TIMEOUT_SECONDS", 0.2)
-    monkeypatch.setattr(table_turns, "PROCESS_TURN_TIMEOUT_SECONDS", 0)
-    turns = Turns()
-
-    def is_free() -> bool:
-        began = time.monotonic()
-        with turns.taken(["a"]):
-            return time.monotonic() - began < 0.1
-
-    with ThreadPoolExecutor(1) as other:
-        with turns.kept(["a"]):
-            assert is_free()
-            assert not other.submit(is_free).result()
-        assert other.submit(is_free).result()
-        with turns.taken(["a"]):
-            assert not other.submit(is_free).result()
 
 
 def test_a_table_elsewhere_that_does_not_answer_holds_up_no_commit(lake: tl.Lakehouse) -> None:

@@ -25,7 +25,7 @@ from rest.client import Client, running, wait_for
 from rest.shop import with_tables
 from trinitylake.rest import serve
 from trinitylake.rest.limits import GRACE_SECONDS
-from trinitylake.tables.table_turns import turns
+from trinitylake.tables.table_locks import table_locks
 
 #: A server whose answers come twelve seconds after the work for them is done, however slow the machine, and that gives
 #: requests one second.
@@ -166,7 +166,7 @@ def test_answers_with_tls_are_given_whole_by_a_server_that_ends(
         raw.settimeout(60)
         raw.connect(("127.0.0.1", server.port))
         connection = ends.enter_context(context.wrap_socket(raw, server_hostname="localhost"))
-        with turns.taken([lake.table("shop.orders").id]):
+        with table_locks.held([lake.table("shop.orders").id]):
             connection.sendall(f"GET {TABLE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() if is_slow else POST_COLOR)
             received = connection.recv(100) if is_slow else b""
             wait_for(lambda: is_slow or bool(server._app._threads_of))

@@ -15,10 +15,7 @@ from hypothesis import strategies as st
 
 import trinitylake as tl
 from merged_rows import content, files, numbers, pairs
-from position_deletes import delete_positions
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage import parquet_batches
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.tables.merging import matching
 from trinitylake.tables.merging.dense_keys import DenseKeys
 
@@ -194,37 +191,3 @@ def test_keys_far_from_each_other_are_joined(lake: tl.Lakehouse, monkeypatch: py
     assert pairs(table) == {LEAST: 2, 5: 5, 6: 3, MOST: 1}
     monkeypatch.setattr(matching, "_chunks", None)
     assert table.upsert(numbers([5, 6, 7], [50, 60, 70]), on="id") == (2, 1), "and these are not"
-
-
-@pytest.mark.parametrize("kept_bytes", [0, 100 * 8, 1 << 20])
-def test_keys_of_a_file_are_read_once(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, kept_bytes: int) -> None:
-    """Of each file that changed the keys were read twice, at first alone and then with all of it. What is kept of keys
-    has a bound, and stands beside the rows that it belongs to, however these come in batches."""
-    monkeypatch.setattr(matching, "KEPT_KEYS_SIZE_BYTES", kept_bytes)
-    monkeypatch.setattr(parquet_batches, "BATCH_SIZE_BYTES", 700)  # some rows with all columns, and others by their ids
-    table = lake.create_table("ns.t", numbers([]).schema)
-    for first in (0, 100):
-        table.append(numbers(list(range(first, first + 100))))
-    deleted, _ = sorted(table.iceberg.scan().plan_files(), key=lambda task: task.file.file_path)
-    delete_positions(table, deleted, [0, 50])
-    expected = pairs(table)
-    read: list[list[str] | None] = []
-    batches = LiveRows.batches
-
-    def counted(self: LiveRows, task: Any, columns: Any = None) -> Any:
-        read.append(columns)
-        return batches(self, task, columns)
-
-    monkeypatch.setattr(LiveRows, "batches", counted)
-    changed = {number: -number for number in sorted(expected)[3::7]} | {500: 500}
-    assert table.upsert(numbers(list(changed), list(changed.values())), on="id") == (len(changed) - 1, 1)
-    assert (
-        sorted(str(columns) for columns in read if columns != ["id"])
-        == {
-            0: ["None", "None"],
-            100 * 8: ["None", "['n']"],
-            1 << 20: ["['n']", "['n']"],
-        }[kept_bytes]
-    )
-    monkeypatch.undo()
-    assert pairs(table) == expected | changed

@@ -214,9 +214,9 @@ class Transaction(OpenTransaction):
         if self._version is None:
             self._checks.require_allowed(self.id)
         redone = 0
-        with self._span.part("commit") as span, ExitStack() as turn:
+        with self._span.part("commit") as span, ExitStack() as locks:
             if self._staged is not None or self._checks:
-                self._prepare(turn)
+                self._prepare(locks)
             try:
                 while True:
                     outcome = core.commit(max_attempts, timeout_seconds, coordination, self._take_metadata())
@@ -375,17 +375,17 @@ class Transaction(OpenTransaction):
             self._staged = StagedTables(self._lakehouse, self._storage, self._open_core)
         return self._staged
 
-    def _turn_kept(self) -> AbstractContextManager[None]:
-        """Wait for the turn of the tables that it has changed, for another transaction that begins in the block."""
-        return nullcontext() if self._staged is None else self._staged.turn_kept()
+    def _locks_reserved(self) -> AbstractContextManager[None]:
+        """Hold the locks of the changed tables for another transaction that begins in the block."""
+        return nullcontext() if self._staged is None else self._staged.locks_reserved()
 
-    def _prepare(self, turn: ExitStack) -> None:
-        """Check and write as far as can be before the core commits, with the turn of the tables that changed."""
+    def _prepare(self, locks: ExitStack) -> None:
+        """Run the checks, lock the changed tables and write their metadata, before the core commits."""
         try:
             if self._has_conditions:
                 self._check()
             if self._staged is not None:
-                turn.enter_context(self._staged.turn())
+                locks.enter_context(self._staged.locked())
                 self._staged.write()
         except BaseException as error:
             self._failed(error)

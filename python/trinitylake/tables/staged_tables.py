@@ -32,7 +32,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
 from trinitylake.tables.table_definition import describe, with_primary_key
-from trinitylake.tables.table_turns import turns
+from trinitylake.tables.table_locks import table_locks
 from trinitylake.tables.transaction_table import TransactionTable
 
 if TYPE_CHECKING:
@@ -255,13 +255,13 @@ class StagedTables:
             raise self._requirement_broken(table.name, conflict.requirement) from conflict
         table._rebase(winner)
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Wait for the turn to commit the tables that changed."""
-        return turns.taken(self._changed_ids())
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the locks of the changed tables, to commit them."""
+        return table_locks.held(self._changed_ids())
 
-    def turn_kept(self) -> AbstractContextManager[None]:
-        """The turn of the tables that changed, for a transaction that begins in the block."""
-        return turns.kept(self._changed_ids())
+    def locks_reserved(self) -> AbstractContextManager[None]:
+        """Hold the locks of the changed tables for a transaction that begins in the block."""
+        return table_locks.reserved(self._changed_ids())
 
     @contextmanager
     def being_checked(self) -> Iterator[None]:
@@ -270,7 +270,7 @@ class StagedTables:
         Raises `InvalidArgument` for who does.
         """
         before = {name: table._staged.metadata for name, table in self._tables.items() if table._staged is not None}
-        with turns.in_use(self._changed_ids()):
+        with table_locks.in_checks(self._changed_ids()):
             yield
         for name, table in self._tables.items():
             if table._staged is not None and table._staged.metadata is not before.get(name, table._staged.base):

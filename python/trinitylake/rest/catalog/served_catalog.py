@@ -94,7 +94,7 @@ class ServedCatalog(TrinityLakeCatalog):
         lost: Transaction | None = None
         for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
             # Before it begins: what it saw while it waited would be what others have changed since, once more.
-            with nullcontext() if lost is None else lost._turn_kept():
+            with nullcontext() if lost is None else lost._locks_reserved():
                 transaction = source.begin(
                     message=told.message, author=told.author, id=told.id, properties=told.properties
                 )

@@ -183,13 +183,10 @@ class FileRewrite:
     def _parts(self, task: FileScanTask, hits: Hits) -> Iterator[_Part]:
         """The rows of a file, batch by batch, each with the hits in it at positions in the batch."""
         target = self._clauses.target
-        known = hits.known if len(hits.known) < len(target) else {}
         begin = 0
-        for batch in self._live.batches(task, [name for name in target.names if name not in known] if known else None):
+        for batch in self._live.batches(task, None):
             end = begin + batch.num_rows
             rows = pa.Table.from_batches([batch])
-            for name, column in known.items():
-                rows = rows.append_column(name, column.slice(begin, batch.num_rows))
             first, last = np.searchsorted(hits.positions, [begin, end])
             yield _Part(rows.select(target.names).cast(target), hits.part(int(first), int(last), begin))
             begin = end

@@ -28,8 +28,6 @@ CHUNK_ROWS = 1_000_000
 MAX_CHUNK_ROWS = 8_000_000
 #: Files whose keys are read at the same time.
 READ_AHEAD = 4
-#: Keys of files with hits that are kept for who reads the other columns, about so much.
-KEPT_KEYS_SIZE_BYTES = 32 << 20
 
 
 @dataclass
@@ -41,21 +39,19 @@ class Hits:
         source: the rows of the source that they met.
         clause: the number of the clause.
         computed: for each clause, values by column.
-        known: columns of all live rows of the file that were read already, of the types of the table.
     """
 
     positions: np.ndarray
     source: np.ndarray
     clause: np.ndarray
     computed: list[dict[str, pa.Array]]
-    known: dict[str, pa.ChunkedArray] = field(default_factory=dict)
 
     def sorted(self) -> Hits:
         """The same in the order of the rows."""
         order = np.argsort(self.positions, kind="stable")
         chosen = pa.array(order)
         computed = [{name: values.take(chosen) for name, values in one.items()} for one in self.computed]
-        return Hits(self.positions[order], self.source[order], self.clause[order], computed, self.known)
+        return Hits(self.positions[order], self.source[order], self.clause[order], computed)
 
     def part(self, first: int, last: int, begin: int) -> Hits:
         """Those from one number up to another, at positions that are counted from `begin`."""
@@ -131,13 +127,9 @@ def _looked_up(
     which have no conditions, the first speaks for every pair."""
     matches = Matches(np.zeros(source.num_rows, dtype=bool))
     types = pa.schema([clauses.target.field(key)])
-    # The keys of the first files as far as there is room, which is known before any is read.
-    ends = np.cumsum([task.file.record_count * types[0].type.byte_width for task in tasks])
-    is_kept = ends <= KEPT_KEYS_SIZE_BYTES
 
-    def look(number: int) -> tuple[np.ndarray, np.ndarray, dict[str, pa.ChunkedArray]]:
+    def look(number: int) -> tuple[np.ndarray, np.ndarray]:
         begin, positions, met = 0, [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        kept: list[pa.Array] = []
         for batch in live.batches(tasks[number], [key]):
             keys = pa.Table.from_batches([batch]).cast(types).column(key)
             rows = dense.rows_of(keys)
@@ -145,18 +137,14 @@ def _looked_up(
             positions.append(here + begin)
             met.append(rows[here].astype(np.int64))
             begin += batch.num_rows
-            if is_kept[number]:
-                kept += keys.chunks
-        found = np.concatenate(positions)
-        known = {key: pa.chunked_array(kept, types[0].type)} if is_kept[number] and len(found) else {}
-        return found, np.concatenate(met), known
+        return np.concatenate(positions), np.concatenate(met)
 
     with ThreadPoolExecutor(READ_AHEAD, "trinitylake-merge") as pool:
-        for number, (positions, met, known) in enumerate(pool.map(look, range(len(tasks)))):
+        for number, (positions, met) in enumerate(pool.map(look, range(len(tasks)))):
             matches.met[met] = True
             if len(positions) and clauses.clauses:
                 which = np.zeros(len(positions), dtype=np.int32)
-                matches.hits[number] = Hits(positions, met, which, [{} for _ in clauses.clauses], known)
+                matches.hits[number] = Hits(positions, met, which, [{} for _ in clauses.clauses])
     return matches
 
 
