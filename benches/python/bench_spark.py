@@ -129,7 +129,7 @@ def bare_files(folder: Path) -> type:
             import pyarrow.parquet as pq
 
             from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES
-            from trinitylake.tables.rows_ahead import together
+            from trinitylake.tables.compaction import together
 
             writer = None
             for rows in together((pa.Table.from_batches([batch]) for batch in iterator), ROW_GROUP_SIZE_BYTES):

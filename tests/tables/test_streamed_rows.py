@@ -12,7 +12,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
-from trinitylake.tables import rows_ahead, streamed_rows
+from trinitylake.tables import read_ahead, streamed_rows
 
 FILES, ROWS = 12, 20_000
 
@@ -34,7 +34,7 @@ def test_who_takes_rows_slowly_holds_few_of_them(
 ) -> None:
     """PyIceberg's stream read all files of a table while the first batch was looked at: `cat`, lazy frames and queries
     of remote tables, which say that they stream, held the whole table."""
-    monkeypatch.setattr(rows_ahead, "WAITING_SIZE_BYTES", 1 << 20)
+    monkeypatch.setattr(read_ahead, "BUFFER_SIZE_BYTES", 1 << 20)
     monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
     begun: list[object] = []
     of_files, of_filters = LiveRows.batches_of, LiveRows.matching
@@ -74,9 +74,9 @@ def test_a_program_ends_with_rows_that_nobody_took(table: tl.Table, tmp_path: Pa
     program = """
 import sys
 import trinitylake as tl
-from trinitylake.tables import rows_ahead
+from trinitylake.tables import read_ahead
 
-rows_ahead.WAITING_SIZE_BYTES = 1000
+read_ahead.BUFFER_SIZE_BYTES = 1000
 reader = tl.open(sys.argv[1]).table("a.t").scan().to_arrow_batch_reader()
 print(next(reader).num_rows > 0)
 """

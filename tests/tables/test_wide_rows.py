@@ -20,8 +20,8 @@ import pytest
 import trinitylake as tl
 from trinitylake.iceberg_storage import parquet_batches
 from trinitylake.iceberg_storage.extended_pyiceberg import live_rows
-from trinitylake.tables import compaction, rows_ahead
-from trinitylake.tables.rows_ahead import RowsAhead
+from trinitylake.tables import compaction, read_ahead
+from trinitylake.tables.read_ahead import ReadAhead
 
 WIDE = 512 << 10
 FILES, ROWS = 32, 50
@@ -257,14 +257,13 @@ class Parts:
 
 def test_rows_are_read_ahead_as_far_as_memory_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """In order; and what reading raises is raised when its turn has come, with no thread left behind."""
-    monkeypatch.setattr(rows_ahead, "WAITING_SIZE_BYTES", 5 << 10)
+    monkeypatch.setattr(read_ahead, "BUFFER_SIZE_BYTES", 5 << 10)
     parts = Parts()
-    done: list[int] = []
     before = threading.active_count()
     taken: list[Any] = []
 
     def take() -> None:
-        for table in RowsAhead(range(6), parts.read, 3, done.append):
+        for table in ReadAhead(range(6), parts.read, 3):
             with parts.lock:
                 parts.read_ahead -= 1
             taken.append(table["id"][0].as_py())
@@ -272,14 +271,13 @@ def test_rows_are_read_ahead_as_far_as_memory_goes(monkeypatch: pytest.MonkeyPat
     with pytest.raises(OSError, match="the disk is gone"):
         take()
     assert taken == list(range(90))
-    assert done == [0, 1, 2, 3]
     assert parts.most <= 5 + 1 + 3
     assert threading.active_count() <= before
 
 
 def test_who_stops_asking_leaves_no_thread_behind() -> None:
     before = threading.active_count()
-    rows = iter(RowsAhead(range(4), Parts().read, 3, lambda part: None))
+    rows = iter(ReadAhead(range(4), Parts().read, 3))
     assert next(rows).num_rows == 128
     rows.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before

@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,18 +29,16 @@ from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
-from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.row_order import RowOrder
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
-from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import own_files
 from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES
 from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES
 from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import row_order
-from trinitylake.tables.rows_ahead import RowsAhead, together
+from trinitylake.tables.read_ahead import ReadAhead
 from trinitylake.tables.streamed_rows import READ_AHEAD, runs
 
 if TYPE_CHECKING:
@@ -122,37 +120,14 @@ def compact(
         writing = _Writing(metadata, change.io, readable, size, order, progress)
         added: list[DataFile]
         if all(group.is_of_one_partition for group in groups):
-            replacement = change.replacement(removed, Operation.REPLACE)
-            added = _written_beside_lists(writing, groups, replacement, _is_remote(change.io))
-            added, others = _at_rest(writing, choice, [], added)
+            added, _ = _at_rest(writing, choice, [], writing.run(groups))
         else:  # rows may come to files of any partition, which go as well then
             gone = {file.file_path for file in removed}
             kept = [task for task in tasks if task.file.file_path not in gone]
             added, others = _at_rest(writing, choice, kept, writing.run(groups))
             removed += others
-            replacement = change.replacement(removed, Operation.REPLACE)
-        replacement.commit_with(added, as_of=_data_sequence_number(metadata))
+        change.replace_files(removed, added, Operation.REPLACE, as_of=_data_sequence_number(metadata))
     return CompactResult(len(removed), len(added), _size_bytes(removed), _size_bytes(added))
-
-
-def _written_beside_lists(
-    writing: _Writing, groups: Sequence[Group], replacement: RewriteFiles, is_remote: bool
-) -> list[DataFile]:
-    """Write files, while another thread lists what remains of those that are there."""
-    with ThreadPoolExecutor(1, "trinitylake-manifests") as aside:
-        listed: list[Future[None]] = []
-
-        def list_remaining() -> None:
-            listed.append(aside.submit(replacement.list_remaining))
-
-        # From afar manifests are waited for, which costs those nothing that read rows. What lies on a disk takes a
-        # processor, and the last rows are written by one alone.
-        if is_remote:
-            list_remaining()
-        added = writing.run(groups, when_all_are_read=_nothing if is_remote else list_remaining)
-        for one in listed:
-            one.result()
-    return added
 
 
 def _at_rest(
@@ -233,7 +208,6 @@ class _Writing:
         self._total = self._done = 0
         self._lock = threading.Lock()
         self._writers: list[DataFileWriter] = []
-        self._when_all_are_read: Callable[[], None] = _nothing
 
     @property
     def is_sorted(self) -> bool:
@@ -244,11 +218,10 @@ class _Writing:
         with suppress(TrinityLakeError, OSError):  # what is left is for vacuum
             self._io.delete(file.file_path)
 
-    def run(self, groups: Sequence[Group], when_all_are_read: Callable[[], None] | None = None) -> list[DataFile]:
+    def run(self, groups: Sequence[Group]) -> list[DataFile]:
         tasks = [task for group in groups for task in group.tasks]
         self._live = LiveRows(self._metadata, self._readable, tasks)
         self._total += len(tasks)
-        self._when_all_are_read = when_all_are_read or _nothing
         with ThreadPoolExecutor(WORKERS, "trinitylake-compact") as pool:
             try:
                 return [file for files in pool.map(self._group, groups) for file in files]
@@ -278,27 +251,12 @@ class _Writing:
             for batches in _alike(self._live.batches_of(run)):
                 # Each step afterwards costs as much for a part of one file as for one of all of them.
                 yield pa.Table.from_batches(batches).combine_chunks().cast(self._target)
-
-        def is_read(run: list[FileScanTask]) -> None:
             with self._lock:
                 for _ in run:
                     self._done += 1
                     self._progress(self._done, self._total)
-                is_last = self._done == self._total
-            if is_last:
-                self._when_all_are_read()
 
-        # Nobody waits for a local disk: more threads than processors take turns at Python, and cost a tenth more.
-        threads = READ_AHEAD if _is_remote(self._io) else min(READ_AHEAD, os.cpu_count() or 1)
-        return iter(RowsAhead(list(runs(group.tasks)), read, threads, is_read))
-
-
-def _nothing() -> None:
-    """Nobody waits for this."""
-
-
-def _is_remote(io: FileIO) -> bool:
-    return isinstance(io, LakehouseFileIO) and io.is_remote
+        return iter(ReadAhead(list(runs(group.tasks)), read, READ_AHEAD))
 
 
 def _sorted(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
@@ -307,6 +265,18 @@ def _sorted(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
     length = max(1, rows.num_rows * BATCH_SIZE_BYTES // max(rows.nbytes, 1))
     for start in range(0, rows.num_rows, length):
         yield rows.take(indices[start : start + length])
+
+
+def together(tables: Iterable[pa.Table], size_bytes: int) -> Iterator[pa.Table]:
+    """Concatenate tables up to a size; a table that is larger stays alone."""
+    parts: list[pa.Table] = []
+    for table in tables:
+        if parts and sum(part.nbytes for part in parts) + table.nbytes > size_bytes:
+            yield pa.concat_tables(parts).combine_chunks()
+            parts = []
+        parts.append(table)
+    if parts:
+        yield pa.concat_tables(parts).combine_chunks()
 
 
 def _alike(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

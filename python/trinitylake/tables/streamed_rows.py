@@ -11,7 +11,7 @@ from pyiceberg.table import DataScan, FileScanTask
 
 from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.iceberg_storage.row_filter import RowFilter
-from trinitylake.tables.rows_ahead import RowsAhead
+from trinitylake.tables.read_ahead import ReadAhead
 
 #: Runs of files that are read at the same time.
 READ_AHEAD = 4
@@ -47,7 +47,7 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
         return
     # With a limit one file after the other, so that few are read behind it.
     threads = READ_AHEAD if left is None else 1
-    for batch in RowsAhead(list(runs(tasks)), read, threads, lambda run: None):
+    for batch in ReadAhead(list(runs(tasks)), read, threads):
         if left is not None:
             batch = batch.slice(0, left)
             left -= batch.num_rows

@@ -55,14 +55,6 @@ class RewriteFiles(AppendFiles):
         super().__init__(transaction, io, added_files, snapshot_properties, branch, snapshot_id)
         self._operation = operation
         self._sequence_numbers = sequence_numbers
-        self._remaining: list[ManifestFile] | None = None
-
-    def list_remaining(self) -> None:
-        """List what stays and what goes, which another thread may do while files are written that are to be added.
-
-        All files that go must be told by then. Raises as `commit_with`.
-        """
-        self._remaining = self._listed()
 
     def commit_with(self, added: Iterable[DataFile], as_of: int | None = None) -> None:
         """Add files, and make the snapshot. With `as_of`, a sequence number, the files count as so old for files of
@@ -89,9 +81,6 @@ class RewriteFiles(AppendFiles):
         return entry
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        return self._listed() if self._remaining is None else self._remaining
-
-    def _listed(self) -> list[ManifestFile]:
         """The manifests of the parent without the removed files, and one for each partition spec that tells of them.
 
         Raises `TableConflict` if one of the files is not there.

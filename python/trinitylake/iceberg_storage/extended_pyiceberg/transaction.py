@@ -353,7 +353,7 @@ class StagedTransaction(Transaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
     ) -> RewriteFiles:
-        """What `replace_files` makes, for who has no new files yet: call `list_remaining`, then `commit_with`."""
+        """The snapshot producer of `replace_files`, to be ended by `commit_with`."""
         id = self.table_metadata.new_snapshot_id()
         io, files = self._table.io, self.added_files
         producer = RewriteFiles(self, io, files, operation, snapshot_properties, branch, id, {})

@@ -1,0 +1,110 @@
+"""Read-ahead: several threads read the rows of many files, which are returned in the order of the files."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+from weakref import WeakSet
+
+Part = TypeVar("Part")
+#: Tables or batches of Arrow.
+Rows: TypeAlias = Any
+
+#: Memory for rows that were read and not yet taken. Each thread holds one more batch.
+BUFFER_SIZE_BYTES = 64 << 20
+
+
+class ReadAhead(Generic[Part]):
+    """Iterator over the rows of some parts, one part after the other.
+
+    Args:
+        parts: in the order of their rows.
+        read: returns the rows of a part, batch by batch; called in threads.
+        threads: the number of parts that are read at the same time.
+    """
+
+    def __init__(self, parts: Sequence[Part], read: Callable[[Part], Iterable[Rows]], threads: int) -> None:
+        self._parts = parts
+        self._read = read
+        self._n_threads = threads
+        self._changed = threading.Condition()
+        self._buffers: list[deque[Rows]] = [deque() for _ in parts]
+        self._buffer_size_bytes = 0
+        self._is_complete = [False for _ in parts]
+        self._errors: dict[int, BaseException] = {}
+        self._threads: list[threading.Thread] = []
+        self._current = 0
+        self._is_stopped = False
+
+    def __iter__(self) -> Iterator[Rows]:
+        """The rows. Raises what reading them raises."""
+        _ACTIVE.add(self)
+        try:
+            for number in range(len(self._parts)):
+                with self._changed:
+                    self._current = number
+                    self._changed.notify_all()
+                for ahead in range(len(self._threads), min(number + self._n_threads, len(self._parts))):
+                    self._threads.append(threading.Thread(target=self._fill, args=(ahead,), daemon=True))
+                    self._threads[ahead].start()
+                while (rows := self._next(number)) is not None:
+                    yield rows
+                if (error := self._errors.get(number)) is not None:
+                    raise error
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """End all threads, after the batch that each is reading."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _next(self, number: int) -> Rows | None:
+        """The next rows of a part; None at its end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._buffers[number] or self._is_complete[number])
+            if not self._buffers[number]:
+                return None
+            rows = self._buffers[number].popleft()
+            self._buffer_size_bytes -= rows.nbytes
+            self._changed.notify_all()
+            return rows
+
+    def _fill(self, number: int) -> None:
+        """Read one part, as far as there is space. The part whose rows are wanted next always has space."""
+
+        def has_space() -> bool:
+            is_wanted = number == self._current and not self._buffers[number]
+            return self._is_stopped or is_wanted or self._buffer_size_bytes < BUFFER_SIZE_BYTES
+
+        try:
+            for rows in self._read(self._parts[number]):
+                with self._changed:
+                    self._buffers[number].append(rows)
+                    self._buffer_size_bytes += rows.nbytes
+                    self._changed.notify_all()
+                    self._changed.wait_for(has_space)
+                    if self._is_stopped:
+                        return
+        except BaseException as error:
+            self._errors[number] = error
+        finally:
+            with self._changed:
+                self._is_complete[number] = True
+                self._changed.notify_all()
+
+
+_ACTIVE: WeakSet[ReadAhead[Any]] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Stop threads whose rows are never taken: they must not run while the interpreter is torn down."""
+    for one in list(_ACTIVE):
+        one.stop()
