@@ -531,13 +531,6 @@ def publish_boundary(storage: Storage, version: int) -> None: ...
 # Waits for hints that are still being written, for the end of a process.
 def finish_background_tasks(timeout_seconds: float) -> None: ...
 
-# The rows of the first local files of Parquet, a record batch, and how many files these are: as many as have these
-# columns, by the ids in `PARQUET:field_id`, and together take about that much memory; 0 if the first is left to others.
-# So is a file that is larger than `max_file_size_bytes`.
-def read_together(
-    paths: Sequence[str], columns: Any, max_size_bytes: int, max_file_size_bytes: int
-) -> tuple[Any, int]: ...
-
 # Of each value, of the type that it is stored with, whether it may be in the file that a filter of Parquet, with its
 # header, was made for: an array of booleans; None if the filter cannot be read, or says nothing of such values.
 def bloom_filter_may_hold(filter: bytes, values: Any) -> Any | None: ...

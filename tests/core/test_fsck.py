@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -330,3 +331,33 @@ def test_nodes_that_were_exchanged_are_not_believed(tmp_path: Path) -> None:
     assert found == {(str(path.relative_to(tmp_path / "lake")), "damaged") for path in (first, second)}
     assert opened.maintenance.fsck(repair=True).repair is not None
     assert tl.open(lake.uri).namespaces() == names
+
+
+def test_files_of_a_saved_transaction_that_cannot_be_resumed_may_be_missing(tmp_path: Path) -> None:
+    """A saved transaction was committed. Its running root was deleted by the next vacuum, and fsck called the lakehouse
+    damaged from then on; an export, which copies no running root, was damaged at once."""
+    lake = tl.create(tmp_path / "lake", durability="none", txn_ttl_millis=1000)
+    lake.create_namespace("n")
+    lake.create_table("n.t", ROWS)
+    txn = lake.begin(id="job")
+    txn.table("n.t").append(ROWS)
+    txn.save()
+    txn.commit()
+    expired = lake.begin(id="expired")
+    expired.create_namespace("m")
+    expired.save()
+    copy = str(tmp_path / "copy")
+    lake.export(copy)
+    assert tl.open(copy).maintenance.fsck("all").is_sound
+    time.sleep(1.1)
+    lake.maintenance.expire(keep=1)
+    lake.maintenance.vacuum(grace="0 s")
+    assert lake.maintenance.fsck("all").is_sound
+    # A state that can be resumed needs its files.
+    before = set((tmp_path / "lake").rglob("*-node-*"))
+    alive = lake.begin(id="alive")
+    alive.create_namespace("o")
+    alive.save()
+    (running_root,) = set((tmp_path / "lake").rglob("*-node-*")) - before
+    running_root.unlink()
+    assert [finding.affected for finding in lake.maintenance.fsck("all").findings] == [("saved transaction alive",)]

@@ -1,10 +1,13 @@
-//! Which files an Iceberg table consists of: what its metadata, manifest lists and manifests name. No storage: bytes in,
-//! locations out, as they are written there.
+//! Files that an Iceberg table references: its metadata, manifest lists and manifests, decoded. Also what pyarrow cannot
+//! read of Parquet files: Bloom filters and the sizes of strings. No storage: bytes in, values out.
 //!
-//! A name that cannot be read is an error, never a file less: who asks wants to delete all that is not named.
+//! A location that cannot be decoded is an error, never a missing file: garbage collection deletes what is not referenced.
 
 mod avro;
+pub mod bloom_filter;
 mod metadata;
+mod parquet_footer;
+pub mod text_sizes;
 
 use bytes::Bytes;
 
@@ -12,31 +15,31 @@ use trinitylake_base::error::Result;
 
 pub use metadata::Metadata;
 
-/// How to find what else a file names.
+/// Which references a file contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     ManifestList,
     Manifest,
-    /// It names nothing: a data file, statistics.
+    /// None: a data file, statistics.
     Content,
-    /// It names nothing: rows that were deleted from data files.
+    /// None: rows that were deleted from data files.
     Deletes,
 }
 
 /// A file of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// As it is written: a URI, mostly.
+    /// As it is stored, usually a URI.
     pub location: String,
     pub form: Form,
 }
 
-/// What a metadata file names.
+/// Files that a metadata file references.
 pub fn in_metadata(bytes: &Bytes, path: &str) -> Result<Metadata> {
     metadata::read(bytes, path)
 }
 
-/// What a manifest list or a manifest names. `path` is for errors.
+/// Files that a manifest list or a manifest references. `path` is for errors.
 pub fn in_file(form: Form, bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
     match form {
         Form::ManifestList => avro::manifests(bytes, path),
@@ -44,3 +47,6 @@ pub fn in_file(form: Form, bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
         Form::Content | Form::Deletes => Ok(Vec::new()),
     }
 }
+
+#[cfg(test)]
+mod tests;

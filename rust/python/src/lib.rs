@@ -10,7 +10,7 @@ mod fsck;
 mod lakehouse;
 mod names;
 mod node_file;
-mod rows;
+mod parquet;
 mod runtime;
 mod shared_collection;
 mod storage;
@@ -41,7 +41,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fsck::add_to(module)?;
     tree_copy::add_functions(module)?;
     names::add_functions(module)?;
-    rows::add_functions(module)?;
+    parquet::add_functions(module)?;
     bulk::add_functions(module)?;
     node_file::add_functions(module)
 }

@@ -26,6 +26,7 @@ pub use trinitylake_format::{
     batch, config, definition, definition_file, key, managed_table_folder, moved_lakehouse, node,
     object_name, path, sort_text, transaction_id,
 };
+pub use trinitylake_iceberg as iceberg;
 pub use trinitylake_storage as storage;
 pub use trinitylake_storage::claim;
 pub use trinitylake_tree as tree;

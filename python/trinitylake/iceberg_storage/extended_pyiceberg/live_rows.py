@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
-from trinitylake._core import read_together
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema_with_ids
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import (
     columns_of_file,
@@ -23,16 +21,13 @@ from trinitylake.iceberg_storage.extended_pyiceberg.functions import (
     position_deletes_of,
     reduced,
 )
-from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
+from trinitylake.iceberg_storage.file_io import canonical_uri
 from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES, Layout, batches_of, open_parquet
 from trinitylake.iceberg_storage.parquet_statistics import RowGroupSummaries
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 #: Arrow has two widths of offsets for the same values, and PyIceberg names the wide one.
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-
-#: Of files that are read together, at most.
-SMALL_FILE_SIZE_BYTES = 1 << 20
 
 
 class LiveRows:
@@ -134,37 +129,18 @@ class LiveRows:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of some files, one file after the other, as `batches` gives them for each.
 
-        Small files of a local disk are read together, by the core without Python in between: of those, opening and
-        putting together takes several times as long as the rows.
+        Small batches become larger ones: each step afterwards takes as long for one of them as for a hundred.
         """
-        wanted = self._schema if columns is None else self._schema.select(*columns) if columns else Schema()
-        paths = [self._small_local_file(task) or "" for task in tasks] if wanted.fields else []
-        asked = arrow_schema_with_ids(wanted) if any(paths) else None
-        number = 0
-        while number < len(tasks):
-            neighbours = list(takewhile(bool, paths[number:]))
-            if not neighbours:
-                yield from self.batches(tasks[number], columns)
-                number += 1
-                continue
-            batch, count = read_together(neighbours, asked, BATCH_SIZE_BYTES, SMALL_FILE_SIZE_BYTES)
-            if batch.num_rows:
-                yield batch
-            if not count:  # it is out of the ordinary, and so may be those behind it
-                paths = []
-            number += count
-
-    def _small_local_file(self, task: FileScanTask) -> str | None:
-        """Where a file lies that is small, and has nothing but rows that are there; None for any other."""
-        file = task.file
-        if (
-            file.file_format != FileFormat.PARQUET
-            or file.file_size_in_bytes > SMALL_FILE_SIZE_BYTES
-            or file.file_path in self.deletes
-            or not isinstance(self._io, LakehouseFileIO)
-        ):
-            return None
-        return self._io.local_path(self._io.path_of(file.file_path))
+        small: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for batch in (batch for task in tasks for batch in self.batches(task, columns)):
+            if small and (size_bytes + batch.nbytes > BATCH_SIZE_BYTES or batch.schema != small[0].schema):
+                yield _joined(small)
+                small, size_bytes = [], 0
+            small.append(batch)
+            size_bytes += batch.nbytes
+        if small:
+            yield _joined(small)
 
     def _layout_of(self, file: pq.ParquetFile) -> Layout:
         """That of the file before, mostly: what one writer wrote is alike."""
@@ -207,6 +183,10 @@ class LiveRows:
             return False
         self._alike = columns
         return True
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str, list[pa.ChunkedArray]]:

@@ -10,6 +10,7 @@ use crate::path::{
     INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, intent_file, lakehouse_definition_id, node_id,
     transaction_file,
 };
+use crate::transaction::saved::list::is_alive;
 
 /// What stands at the start of the root's own file names.
 const TOP: &str = "_";
@@ -48,7 +49,8 @@ impl Fsck {
         Ok(())
     }
 
-    /// A saved state refers to definitions that no version has yet.
+    /// Checks the files that only a saved state references. Files of a state that cannot be resumed may be missing:
+    /// garbage collection deletes them, and an export does not copy them.
     async fn take_saved(&mut self, path: &str) -> Result<()> {
         let Some((id, _)) = transaction_file(path) else {
             self.findings.push(Finding::new(
@@ -78,6 +80,7 @@ impl Fsck {
                 return Ok(());
             }
         };
+        let is_alive = self.is_saved_alive(&saved).await?;
         let footprint = Footprint::decode(saved.footprint.as_slice()).unwrap_or_default();
         let own = footprint.writes.into_iter().filter(|write| write.is_own_definition);
         for location in own.filter_map(|write| write.location).chain(footprint.lakehouse_definition) {
@@ -90,16 +93,30 @@ impl Fsck {
                 Err(error @ Error::FileNotFound { .. }) => Some(Finding::of(&error, &location)),
                 Err(error) => return Err(error),
             };
-            if let Some(mut finding) = problem {
+            if let Some(mut finding) = problem.filter(|_| is_alive) {
                 finding.affected = vec![format!("saved transaction {id}")];
                 self.findings.push(finding);
             }
         }
-        self.take_running_root(&saved.running_root, id).await
+        self.take_running_root(&saved.running_root, id, is_alive).await
+    }
+
+    /// Whether a saved transaction can be resumed. It is over age if a version was created after its lifetime.
+    async fn is_saved_alive(&self, saved: &DistributedTransactionDef) -> Result<bool> {
+        let Some(newest) = &self.survey.intact else { return Ok(true) };
+        let key = newest.config.names.transaction_key(&saved.id)?;
+        let has_record = match newest.get(&key).await {
+            Ok(record) => record.is_some(),
+            // The damaged node has a finding of its own.
+            Err(Error::FileNotFound { .. } | Error::CorruptFile { .. }) => false,
+            Err(error) => return Err(error),
+        };
+        let is_over_age = newest.metadata.created_at_millis > saved.expire_at_millis;
+        Ok(is_alive(saved, has_record, is_over_age, self.survey.boundary))
     }
 
     /// The nodes that only the running root of a saved transaction names.
-    async fn take_running_root(&mut self, path: &str, id: &str) -> Result<()> {
+    async fn take_running_root(&mut self, path: &str, id: &str, is_alive: bool) -> Result<()> {
         let mut waiting = vec![path.to_string()];
         while let Some(path) = waiting.pop() {
             if path.is_empty() || self.seen.contains_key(&fingerprint(&path)) && node_id(&path).is_some() {
@@ -108,6 +125,7 @@ impl Fsck {
             self.remember_node(&path);
             let node = match self.nodes.load(&path, None).await {
                 Ok(node) => node,
+                Err(Error::FileNotFound { .. } | Error::CorruptFile { .. }) if !is_alive => continue,
                 Err(error @ (Error::FileNotFound { .. } | Error::CorruptFile { .. })) => {
                     let mut finding = Finding::of(&error, &path);
                     finding.affected = vec![format!("saved transaction {id}")];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::definition::proto::DistributedTransactionState as SavedState;
+use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, root_version};
@@ -147,9 +147,7 @@ async fn unfinished(
     };
     let base_version = root_version(&record.beginning_root);
     Ok(Some(Unfinished {
-        is_resumable: record.state() == SavedState::Open
-            && !is_over_age
-            && base_version.is_some_and(|base| base >= oldest),
+        is_resumable: is_alive(&record, false, is_over_age, oldest),
         is_over_age,
         transaction: SavedTransaction {
             isolation: Isolation::of_proto(record.isolation()),
@@ -164,6 +162,23 @@ async fn unfinished(
             sequence,
         },
     }))
+}
+
+/// Whether a saved transaction can be resumed. Until then its files must exist; afterwards they may be deleted.
+///
+/// # Arguments
+///
+/// * `has_record`: the latest tree has a record of its id.
+/// * `is_over_age`: its first save is older than its lifetime.
+/// * `oldest`: the oldest version that has not expired.
+pub(crate) fn is_alive(
+    saved: &DistributedTransactionDef,
+    has_record: bool,
+    is_over_age: bool,
+    oldest: u64,
+) -> bool {
+    let is_base_kept = root_version(&saved.beginning_root).is_some_and(|base| base >= oldest);
+    saved.state() == SavedState::Open && !has_record && !is_over_age && is_base_kept
 }
 
 /// Comes after all files of a transaction, and before those of the next one.

@@ -1,5 +1,5 @@
-//! How many bytes the texts of a file have, as its footer says: each counted as often as it is there, though the file may
-//! have it once and refer to it.
+//! Sizes of the strings of a Parquet file, from its footer. A string counts as often as it occurs, also where the file
+//! stores it once in a dictionary.
 
 use bytes::Bytes;
 use parquet::errors::Result;
@@ -8,19 +8,19 @@ use parquet::file::metadata::{
 };
 use trinitylake_base::caught::quietly;
 
-use crate::footer;
+use crate::parquet_footer;
 
-/// For each row group, and each of its columns, the bytes of all texts; None for a column that has none, or whose writer
-/// did not say. None for a footer that is out of the ordinary: damaged, or of columns with parts.
+/// For each row group and each of its columns, the bytes of all strings. `None` for a column without strings, or whose
+/// writer did not store their size. `None` instead of the whole for a damaged footer and for nested columns.
 ///
 /// # Arguments
 ///
-/// * `tail`: the end of a Parquet file, from where its footer begins.
+/// * `tail`: the end of a Parquet file, from the beginning of its footer.
 pub fn text_sizes(tail: &Bytes) -> Option<Vec<Vec<Option<u64>>>> {
-    if !footer::is_plain(tail) {
+    if !parquet_footer::is_plain(tail) {
         return None;
     }
-    // Parquet's library is held to give an error for whatever bytes it gets, and has panicked instead.
+    // The library panics on some damaged footers.
     let metadata = quietly(|| metadata_of(tail).ok()).ok().flatten()?;
     let size = |size: i64| u64::try_from(size).ok();
     let groups = metadata.row_groups().iter().map(|group| {

@@ -1,12 +1,12 @@
-//! What a footer claims, before it is believed: Parquet's library makes room for as many row groups and columns as a
-//! footer says there are, and goes as deep into them, so a few bytes could end the process.
+//! Check of a Parquet footer before the `parquet` crate decodes it. The crate allocates memory for as many row groups and
+//! columns as the footer claims, so a few bytes could end the process.
 
 use bytes::Bytes;
 
-/// Structures inside of structures, at most.
+/// Greatest depth of nested structures.
 const MAX_DEPTH: usize = 16;
 const MAX_ROW_GROUPS: usize = 1024;
-/// Behind the footer: its length, and what a Parquet file ends with.
+/// After the footer: its length and the magic bytes.
 const TAIL_SIZE_BYTES: usize = 8;
 
 /// Fields of `FileMetaData` and `SchemaElement` in Parquet's Thrift.
@@ -14,11 +14,11 @@ const SCHEMA: i64 = 2;
 const ROW_GROUPS: i64 = 4;
 const NUM_CHILDREN: i64 = 5;
 
-/// Types of Thrift's compact protocol that are looked into.
+/// Types of Thrift's compact protocol that are decoded.
 const I32: u8 = 5;
 const LIST: u8 = 9;
 
-/// Whether a file has a footer that lists no more than it holds, and columns that have no parts.
+/// Whether the lists of a footer are no longer than the footer allows, and no column is nested.
 pub fn is_plain(file: &Bytes) -> bool {
     let Some((rest, tail)) = file.split_last_chunk::<TAIL_SIZE_BYTES>() else { return false };
     let (length, magic) = tail.split_at(4);
@@ -29,7 +29,7 @@ pub fn is_plain(file: &Bytes) -> bool {
     magic == b"PAR1" && Thrift(&rest[begin..]).file_metadata().is_some()
 }
 
-/// What is left of a text in Thrift's compact protocol. Each step gives None if it ends before that or claims too much.
+/// The rest of a message in Thrift's compact protocol. Methods return `None` if it is too short or claims too much.
 struct Thrift<'a>(&'a [u8]);
 
 impl Thrift<'_> {
@@ -58,7 +58,7 @@ impl Thrift<'_> {
         columns.then_some(())
     }
 
-    /// A root, and columns that have no parts, as many as it says.
+    /// The root element, then as many columns without children as it declares.
     fn schema(&mut self) -> Option<()> {
         let (count, _) = self.list_header()?;
         for number in 0..count {
@@ -78,7 +78,7 @@ impl Thrift<'_> {
         Some(())
     }
 
-    /// Each field of a structure, which is skipped where nobody has read it.
+    /// Passes each field of a structure to `read`, and skips the fields for which it returns false.
     fn fields(
         &mut self,
         depth: usize,
@@ -100,7 +100,7 @@ impl Thrift<'_> {
 
     fn skip_field(&mut self, kind: u8, depth: usize) -> Option<()> {
         match kind {
-            1 | 2 => Some(()), // a field says itself whether it is true
+            1 | 2 => Some(()), // a boolean is part of the header
             kind => self.skip(kind, depth + 1),
         }
     }
@@ -127,7 +127,7 @@ impl Thrift<'_> {
         }
     }
 
-    /// How many, and of which type; no more than there can be.
+    /// Number and type of elements. `None` if there are fewer bytes than elements.
     fn list_header(&mut self) -> Option<(usize, u8)> {
         let header = self.byte()?;
         let count = match header >> 4 {

@@ -1,4 +1,4 @@
-//! What a Bloom filter of a Parquet file says about values.
+//! Bloom filters of Parquet files, which pyarrow writes and does not read.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Date32Type, Int32Type, Int64Type};
@@ -7,15 +7,15 @@ use arrow_schema::DataType;
 use parquet::bloom_filter::Sbbf;
 use trinitylake_base::caught::quietly;
 
-/// Of each value, whether it may be among those that a filter was made of; not so for an absent one, which no filter
-/// knows. None if the filter cannot be read, or for values of another type than whole numbers, dates, texts and bytes.
+/// For each value whether the file may contain it; false for null, which no filter contains. `None` if the filter cannot
+/// be read, and for values other than integers, dates, strings and binary.
 ///
 /// # Arguments
 ///
-/// * `filter`: as it lies in the file, with its header.
-/// * `values`: of the type that the file has them stored with.
+/// * `filter`: as it is stored, with its header.
+/// * `values`: of the type in which the file stores them.
 pub fn may_hold(filter: &[u8], values: &ArrayRef) -> Option<BooleanArray> {
-    // A filter without a block is none that the library expects.
+    // The library panics on a filter without a block.
     quietly(|| checked(&Sbbf::from_bytes(filter).ok()?, values)).ok().flatten()
 }
 
