@@ -12,16 +12,15 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.arrow_rows import no_rows
 from trinitylake.tables.merge import MergeResult
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, RowChanges
 from trinitylake.tables.queries.named_objects import NameOf, Names
 from trinitylake.tables.queries.parsed_query import shortened, tree_of
 from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.prepared import NEEDS, PreparedQuery, QueryOptions
+from trinitylake.tables.queries.scanned_rows import ArrowRows
 from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.queries.statement_text import Delete, MergeInto, Update, When
 from trinitylake.tables.sql_sandbox import folded, quoted
@@ -32,28 +31,6 @@ _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", 
 #: The rows of the table, in the text of a query.
 _TARGET = "trinitylake_target"
 _PLACE = f"{quoted(FILE)}, {quoted(POSITION)}"
-
-
-class PlacedDataset(ds.InMemoryDataset):  # type: ignore[misc]
-    """Rows with their places, as often as DuckDB asks for them, with the columns that it asks for."""
-
-    def __init__(self, rows: PlacedRows) -> None:
-        self._placed = rows
-        super().__init__(no_rows(rows.schema))
-
-    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> Any:
-        """The rows with these columns, as DuckDB takes them."""
-        names = self._placed.schema.names if columns is None else list(columns)
-        target = pa.schema([self._placed.schema.field(name) for name in names])
-        return _Scanner(pa.RecordBatchReader.from_batches(target, self._placed.batches(names)))
-
-
-class _Scanner:
-    def __init__(self, rows: pa.RecordBatchReader) -> None:
-        self._rows = rows
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        return self._rows
 
 
 class Changes:
@@ -189,7 +166,7 @@ class Changes:
             filter = one if filter is None else filter | one
 
         def find(rows: PlacedRows) -> RowChanges:
-            dataset = PlacedDataset(rows)
+            dataset = ArrowRows(rows.schema, rows.batches, lambda: f"table {self._table.name}")
             target = f"({self._source.placed(_TARGET)})"
 
             def found(text: Callable[[str, str], str], picked: str) -> pa.Table:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.errors import InvalidArgument
@@ -20,6 +21,7 @@ from trinitylake.tables.queries.parsed_query import Parsed, shortened, tree_of
 from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.running import RunningQuery
+from trinitylake.tables.queries.scanned_rows import ArrowRows, table_in_duckdb
 from trinitylake.tables.queries.source import PlannedRows, TableSource
 from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals, unfiltered
 
@@ -122,6 +124,9 @@ class PreparedQuery:
         except InvalidArgument:
             for rows in (planned or {}).values():
                 rows.raise_if_broken()
+            for given in self._given.values():
+                if isinstance(given, ArrowRows) and given.failure is not None:
+                    raise given.failure from None
             raise
 
     def _tables(self) -> dict[NameOf, TableSource]:
@@ -133,7 +138,8 @@ class PreparedQuery:
             if name.startswith(OWN_NAME):  # its rows are looked at by their places
                 connection.register(name, given)
                 continue
-            connection.register(f"{OWN_NAME}given{number}", given)
+            rows = table_in_duckdb(given, repr(name)) if isinstance(given, pa.Table) else given
+            connection.register(f"{OWN_NAME}given{number}", rows)
             values = unfiltered("COLUMNS(*)")
             connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT {values} FROM {OWN_NAME}given{number}")
         for schema in {folded(one.schema): one.schema for one in self._objects}.values():

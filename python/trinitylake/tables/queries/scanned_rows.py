@@ -1,43 +1,45 @@
-"""Rows of data files that DuckDB does not read itself: our own scan, which it asks for columns."""
+"""Arrow rows that DuckDB reads column by column, with the types that DuckDB has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask
 
+from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.arrow_rows import no_rows
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.tables.streamed_rows import streamed_rows
 
+#: Given names of columns, record batches with these columns.
+ReadColumns: TypeAlias = "Callable[[list[str]], Iterable[pa.RecordBatch]]"
 
-class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
-    """The rows of some files of a table, as often as DuckDB asks for them.
 
-    DuckDB takes Arrow streams and datasets, and tells only datasets which columns it wants. It calls one
-    method of theirs, which is replaced here; the dataset itself is empty.
+class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
+    """Rows that are read as often as DuckDB asks for them, with the columns that it asks for.
+
+    DuckDB takes Arrow streams and datasets, and passes the wanted columns only to datasets. It calls one method of
+    theirs, which is replaced here; the dataset itself is empty.
 
     Args:
-        scan: of the table, with the filter that the files were planned by.
-        tasks: the files.
-        subject: what errors are about.
+        schema: of the rows.
+        read: reads some of the columns.
+        subject: the table, for errors.
 
     Attributes:
-        failure: what broke a scan off; DuckDB only passes its words on.
+        failure: the error that ended a read; DuckDB passes only its text on.
     """
 
-    def __init__(self, scan: DataScan, tasks: Sequence[FileScanTask], subject: Callable[[], str]) -> None:
-        self._of = scan
-        self._tasks = list(tasks)
-        self._named = subject
+    def __init__(self, schema: pa.Schema, read: ReadColumns, subject: Callable[[], str]) -> None:
+        self._columns = pa.schema([column.with_type(_in_duckdb(column.type)) for column in schema])
+        self._read = read
+        self._subject = subject
         self.failure: Exception | None = None
-        columns = schema_to_pyarrow(scan.table_metadata.schema(), include_field_ids=False)
-        self._columns = pa.schema([_as_in_duckdb(column) for column in columns])
         super().__init__(no_rows(self._columns))
 
     def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> Any:
@@ -47,24 +49,65 @@ class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
         return _Scanner(pa.RecordBatchReader.from_batches(target, self._batches(target)))
 
     def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        scan = self._of
         try:
-            with translated(self._named):
-                wanted = scan.table_metadata.schema().select(*target.names)
-                read_data_ahead(scan.io, self._tasks)
-                for batch in streamed_rows(scan, self._tasks, wanted):
-                    # Nanoseconds are all that can get lost.
-                    table = pa.Table.from_batches([batch]).select(target.names).cast(target, safe=False)
-                    yield from table.to_batches()
+            for batch in self._read(target.names):
+                yield from _cast(pa.Table.from_batches([batch]), target, self._subject).to_batches()
         except Exception as error:
             self.failure = error
             raise
 
 
-def _as_in_duckdb(column: pa.Field) -> pa.Field:
-    """The column without the nanoseconds of times with a zone, which DuckDB does not have."""
-    is_finer = pa.types.is_timestamp(column.type) and column.type.tz is not None and column.type.unit == "ns"
-    return column.with_type(pa.timestamp("us", column.type.tz)) if is_finer else column
+def scanned_rows(scan: DataScan, tasks: Sequence[FileScanTask], subject: Callable[[], str]) -> ArrowRows:
+    """The rows of some data files of a table, through our own scan.
+
+    Args:
+        scan: of the table, with the filter that the files were planned by.
+        tasks: the files.
+        subject: the table, for errors.
+    """
+    schema = scan.table_metadata.schema()
+
+    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
+        with translated(subject):
+            read_data_ahead(scan.io, tasks)
+            for batch in streamed_rows(scan, list(tasks), schema.select(*names)):
+                yield batch.select(names)
+
+    return ArrowRows(schema_to_pyarrow(schema, include_field_ids=False), read, subject)
+
+
+def table_in_duckdb(rows: pa.Table, name: str) -> pa.Table:
+    """Rows of a caller with the types that DuckDB has. Raises `InvalidArgument` for times that DuckDB would cut."""
+    target = pa.schema([column.with_type(_in_duckdb(column.type)) for column in rows.schema])
+    return rows if target.equals(rows.schema) else _cast(rows, target, lambda: name)
+
+
+def _cast(rows: pa.Table, target: pa.Schema, subject: Callable[[], str]) -> pa.Table:
+    columns = []
+    for number, field in enumerate(target):
+        try:
+            columns.append(rows.column(number).cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(
+                f"column {field.name!r} of {subject()} has times with a zone and nanoseconds, which DuckDB would cut "
+                "to microseconds; read them with scan(), and filter there"
+            ) from error
+    return pa.table(columns, schema=target)
+
+
+def _in_duckdb(kind: pa.DataType) -> pa.DataType:
+    """The type with microseconds for times with a zone: DuckDB has no finer ones."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_duckdb(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(_in_duckdb(key.type)), item.with_type(_in_duckdb(item.type)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        part = kind.value_field.with_type(_in_duckdb(kind.value_type))
+        return pa.large_list(part) if pa.types.is_large_list(kind) else pa.list_(part)
+    return kind
 
 
 class _Scanner:

@@ -20,7 +20,7 @@ from trinitylake.tables.merging.row_changes import FILE, POSITION
 from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, is_filtered_alike, names_in_query
 from trinitylake.tables.queries.columns_by_name import has_columns_by_name
 from trinitylake.tables.queries.pushed_filters import Pushed
-from trinitylake.tables.queries.scanned_rows import ScannedRows
+from trinitylake.tables.queries.scanned_rows import ArrowRows, scanned_rows
 from trinitylake.tables.sql_sandbox import literal, quoted, unfiltered
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class PlannedRows:
         io: access to the files of the table.
         files: paths on this machine that DuckDB reads itself, with those below the root.
         rows_in_files: how many rows these hold, which DuckDB's optimizer goes by.
-        scanned: rows that we read, or None.
+        scanned_files: the files that our own scan reads.
+        scanned: their rows, or None.
     """
 
     subject: Callable[[], str]
@@ -52,7 +53,8 @@ class PlannedRows:
 
     files: dict[str, str] = field(default_factory=dict)
     rows_in_files: int = 0
-    scanned: ScannedRows | None = None
+    scanned_files: list[FileScanTask] = field(default_factory=list)
+    scanned: ArrowRows | None = None
 
     def raise_if_broken(self) -> None:
         """Raises what broke a scan off; for a file that is missing `CorruptFile`, or `VersionExpired`."""
@@ -115,7 +117,6 @@ class TableSource:
         with translated(self._subject):
             tasks = list(scan.plan_files())
         planned = PlannedRows(self._subject, range(len(self._names)) if pushed is None else pushed.met_by_nan, scan.io)
-        others: list[FileScanTask] = []
         is_direct = isinstance(scan.io, LakehouseFileIO) and not scan.io.is_remote
         is_direct = is_direct and are_read_alike(scan.table_metadata)
         for task in tasks:
@@ -123,9 +124,9 @@ class TableSource:
                 planned.files[paths[0]] = paths[1]
                 planned.rows_in_files += task.file.record_count
             else:
-                others.append(task)
-        if others:
-            planned.scanned = ScannedRows(scan, others, self._subject)
+                planned.scanned_files.append(task)
+        if planned.scanned_files:
+            planned.scanned = scanned_rows(scan, planned.scanned_files, self._subject)
         return planned
 
     def _paths_of(self, task: FileScanTask) -> tuple[str, str] | None:
