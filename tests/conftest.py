@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import trinitylake as tl
+from written_manifests import check_written_manifests
 
 # pytest imports readline, which tells every process that is started from here that there is a terminal of 80 columns.
 for name in ("COLUMNS", "LINES"):
@@ -39,6 +40,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = config.getoption("--lane")
     config.hook.pytest_deselected(items=[item for item in items if lane(item) != chosen])
     items[:] = [item for item in items if lane(item) == chosen]
+
+
+@pytest.fixture(autouse=True)
+def _written_manifests_are_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_written_manifests(monkeypatch)
 
 
 @pytest.fixture(params=["memory", "disk"])

@@ -17,8 +17,7 @@ from test_iceberg_rebase import check_whole
 from test_iceberg_staging import BY_CITY, Lake, rows
 
 from iceberg_storage import Store
-from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
-from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
+from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.staging.changed_files import own_manifests
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 
@@ -57,18 +56,11 @@ def live_files(staged: StagedTable, branch: str = "main") -> list[DataFile]:
 def rewrite(staged: StagedTable, city: str, operation: Operation = Operation.REPLACE, **properties: str) -> None:
     """What an engine sends: the files of one city become a single one, in a snapshot that says no more than that."""
     table = staged.table
-    assert isinstance(table, StagedIcebergTable)
     old = [file for file in live_files(staged) if file.partition[0] == city]
     rewritten = table.scan(EqualTo("city", city)).to_arrow()
     new = list(_dataframe_to_data_files(table.metadata, rewritten, staged.io))
-    transaction = table.transaction_on(table.metadata)
-    id = table.metadata.new_snapshot_id()
-    producer = RewriteFiles(transaction, staged.io, transaction.added_files, operation, properties, "main", id, {})
-    for file in old:
-        producer.delete_data_file(file)
-    for file in new:
-        producer.append_data_file(file)
-    updates, requirements = producer._commit()
+    producer = SnapshotProducer(table.metadata, staged.io, operation, properties)
+    updates, requirements = producer.remove(old).add(new).updates()
     staged.commit(requirements, updates)
 
 
@@ -153,7 +145,6 @@ def delete_first_row(
     With `bounds` the file tells which data file it is about. With `again` it replaces the city's delete file.
     """
     table = staged.table
-    assert isinstance(table, StagedIcebergTable)
     (data,) = [
         file for file in live_files(staged) if file.partition[0] == city and file.content == DataFileContent.DATA
     ]
@@ -175,13 +166,10 @@ def delete_first_row(
     )
     deletes.spec_id = data.spec_id
     operation = Operation.DELETE if add is None else Operation.OVERWRITE
-    transaction, id = table.transaction_on(table.metadata), table.metadata.new_snapshot_id()
-    producer = RewriteFiles(transaction, staged.io, table.added_files, operation, {}, "main", id, {})
-    producer.append_data_file(deletes)
-    for new in () if add is None else _dataframe_to_data_files(table.metadata, add, staged.io):
-        producer.append_data_file(new)
+    producer = SnapshotProducer(table.metadata, staged.io, operation).add([deletes])
+    producer.add(() if add is None else _dataframe_to_data_files(table.metadata, add, staged.io))
     for old in live_files(staged) if again else ():
         if old.content != DataFileContent.DATA and old.partition == data.partition:
-            producer.delete_data_file(old)
-    updates, requirements = producer._commit()
+            producer.remove([old])
+    updates, requirements = producer.updates()
     staged.commit(requirements, updates)

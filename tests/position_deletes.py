@@ -12,7 +12,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
+from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 
 
 def delete_values(table: tl.Table, task: FileScanTask) -> None:
@@ -66,7 +66,5 @@ def delete_positions(table: tl.Table, task: FileScanTask, positions: Sequence[in
 
 def _add(iceberg: Table, file: DataFile) -> None:
     with iceberg.transaction() as change:
-        id = change.table_metadata.new_snapshot_id()
-        producer = RewriteFiles(change, iceberg.io, change.added_files, Operation.DELETE, {}, "main", id, {})  # type: ignore[attr-defined]
-        producer.append_data_file(file)
-        producer.commit()
+        producer = SnapshotProducer(change.table_metadata, iceberg.io, Operation.DELETE).add([file])
+        change._apply(*producer.updates())

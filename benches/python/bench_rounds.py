@@ -14,7 +14,7 @@ from tests import stepped_store
 import trinitylake as tl
 from benches.python.measure import Bench, at_most
 from trinitylake.iceberg_storage import metadata
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "name": [f"n{i}" for i in range(10)]})
 ROOT = "s3://bucket/lake"

@@ -13,7 +13,7 @@ import s3_server
 import trinitylake as tl
 from manifests_by_hand import data_file
 from s3_server import S3Server
-from trinitylake.iceberg_storage.extended_pyiceberg import append
+from trinitylake.iceberg_storage.manifests import snapshot_producer
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -29,7 +29,7 @@ def test_a_vacuum_keeps_what_is_named_in_another_spelling(server: S3Server, monk
     the latest version named. Each had a table of its own of what is one store.
 
     Such names are refused by now, but tables may have them from before."""
-    monkeypatch.setattr(append, "check_data_file", lambda io, file: None)
+    monkeypatch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
     bucket = server.new_bucket()
     uri = f"s3://{bucket}/the/lake"
     lake = tl.create(uri, storage_options=server.storage_options, txn_ttl_millis=1)

@@ -27,8 +27,8 @@ from trinitylake.definitions import MANIFEST_LIST, parse_table_def, serialize
 from trinitylake.errors import CommitConflict, CorruptFile, InvalidLocation, ObjectAlreadyExists, ObjectNotFound
 from trinitylake.iceberg import load
 from trinitylake.iceberg_storage import metadata
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.read_ahead import MAX_FILES, MAX_SIZE_BYTES, ReadAhead
 from trinitylake.rest import serve
 from trinitylake.tables.table_definition import name_metadata

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import math
 import weakref
 from collections.abc import Callable
@@ -14,24 +13,14 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
-from pyiceberg.avro.encoder import BinaryEncoder
-from pyiceberg.avro.resolver import construct_writer
 from pyiceberg.manifest import (
     DataFile,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
     data_file_with_partition,
-    manifest_entry_schema_with_data_file,
-    read_manifest_list,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
+from pyiceberg.table.snapshots import Summary
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -55,65 +44,8 @@ from pyiceberg.types import (
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.derived import Derived
-from trinitylake.iceberg_storage.extended_pyiceberg.append import _TOTALS, with_totals
-from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import encoder_of
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries, write_list
-
-LONG = some.integers(-(2**63), 2**63 - 1)
-#: Types of Iceberg with values that Avro's writers take.
-VALUES: list[tuple[Any, some.SearchStrategy[Any]]] = [
-    (BooleanType(), some.booleans()),
-    (IntegerType(), some.integers(-(2**31), 2**31 - 1)),
-    (LongType(), LONG),
-    (FloatType(), some.floats(width=32)),
-    (DoubleType(), some.floats()),
-    (DateType(), some.integers(-(2**31), 2**31 - 1)),
-    (TimeType(), some.integers(0, 86_399_999_999)),
-    (TimestampType(), LONG),
-    (TimestamptzType(), LONG),
-    (StringType(), some.text()),
-    (BinaryType(), some.binary(max_size=300)),
-    (FixedType(3), some.binary(min_size=3, max_size=3)),
-    (UUIDType(), some.uuids()),
-    (DecimalType(9, 2), some.decimals(min_value=-9_999_999, max_value=9_999_999, places=2)),
-    (ListType(1001, LongType(), element_required=True), some.lists(LONG)),
-    (MapType(1003, IntegerType(), 1004, BinaryType(), True), some.dictionaries(some.integers(0, 9), some.binary())),
-    (
-        StructType(NestedField(1005, "x", StringType(), required=False)),
-        some.builds(Record, some.none() | some.text()),
-    ),
-]
-
-
-@given(some.data())
-def test_records_are_encoded_byte_for_byte_as_pyiceberg_does(data: some.DataObject) -> None:
-    chosen = data.draw(some.lists(some.sampled_from(VALUES), max_size=6))
-    fields, values = [], []
-    for number, (type, strategy) in enumerate(chosen, 1):
-        required = data.draw(some.booleans())
-        fields.append(NestedField(number, f"c{number}", type, required=required))
-        values.append(data.draw(strategy if required else some.none() | strategy))
-    writer = construct_writer(Schema(*fields))
-    stream = io.BytesIO()
-    writer.write(BinaryEncoder(stream), Record(*values))  # type: ignore[arg-type]
-    parts: list[bytes] = []
-    encoder_of(writer)(parts.append, Record(*values))
-    assert b"".join(parts) == stream.getvalue()
-
-
-@given(some.dictionaries(some.sampled_from([name for names in _TOTALS for name in names]), LONG.map(str)), some.data())
-def test_totals_of_a_snapshot_are_those_of_pyiceberg(changes: dict[str, str], data: some.DataObject) -> None:
-    totals = some.dictionaries(some.sampled_from([names[0] for names in _TOTALS] + ["owner"]), LONG.map(str))
-    before = data.draw(some.none() | totals)
-    parent = None if before is None else Summary(Operation.APPEND, **before)
-    expected = update_snapshot_summaries(Summary(Operation.APPEND, **changes), parent)
-    assert with_totals(changes, before) == expected.additional_properties
-
-
-def test_a_total_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="total-records"):
-        with_totals({"added-records": "1"}, {"total-records": "many"})
-
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 
 COLUMNS = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -255,29 +187,6 @@ def test_rows_that_few_files_repeat_are_written_without_dictionaries_and_many_wi
     assert used == [False, True]
 
 
-def test_a_manifest_list_tells_of_a_manifest_as_it_is(lake: tl.Lakehouse) -> None:
-    """Manifests keep the bytes that tell of them in a list, for the next list. Bytes of what a manifest was before it
-    changed told the wrong numbers, by which readers leave manifests out."""
-    lake.create_namespace("a", exist_ok=True)
-    table = lake.create_table("a.t", {"id": "int8"})
-    table.append([{"id": 1}])
-    iceberg = lake.table("a.t").iceberg
-    snapshot = iceberg.current_snapshot()
-    assert snapshot is not None
-    (kept,) = manifest_lists.read(iceberg.io, snapshot.manifest_list)
-    manifest = ManifestFile(*kept._data)
-    counts = []
-    for number in (1, 2):
-        manifest[8] = number
-        path = f"{table.location}/metadata/list-{number}.avro"
-        write_list(2, iceberg.io.new_output(path), 1, None, 7, [manifest], "gzip")
-        (found,) = read_manifest_list(iceberg.io.new_input(path))
-        assert found.manifest_path == manifest.manifest_path
-        counts.append([found[at] for at in range(13)])
-    assert counts[0] != counts[1]
-    assert [one[8] for one in counts] == [1, 2]
-
-
 def test_two_transactions_on_one_state_of_a_table_do_not_hide_each_other(lake: tl.Lakehouse) -> None:
     """What a transaction has seen of its own changes is what its commit makes of the table, if the table is as it was.
     One that had changed meanwhile lost the rows of the other."""
@@ -314,28 +223,3 @@ def test_what_follows_from_a_schema_goes_with_it() -> None:
     for _ in range(300):
         known.of({}, make=make)
     assert len(known._known) <= 128
-
-
-def entry_of(file: DataFile) -> ManifestEntry:
-    return ManifestEntry(ManifestEntryStatus.ADDED, 1, None, None, file)
-
-
-def test_entries_are_encoded_as_pyiceberg_encodes_them(lake: tl.Lakehouse) -> None:
-    lake.create_namespace("a", exist_ok=True)
-    spec = SPECS["partitions"]()
-    table = lake.create_table("a.t", COLUMNS, partition_spec=spec)
-    table.append(rows())
-    iceberg = lake.table("a.t").iceberg
-    partition = iceberg.spec().partition_type(iceberg.schema())
-    entries = 0
-    for version in (2, 3):
-        data_file = data_file_with_partition(partition, version)  # type: ignore[arg-type]
-        writer = construct_writer(manifest_entry_schema_with_data_file(version, data_file))  # type: ignore[arg-type]
-        for task in iceberg.scan().plan_files():
-            stream = io.BytesIO()
-            writer.write(BinaryEncoder(stream), entry_of(task.file))  # type: ignore[arg-type]
-            parts: list[bytes] = []
-            encoder_of(writer)(parts.append, entry_of(task.file))
-            assert b"".join(parts) == stream.getvalue()
-            entries += 1
-    assert entries == 8

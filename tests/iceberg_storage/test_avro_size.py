@@ -20,8 +20,10 @@ from pyiceberg.manifest import (
 import trinitylake as tl
 from manifests_by_hand import Blocks, avro_file, avro_parts, data_file
 from trinitylake.errors import CorruptFile
-from trinitylake.iceberg_storage.extended_pyiceberg import manifest as reading
-from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
+from trinitylake.iceberg_storage.manifests import manifest_file
+from trinitylake.iceberg_storage.manifests.avro_size import Allowance, TooHeavy
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists, read_list
 
 SNAPSHOT = 7
 
@@ -61,10 +63,10 @@ def test_a_small_manifest_of_long_paths_is_as_heavy_as_they_are(
     for less in (Allowance(9_000_000), Allowance(1 << 30, 99)):
         with pytest.raises(TooHeavy):
             less.spend(data, "")
-    assert len(reading.read_entries(io, manifest)) == 100
-    monkeypatch.setattr(reading, "MAX_MANIFEST_SIZE_BYTES", 9_000_000)
+    assert len(read_entries(io, manifest)) == 100
+    monkeypatch.setattr(manifest_file, "MAX_MANIFEST_SIZE_BYTES", 9_000_000)
     with pytest.raises(TooHeavy, match="holds more than what is read"):
-        reading.read_entries(io, manifest)
+        read_entries(io, manifest)
 
 
 def test_a_block_of_snappy_says_how_long_it_is() -> None:
@@ -102,13 +104,13 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, name: str) -> None:
     damaged += [whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :] for at in range(0, len(whole), 53)]
     for data in damaged:
         file.write_bytes(data)
-        reading.manifest_lists.clear()
+        manifest_lists.clear()
         for read in (lambda: lake.table("a.t").scan().to_arrow(), lambda: lake.table("a.t").scan().count()):
             # A name in it that is damaged is that of another file, of the lakehouse or not.
             with suppress(CorruptFile, tl.errors.InvalidLocation):
                 read()
     file.write_bytes(bytes(len(whole)))
-    reading.manifest_lists.clear()
+    manifest_lists.clear()
     with pytest.raises(CorruptFile, match=file.name) as caught:
         lake.table("a.t").scan().to_arrow()
     assert file.name in caught.value.path
@@ -122,9 +124,9 @@ def test_a_manifest_counts_once(table: tl.Table) -> None:
             uri = f"{iceberg.location()}/metadata/snap-{n_times}.avro"
             with write_manifest_list(2, iceberg.io.new_output(uri), SNAPSHOT, None, 1, "gzip") as writer:
                 writer.add_manifests([manifest] * n_times)
-    assert len(reading.read_list(iceberg.io, uri.replace("snap-2", "snap-1"))) == 1
+    assert len(read_list(iceberg.io, uri.replace("snap-2", "snap-1"))) == 1
     with pytest.raises(CorruptFile, match="names a manifest twice"):
-        reading.read_list(iceberg.io, uri)
+        read_list(iceberg.io, uri)
 
 
 def written(table: tl.Table, change: Callable[[dict[bytes, bytes], Blocks], None], codec: str = "null") -> ManifestFile:
@@ -145,9 +147,9 @@ def test_nothing_follows_an_empty_block(table: tl.Table) -> None:
         blocks.insert(1, (0, b""))
 
     with pytest.raises(CorruptFile, match="goes on behind an empty block"):
-        reading.read_entries(table.iceberg.io, written(table, hide))
+        read_entries(table.iceberg.io, written(table, hide))
     at_the_end = written(table, lambda header, blocks: blocks.append((0, b"")))
-    assert len(reading.read_entries(table.iceberg.io, at_the_end)) == 3
+    assert len(read_entries(table.iceberg.io, at_the_end)) == 3
 
 
 def test_a_header_has_weight_and_its_schema_a_limit(table: tl.Table) -> None:
@@ -163,13 +165,13 @@ def test_a_header_has_weight_and_its_schema_a_limit(table: tl.Table) -> None:
         return written(table, changed)
 
     io = table.iceberg.io
-    assert len(reading.read_entries(io, with_schema(lambda schema: schema.update(doc="x" * 100_000)))) == 3
+    assert len(read_entries(io, with_schema(lambda schema: schema.update(doc="x" * 100_000)))) == 3
     for odd in (
         with_schema(lambda schema: schema.update(doc="x" * 5_000_000)),
         with_schema(lambda schema: schema.update(doc=[[]] * 12_000)),
     ):
         with pytest.raises(TooHeavy):
-            reading.read_entries(io, odd)
+            read_entries(io, odd)
     long = written(table, lambda header, blocks: header.update({b"comment": b"x" * 1_000_000}))
     allowance = Allowance(2_000_000)
     allowance.spend(io.new_input(long.manifest_path).open().read(), "")
@@ -180,7 +182,7 @@ def test_a_schema_that_nests_without_end_is_no_schema(table: tl.Table) -> None:
     """It was a `RecursionError`, which nobody expects of a file that cannot be read."""
     nested = written(table, lambda header, blocks: header.update({b"avro.schema": b"[" * 2000 + b"]" * 2000}))
     with pytest.raises(CorruptFile, match="nests too deeply"):
-        reading.read_entries(table.iceberg.io, nested)
+        read_entries(table.iceberg.io, nested)
 
 
 @pytest.mark.parametrize("id", [100, 999])
@@ -198,8 +200,10 @@ def test_no_field_is_a_name_for_one_reader_alone(table: tl.Table, id: int) -> No
             path["field-id"] = id
         header[b"avro.schema"] = json.dumps(schema).encode()
 
-    with pytest.raises(CorruptFile, match="two fields of one id" if id == 100 else "'file_path' with the id 999"):
-        reading.read_entries(table.iceberg.io, written(table, name_twice))
+    with pytest.raises(
+        CorruptFile, match="two fields with the same id" if id == 100 else "'file_path' with the id 999"
+    ):
+        read_entries(table.iceberg.io, written(table, name_twice))
 
 
 def test_a_list_of_manifests_says_it_in_one_way(table: tl.Table) -> None:
@@ -217,7 +221,7 @@ def test_a_list_of_manifests_says_it_in_one_way(table: tl.Table) -> None:
     header[b"avro.schema"] = json.dumps(schema).encode()
     file.write_bytes(avro_file(header, blocks))
     with pytest.raises(CorruptFile, match="'of_another_table' with the id 500"):
-        reading.read_list(iceberg.io, uri)
+        read_list(iceberg.io, uri)
 
 
 def test_a_block_counts_as_an_entry() -> None:

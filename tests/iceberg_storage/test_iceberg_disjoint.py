@@ -13,6 +13,7 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType, TimestampType, TimestamptzType
 from test_iceberg_rebase import race, set_properties
@@ -28,9 +29,8 @@ from iceberg_disjoint import (
     land,
 )
 from iceberg_storage import Store, make_store
-from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
-from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
+from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 
 
@@ -245,12 +245,10 @@ def test_bounds_that_cannot_be_read_exclude_no_file(lake: Lake) -> None:
     loser.table.delete("id = 31")
     loser.finish()
     table = winner.table
-    assert isinstance(table, StagedIcebergTable)
     (file,) = _dataframe_to_data_files(table.metadata, cities(a=[31]), winner.io)
     for bounds in (file.lower_bounds, file.upper_bounds):
         bounds[1] = bounds[1][:3]
-    producer = AppendFiles(table.transaction_on(table.metadata), winner.io, table.added_files, {}, "main")
-    updates, requirements = producer.append_data_file(file)._commit()
+    updates, requirements = SnapshotProducer(table.metadata, winner.io, Operation.APPEND).add([file]).updates()
     winner.commit(requirements, updates)
     lake.commit(winner)
     with pytest.raises(TableConflict, match="may hold such rows"):

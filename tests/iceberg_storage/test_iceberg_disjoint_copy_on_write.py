@@ -62,7 +62,7 @@ def test_a_compaction_is_redone_over_appends_and_deletes_elsewhere(lake: Lake) -
 
 def test_a_compaction_conflicts_if_a_file_that_it_replaces_was_removed(lake: Lake) -> None:
     loser = raced(lake, lambda table: table.delete("id = 2"), lambda staged: rewrite(staged, "a"))
-    with pytest.raises(TableConflict, match="which replace removes, was removed by somebody else"):
+    with pytest.raises(TableConflict, match="which replace removes, was removed by another commit"):
         loser.reapply(lake.path)
 
 
@@ -82,7 +82,7 @@ def test_appends_and_statements_about_other_files_are_redone_over_a_compaction(l
     second.table.delete("id = 2")
     rewrite(first, "a")
     lake.commit(first)
-    with pytest.raises(TableConflict, match="was removed by somebody else"):
+    with pytest.raises(TableConflict, match="was removed by another commit"):
         second.reapply(lake.path)
 
 

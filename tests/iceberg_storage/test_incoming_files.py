@@ -28,8 +28,8 @@ from rest.shop import new_table
 from trinitylake.errors import RefusedObject, RegistrationFailed
 from trinitylake.iceberg import load, table_writing
 from trinitylake.iceberg_storage import brought_files
-from trinitylake.iceberg_storage.extended_pyiceberg import append
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.manifests import snapshot_producer
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.bulk.definition_writer import ObjectRow
 from trinitylake.lakehouse.bulk.registration import definition_writer
@@ -156,7 +156,7 @@ def by_catalog_creation(place: Place, location: str) -> None:
 def metadata_that_names(place: Place, location: str) -> str:
     """A metadata file of a table that names it, as other writers of the format may have left it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(append, "check_data_file", lambda io, file: None)
+        patch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
         by_append_files(place, location)
     at = place.table.metadata_location
     place.lake.drop_table(NAME)
@@ -274,7 +274,7 @@ def test_what_a_table_has_may_be_taken_over(place: Place) -> None:
     refused as well, and nobody could have got rid of the name."""
     odd = present_file(place).replace("/data/", "//data/")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(append, "check_data_file", lambda io, file: None)
+        patch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
         by_append_files(place, odd)
     table = place.table
     parent = table.current_snapshot()

@@ -21,6 +21,7 @@ import trinitylake as tl
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage import snapshot_retention
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.snapshot_retention import SNAPSHOTS_KEPT, without
 
 RETRY_TIME = "commit.retry.total-timeout-ms"
@@ -187,12 +188,9 @@ def test_a_snapshot_that_waits_for_its_audit_stays(lake: tl.Lakehouse) -> None:
     table = table_of(lake, FEW)
     append(table, 1)
     with table._writing() as iceberg, iceberg.transaction() as change:
-        producer = change._append_snapshot_producer({"wap.id": "w"}, None)
-        for file in DataFileWriter(change.table_metadata, iceberg.io).written([rows(7)]):
-            producer.append_data_file(file)
-        producer._parent_snapshot_id = current(table)
-        added = producer.produce(current(table))
-        assert isinstance(added, AddSnapshotUpdate)
+        producer = SnapshotProducer(change.table_metadata, iceberg.io, Operation.APPEND, {"wap.id": "w"}, None)
+        producer.add(DataFileWriter(change.table_metadata, iceberg.io).written([rows(7)]))
+        added = AddSnapshotUpdate(snapshot=producer.produce(current(table)))
         change._apply((added,))
     append(table, 5)
     assert added.snapshot.snapshot_id in kept(table)

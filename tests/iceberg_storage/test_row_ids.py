@@ -27,7 +27,7 @@ from iceberg_disjoint import delete_first_row, rewrite
 from iceberg_storage import Store, make_store
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage import metadata as metadata_module
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 
 UPGRADE = UpgradeFormatVersionUpdate.model_validate({"format-version": 3})

@@ -19,7 +19,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 
 ODD: list[Any] = [
     None,

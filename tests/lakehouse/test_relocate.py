@@ -24,11 +24,10 @@ import trinitylake as tl
 from conformance.node_writer import forget_recorded_root
 from rest.test_duckdb import EXTENSIONS, extension
 from trinitylake.cli.app import app
-from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import encoder_of
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import AvroLayout, PreparedOutput
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests.avro_file import avro_bytes
 from trinitylake.iceberg_storage.puffin import with_data_files
-from trinitylake.iceberg_storage.relocation import _Memory, positions
+from trinitylake.iceberg_storage.relocation import positions
 
 ROWS = pa.table({"id": pa.array(range(6), pa.int64()), "part": pa.array([0, 1, 2] * 2, pa.int64())})
 
@@ -286,12 +285,10 @@ def data_files(manifest_uri: str) -> set[str]:
 
 
 def write_avro(uri: str, rows: list[Record], schema: Any, header: dict[str, str]) -> int:
-    output, header = _Memory(), dict(header)
-    layout = AvroLayout(schema, header.pop(_SCHEMA_KEY), encoder_of(construct_writer(schema)))
-    with PreparedOutput[Record](output, layout, header) as writer:
-        writer.write_block(rows)
-    Path(_local(uri)).write_bytes(output.data)
-    return len(output.data)
+    header = dict(header)
+    data = avro_bytes(header.pop(_SCHEMA_KEY), construct_writer(schema), rows, header)
+    Path(_local(uri)).write_bytes(data)
+    return len(data)
 
 
 def test_rows_that_were_deleted_by_position_stay_deleted(old: Path, tmp_path: Path) -> None:

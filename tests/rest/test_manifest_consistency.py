@@ -22,7 +22,7 @@ from manifests_by_hand import manifest_of, new_snapshot_id, snapshot_of
 from rest.client import Client, running
 from rest.test_duckdb import attached
 from trinitylake.iceberg_storage.entry_consistency import Layout, ManifestCheck, months_of
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import entries_in_turn
+from trinitylake.iceberg_storage.manifests.manifest_file import entries_in_turn
 
 UTC = datetime.UTC
 

@@ -224,7 +224,7 @@ def test_a_delete_from_the_same_files_is_a_conflict(lake: tl.Lakehouse) -> None:
     txn = lake.begin()
     txn.table("ns.t").maintenance.compact()
     lake.table("ns.t").delete("id = 3")
-    with pytest.raises(CommitConflict, match="removed by somebody else"):
+    with pytest.raises(CommitConflict, match="removed by another commit"):
         txn.commit()
     assert ids(lake.table("ns.t")) == [0, 1, 2, 4, 5]
 

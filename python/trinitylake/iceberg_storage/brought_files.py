@@ -25,7 +25,8 @@ from pyiceberg.table.update import (
 
 from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeError
 from trinitylake.iceberg_storage.entry_consistency import Layout, ManifestCheck
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import entries_in_turn, manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_file import entries_in_turn
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.qualified_location import qualified_path
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Errors that say why staged changes of a table conflict with newer metadata."""
+"""Conflicts of the staged changes of a table with newer metadata."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from trinitylake.errors import CommitConflict
 
 
 class TableConflict(Exception):
-    """Staged changes do not hold on the newer metadata. `requirement` says which of Iceberg's requirements broke."""
+    """Staged changes cannot be rebased. `requirement` says which requirement of Iceberg the newer metadata breaks."""
 
     def __init__(self, requirement: str) -> None:
         super().__init__(requirement)
         self.requirement = requirement
 
     def as_own(self) -> CommitConflict:
-        """What callers get for it."""
+        """The public error."""
         return CommitConflict(f"the table changed meanwhile: {self.requirement}")
 
 
 class RowConflict(TableConflict):
-    """New rows do not fit the newer schema, and would not on any later try: they have to be written anew."""
+    """The rows of a statement conflict, or do not fit the newer schema: the statement has to run again.
+
+    PyIceberg raises `ValidationException` for such a conflict, and does not retry the commit.
+    """

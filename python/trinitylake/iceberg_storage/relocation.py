@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.resolver import construct_writer
-from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
@@ -26,10 +25,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
-from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import encoder_of
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import copy_of
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import SCHEMA_KEY, AvroLayout, PreparedOutput
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
+from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_bytes
 from trinitylake.iceberg_storage.metadata import (
     encoder,
     new_file_stem,
@@ -224,14 +222,8 @@ class TableRelocation:
             relocate(row, at)
         if rows == before:
             return None
-        output = _Memory()
-        layout = AvroLayout(schema, header.pop(SCHEMA_KEY), encoder_of(construct_writer(schema)))
-        prepared = PreparedOutput[Record](output, layout, header)
-        prepared.sync_bytes = sync  # so that the same file is written each time
-        with prepared as writer:
-            for row in rows:
-                writer.write_block([row])
-        return output.data
+        # The same marker, so that each export writes the same bytes.
+        return avro_bytes(header.pop(SCHEMA_KEY), construct_writer(schema), rows, header, sync)
 
     def _uri_of(self, path: str) -> str:
         """The URI of a file that was stored."""
@@ -254,35 +246,3 @@ def positions(schema: Schema) -> dict[int, int]:
         data_file: Any = schema.find_type(DATA_FILE)
         at |= {field.field_id: position for position, field in enumerate(data_file.fields)}
     return at
-
-
-class _Memory(OutputFile):
-    """A file that becomes bytes.
-
-    Attributes:
-        data: what was written, once the stream is closed.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("memory")
-        self.data = b""
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def exists(self) -> bool:
-        return False
-
-    def to_input_file(self) -> InputFile:
-        raise io.UnsupportedOperation("it is written, and then bytes")
-
-    def create(self, overwrite: bool = False) -> OutputStream:
-        file = self
-
-        class Stream(io.BytesIO):
-            def close(self) -> None:
-                if not self.closed:
-                    file.data = self.getvalue()
-                super().close()
-
-        return Stream()

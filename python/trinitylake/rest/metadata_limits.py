@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from trinitylake.base.parsed_size import parsed_size_bytes
-from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
+from trinitylake.iceberg_storage.manifests.avro_size import Allowance, TooHeavy
 from trinitylake.rest.errors import RestError
 
 #: Of a manifest or manifest list as it is stored, of all of a request decompressed, and of what they name.

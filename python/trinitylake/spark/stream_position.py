@@ -396,7 +396,7 @@ def _current(table: Table) -> int | None:
 
 def _added_files(table: Table, snapshot: Snapshot) -> list[FileScanTask]:
     """The data files that a snapshot added."""
-    from trinitylake.iceberg_storage.extended_pyiceberg.manifest import read_entries
+    from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 
     io = table.iceberg.io
     return [

@@ -29,10 +29,10 @@ from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
-from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.row_order import RowOrder
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.own_files import own_files
 from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES
 from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES
@@ -118,15 +118,14 @@ def compact(
                 readable.new_input(file.file_path)  # refused as if it were read
             return CompactResult(len(removed), _files_of(groups, size), _size_bytes(removed), 0)
         writing = _Writing(metadata, change.io, readable, size, order, progress)
-        added: list[DataFile]
-        if all(group.is_of_one_partition for group in groups):
-            added, _ = _at_rest(writing, choice, [], writing.run(groups))
-        else:  # rows may come to files of any partition, which go as well then
+        kept: list[FileScanTask] = []
+        if not all(group.is_of_one_partition for group in groups):
+            # Rows may come to files of any partition, which are then replaced as well.
             gone = {file.file_path for file in removed}
             kept = [task for task in tasks if task.file.file_path not in gone]
-            added, others = _at_rest(writing, choice, kept, writing.run(groups))
-            removed += others
-        change.replace_files(removed, added, Operation.REPLACE, as_of=_data_sequence_number(metadata))
+        added, others = _at_rest(writing, choice, kept, writing.run(groups))
+        removed += others
+        change.replace_files(removed, added, Operation.REPLACE, sequence_number=_data_sequence_number(metadata))
     return CompactResult(len(removed), len(added), _size_bytes(removed), _size_bytes(added))
 
 

@@ -17,23 +17,10 @@ each name is there with the parameters that are expected, and that nothing else 
 the package. "Overridden" means that PyIceberg calls ours.
 
     file              what it relies on, below `pyiceberg.`                                  how
-    append            table.update.snapshot:_FastAppendFiles                                 extended
-    append            table.update.snapshot:_SnapshotProducer.__init__                       called
-    append            table.update.snapshot:_SnapshotProducer._commit                        overridden
-    append            table.update.snapshot:_SnapshotProducer._summary                       overridden
-    append, rewrite   table.update.snapshot:_FastAppendFiles._existing_manifests             overridden
-    rewrite           table.update.snapshot:_FastAppendFiles._validate_concurrency           overridden
-    rewrite           table.update.snapshot:_SnapshotProducer._validate_concurrency          called
-    append            table.update.snapshot:_new_manifest_list_file_name                     called
-    transaction       table:Transaction._append_snapshot_producer                            overridden
     transaction       table:Transaction._apply                                               called
     transaction       table:Table._do_commit                                                 called
-    transaction       table:Table._check_uuid                                                overridden
     metadata_updates  table.update:_apply_table_update                                       called
     metadata_updates  table.update:_TableMetadataUpdateContext                               called
-    manifest          manifest:_inherit_from_manifest                                        called
-    manifest          avro.file:AvroOutputFile._write_header                                 overridden
-    manifest          avro.file:_SCHEMA_KEY                                                  read
     data_file_writer, functions  io.pyarrow:_to_requested_schema                             called
     data_file_writer  io.pyarrow:_get_parquet_writer_kwargs                                  called
     functions         io.pyarrow:_read_deletes                                               called
@@ -50,14 +37,7 @@ the package. "Overridden" means that PyIceberg calls ours.
 
 Attributes that are read or set:
 
-    append, rewrite   table.update.snapshot:_SnapshotProducer   _added_data_files _compression _deleted_data_files _io
-    append, rewrite   table.update.snapshot:_SnapshotProducer   _operation _parent_snapshot_id _snapshot_id
-    append, rewrite   table.update.snapshot:_SnapshotProducer   _target_branch _transaction
-    rewrite           table.update.snapshot:_SnapshotProducer   _isolation_operation
-    append, rewrite   table.update.snapshot:_SnapshotProducer   _written_manifest_lists _written_manifests
-    append, transaction  table:Transaction                      _table _updates
+    transaction       table:Transaction                         _table _updates
     transaction       table:Table                               _identifier
-    manifest          manifest:ManifestWriter                   _compression _meta _output_file _schema _spec
-    manifest, functions, row_ids, partitioned_rows  typedef:Record  _data
-    row_ids           manifest:DataFile                         _spec_id
+    functions, partitioned_rows  typedef:Record                 _data
 """

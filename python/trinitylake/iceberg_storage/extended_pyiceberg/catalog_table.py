@@ -1,8 +1,7 @@
-"""A table that is committed through a catalog: what PyIceberg calls a table.
+"""A PyIceberg table that is committed through the catalog of a lakehouse.
 
-Metadata as it was when it was loaded, and a catalog to commit to. Its transactions are those of staged tables, without
-deep copies and with appends that can be redone; each works on a frozen view, so two threads that share a handle meet in
-`commit_table`, like two handles. After a commit the handle moves on.
+It holds the metadata that was loaded. Each transaction works on a frozen view of it, so two threads that share a handle
+meet in `commit_table`, like two handles. After a commit the handle has the new metadata.
 """
 
 from __future__ import annotations
@@ -13,29 +12,24 @@ from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIce
 
 
 class CatalogTable(StagedIcebergTable):
-    """A managed table from a catalog that can be written to.
+    """A managed table from a catalog that can be written to."""
 
-    Attributes:
-        added_files: the data files of the appends of one transaction, by the id of its snapshot.
-    """
-
-    def transaction(self) -> StagedTransaction:
-        return CatalogTransaction(self)
-
-    def autocommit_transaction(self) -> StagedTransaction:
-        return CatalogTransaction(self, autocommit=True)
+    def _begin(self, autocommit: bool) -> StagedTransaction:
+        return CatalogTransaction(self, autocommit)
 
 
 class CatalogTransaction(StagedTransaction):
-    """Changes of one table, committed through its catalog together."""
+    """Changes of one table that are committed through its catalog together."""
 
     def __init__(self, origin: CatalogTable, autocommit: bool = False) -> None:
-        frozen = CatalogTable(origin.name(), origin.metadata, origin.metadata_location, origin.io, origin.catalog)
-        super().__init__(frozen, frozen.added_files, autocommit)
+        super().__init__(
+            CatalogTable(origin.name(), origin.metadata, origin.metadata_location, origin.io, origin.catalog),
+            autocommit,
+        )
         self._origin = origin
 
     def commit_transaction(self) -> Table:
-        """Commit the changes to the catalog; returns the table that the transaction was begun on, moved on."""
+        """Commit to the catalog; returns the table that began the transaction, with the new metadata."""
         before = self._table.metadata
         super().commit_transaction()
         if self._table.metadata is not before:

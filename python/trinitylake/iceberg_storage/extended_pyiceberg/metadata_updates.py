@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextvars import ContextVar
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 from pyiceberg.partitioning import INITIAL_PARTITION_SPEC_ID, PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
@@ -46,8 +44,8 @@ from pyiceberg.table.update import (
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage import metadata_invariants
-from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, fits
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_schemas, indexed, upgraded
+from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE, fits
 
 _FORMAT_VERSIONS = ("1", "2", "3")
 
@@ -298,23 +296,8 @@ def _upgrade_to(version: str, present: int) -> UpgradeFormatVersionUpdate:
     return UpgradeFormatVersionUpdate.model_validate({"format-version": int(version)})
 
 
-class Applied(NamedTuple):
-    """Metadata, the updates that were applied to it, and what came of it."""
-
-    base: TableMetadata
-    updates: tuple[TableUpdate, ...]
-    result: TableMetadata
-
-
-#: What the transaction that commits has applied already. Read in the same call stack, like `rows_read`.
-applied: ContextVar[Applied | None] = ContextVar("trinitylake_applied", default=None)
-
-
 def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> TableMetadata:
     """`base` with all updates applied; shares with it what they leave alone."""
-    known = applied.get()
-    if known is not None and known.base is base and known.updates is updates:
-        return known.result
     builder = MetadataBuilder(base)
     for update in updates:
         builder.apply(update)

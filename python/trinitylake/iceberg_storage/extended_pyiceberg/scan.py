@@ -23,10 +23,10 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter, plan_files
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parsed_filter
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""PyIceberg's table and transaction, extended for staging: no deep copies, and appends that can be redone.
+"""PyIceberg's table and transaction with our writers, and without deep copies of metadata.
 
-A `StagedIcebergTable` behaves like any PyIceberg table. Each of its transactions works on a frozen view of the table,
-so two threads that write at once meet in `commit_table`, where the later one is redone, and not before.
+Each transaction works on a frozen view of its table. Two threads that write at the same time therefore meet in
+`commit_table`, where the later one is rebased.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
@@ -32,9 +31,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
-    AssertTableUUID,
-    RemovePropertiesUpdate,
-    SetPropertiesUpdate,
     TableUpdate,
     UpgradeFormatVersionUpdate,
 )
@@ -50,14 +46,10 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.added_files import existing_data_file
-from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
-from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import Applied, applied, apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
-from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
-from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, RowsRead, key_filter, rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_without import rows_without
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
@@ -69,6 +61,10 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import (
 )
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parsed_filter
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
+from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.write_rules import check_writable
 
@@ -77,37 +73,29 @@ if TYPE_CHECKING:
 
 
 class StagedTransaction(Transaction):
-    """Changes of one table that become visible to its lakehouse transaction together.
+    """Changes of one table that its lakehouse transaction sees together."""
 
-    Attributes:
-        added_files: takes the data files of each append, by the id of its snapshot.
-    """
-
-    def __init__(self, table: Table, added_files: dict[int, list[DataFile]], autocommit: bool = False) -> None:
-        super().__init__(table, autocommit)
+    def __init__(self, table: Table, *autocommit: bool) -> None:
+        super().__init__(table, *autocommit)
         if isinstance(table.io, LakehouseFileIO):
             table.io = table.io.part()
-        self.added_files = added_files
         self._was_sent = False
         self._statement = ""
         self._rows_read: list[RowsRead] = []
-        self._view: Applied | None = None
+        self._applied: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The metadata with all changes of this transaction so far. Shared, never to be changed."""
-        return self._seen().result
-
-    def _seen(self) -> Applied:
-        base, updates, view = self._table.metadata, self._updates, self._view
-        if view is None or view.base is not base or view.updates is not updates:
-            view = self._view = Applied(base, updates, apply_updates(base, updates))
-        return view
+        """The metadata with all changes of this transaction. Shared: never change it."""
+        base, updates = self._table.metadata, self._updates
+        if self._applied is None or self._applied[0] is not base or self._applied[1] is not updates:
+            self._applied = base, updates, apply_updates(base, updates)
+        return self._applied[2]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit, or after an exception delete what was written: nothing refers to it, and nothing ever will."""
+        """Commit, or delete the written files after an exception."""
         super().__exit__(kind, error, traceback)
         if kind is not None and not self._was_sent and isinstance(self._table.io, LakehouseFileIO):
             self._table.io.discard()
@@ -115,15 +103,13 @@ class StagedTransaction(Transaction):
     def commit_transaction(self) -> Table:
         self._was_sent = True
         has_updates = bool(self._updates)
-        seen = applied.set(self._seen() if has_updates else None)
         token = rows_read.set(tuple(self._rows_read))
         try:
             table = super().commit_transaction()
-            if self._rows_read and not has_updates:  # it found no rows, and the table has to know that it looked
+            if self._rows_read and not has_updates:  # it found no rows, which later commits may change
                 self._table._do_commit((), ())
         finally:
             rows_read.reset(token)
-            applied.reset(seen)
         self._rows_read = []
         return table
 
@@ -184,12 +170,9 @@ class StagedTransaction(Transaction):
         operation = _isolation_operation or Operation.DELETE
         with self.looking_for("delete", filter, case_sensitive, branch, operation):
             removed, kept = rows_without(self.table_metadata, self._table.io, filter, case_sensitive, branch)
-            if not removed:
-                return
-            made = Operation.OVERWRITE if kept else Operation.DELETE
-            producer = self.replacement(removed, made, snapshot_properties, branch)
-            producer.count_as(operation)
-            producer.commit_with(kept)
+            if removed:
+                made = Operation.OVERWRITE if kept else Operation.DELETE
+                self.replace_files(removed, kept, made, snapshot_properties, branch)
 
     def upsert(
         self,
@@ -201,7 +184,7 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
     ) -> UpsertResult:
-        """As PyIceberg's, which reads the table by its own scan."""
+        """Like PyIceberg's `upsert`, with our scan."""
         import pyarrow as pa
 
         (rows,) = self._checked(df)
@@ -287,34 +270,35 @@ class StagedTransaction(Transaction):
         _check_pyiceberg_writes(self.table_metadata)
         return QualifiedSnapshots(self, self._table.io, branch, snapshot_properties)
 
-    def _append_snapshot_producer(
-        self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH
-    ) -> AppendFiles:
-        return AppendFiles(self, self._table.io, self.added_files, snapshot_properties, branch)
-
     def append_files(
         self,
         files: Iterable[DataFile],
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
     ) -> None:
-        """Append data files that are written already, as one snapshot."""
-        with self._append_snapshot_producer(snapshot_properties, branch) as append:
-            for file in files:
-                append.append_data_file(file)
+        """Append data files that are already written, as one snapshot."""
+        self._commit_snapshot(self._producer(Operation.APPEND, snapshot_properties, branch).add(files))
+
+    def _producer(
+        self, operation: Operation, properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
+    ) -> SnapshotProducer:
+        return SnapshotProducer(self.table_metadata, self._table.io, operation, properties, branch)
+
+    def _commit_snapshot(self, producer: SnapshotProducer) -> None:
+        self._apply(*producer.updates())
 
     def append_rows(self, rows: pa.Table) -> None:
-        """Append rows that have the columns and types of the table, in this thread: for few rows."""
+        """Append few rows, with the columns and types of the table, in the thread of the caller."""
         check_writable(self.table_metadata)
         self.append_files(DataFileWriter(self.table_metadata, self._table.io).written([rows]))
 
     def append_stream(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Append rows as they come, in a bounded part of memory, also to a partitioned table."""
+        """Append a stream of rows in bounded memory."""
         check_writable(self.table_metadata)
         self.append_files(self._written(_tables(rows)))
 
     def overwrite_stream(self, rows: Iterable[pa.RecordBatch], filter: BooleanExpression) -> None:
-        """Replace the rows that match `filter` by others that come as a stream, in a bounded part of memory."""
+        """Replace the rows that match `filter` by a stream of rows, in bounded memory."""
         with self._as_statement("overwrite"):
             files = self._written(_tables(rows))
             self.delete(filter, _isolation_operation=Operation.OVERWRITE)
@@ -322,11 +306,13 @@ class StagedTransaction(Transaction):
                 self.append_files(files)
 
     def _written(self, parts: Iterable[pa.Table]) -> list[DataFile]:
-        return _written_by_threads(self.table_metadata, self._table.io, parts)
+        """Data files of rows; PyIceberg's threads store the files of several partitions at the same time."""
+        writer = DataFileWriter(self.table_metadata, self._table.io, finishers=ExecutorFactory.get_or_create())
+        return writer.written(parts)
 
     @property
     def io(self) -> FileIO:
-        """The file access of this transaction, which knows what it wrote."""
+        """The file access of this transaction, which records the written files."""
         return self._table.io
 
     def replace_files(
@@ -334,37 +320,27 @@ class StagedTransaction(Transaction):
         removed: Iterable[DataFile],
         added: Iterable[DataFile],
         operation: Operation = Operation.OVERWRITE,
-        as_of: int | None = None,
-    ) -> None:
-        """Take data files out and put others in, as one snapshot of the main branch. The others are written already.
-
-        With `as_of`, a sequence number, the others count as so old for files of deleted rows.
-        """
-        gone, come = list(removed), list(added)
-        if not gone and operation != Operation.REPLACE:
-            self.append_files(come)
-            return
-        self.replacement(gone, operation).commit_with(come, as_of)
-
-    def replacement(
-        self,
-        removed: Iterable[DataFile],
-        operation: Operation,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
-    ) -> RewriteFiles:
-        """The snapshot producer of `replace_files`, to be ended by `commit_with`."""
-        id = self.table_metadata.new_snapshot_id()
-        io, files = self._table.io, self.added_files
-        producer = RewriteFiles(self, io, files, operation, snapshot_properties, branch, id, {})
-        for file in removed:
-            producer.delete_data_file(file)
-        return producer
+        sequence_number: int | None = None,
+    ) -> None:
+        """Replace data files by others, which are already written, as one snapshot.
+
+        With a sequence number the added files count as that old for delete files. Raises `RowConflict` for a removed
+        file that is absent.
+        """
+        gone, files = list(removed), list(added)
+        if not gone and operation != Operation.REPLACE:
+            operation = Operation.APPEND
+        numbers = {} if sequence_number is None else {file.file_path: sequence_number for file in files}
+        producer = SnapshotProducer(
+            self.table_metadata, self._table.io, operation, snapshot_properties, branch, sequence_numbers=numbers
+        )
+        self._commit_snapshot(producer.add(files).remove(gone))
 
     def rewrite_manifests(self) -> None:
         """List the data files of the main branch in manifests of the target size, by partition, as one snapshot."""
-        id = self.table_metadata.new_snapshot_id()
-        RewriteManifests(self, self._table.io, self.added_files, EMPTY_DICT, MAIN_BRANCH, id).commit()
+        self._commit_snapshot(self._producer(Operation.REPLACE))
 
     @contextmanager
     def looking_for(
@@ -375,19 +351,19 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         operation: Operation = Operation.OVERWRITE,
     ) -> Iterator[None]:
-        """The changes made inside rest on the rows that match `filter`, whether there are any or not."""
+        """Context manager: the changes inside depend on the rows that match `filter`, also if there are none."""
         RowFilter.of(filter, self.table_metadata.schema(), case_sensitive)
         with self._as_statement(statement):
             self._rows_read.append(RowsRead(self._statement, filter, case_sensitive, branch, operation))
             yield
 
     def count_rows(self, counts: RowCounts) -> None:
-        """Note what the statement under way, which looked for rows once, has done to them."""
+        """Record the row counts of the current statement."""
         self._rows_read[-1] = replace(self._rows_read[-1], counts=counts)
 
     @contextmanager
     def _as_statement(self, name: str) -> Iterator[None]:
-        """What is done inside is one statement, and part of the one around it if there is one."""
+        """Context manager: the changes inside are one statement, or part of the enclosing one."""
         check_writable(self.table_metadata)
         if self._statement:
             yield
@@ -410,58 +386,20 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches([batch])
 
 
-def _written_by_threads(metadata: TableMetadata, io: FileIO, parts: Iterable[pa.Table]) -> list[DataFile]:
-    """Data files of rows; PyIceberg's threads store those of different partitions at the same time."""
-    return DataFileWriter(metadata, io, finishers=ExecutorFactory.get_or_create()).written(parts)
-
-
 def _check_pyiceberg_writes(metadata: TableMetadata) -> None:
     if metadata.format_version >= ROW_IDS_SINCE:
         raise InvalidArgument(
-            "the table has format version 3, whose snapshots PyIceberg does not make by itself: use append, "
-            "overwrite, delete or add_files; of a table that is being created, append or add_files"
+            "the table has format version 3, and PyIceberg writes no snapshots of that version: use append, overwrite, "
+            "delete or add_files in the place of update_snapshot"
         )
 
 
-class CreatingTransaction(CreateTableTransaction):
-    """A table that comes to be with its first rows, of any format version."""
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        """The metadata with all changes of this transaction so far. Shared, never to be changed."""
-        return apply_updates(self._table.metadata, self._updates)
-
-    def append(
-        self,
-        df: pa.Table | pa.RecordBatchReader,
-        snapshot_properties: dict[str, str] = EMPTY_DICT,
-        branch: str | None = MAIN_BRANCH,
-    ) -> None:
-        rows = filled(df, self.table_metadata.schema())
-        files = _written_by_threads(self.table_metadata, self._table.io, [rows])
-        with self._append_snapshot_producer(snapshot_properties, branch) as append:
-            for file in files:
-                append.append_data_file(file)
-
-    def update_snapshot(
-        self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
-    ) -> UpdateSnapshot:
-        """PyIceberg's own snapshots. Raises `InvalidArgument` for format version 3, which it does not write."""
-        _check_pyiceberg_writes(self.table_metadata)
-        return super().update_snapshot(snapshot_properties, branch)
-
-    def _append_snapshot_producer(
-        self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH
-    ) -> AppendFiles:
-        return AppendFiles(self, self._table.io, {}, snapshot_properties, branch)
+class CreatingTransaction(StagedTransaction, CreateTableTransaction):
+    """Creation of a table with its first rows."""
 
 
 class StagedIcebergTable(ReadAheadTable):
-    """The live state of a staged table: every commit through it, or through one of its transactions, shows here.
-
-    Attributes:
-        added_files: the data files of every append so far, by the id of its snapshot.
-    """
+    """The live state of a staged table, with every commit through it or one of its transactions."""
 
     def __init__(
         self,
@@ -473,17 +411,19 @@ class StagedIcebergTable(ReadAheadTable):
         check_use: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(identifier, metadata, metadata_location, io, catalog, {})
-        self.added_files: dict[int, list[DataFile]] = {}
-        self._check_use = check_use  # before files are written for a commit that would go nowhere
+        self._check_use = check_use  # raises before files are written for a commit that would fail
 
     def transaction(self) -> StagedTransaction:
+        return self._begin(autocommit=False)
+
+    def autocommit_transaction(self) -> StagedTransaction:
+        """A transaction that commits after each change."""
+        return self._begin(autocommit=True)
+
+    def _begin(self, autocommit: bool) -> StagedTransaction:
         if self._check_use is not None:
             self._check_use()
-        return StagedTransaction(self._frozen(self.metadata), self.added_files)
-
-    def transaction_on(self, metadata: TableMetadata) -> StagedTransaction:
-        """A transaction on this table as if `metadata` were its state."""
-        return StagedTransaction(self._frozen(metadata), self.added_files)
+        return StagedTransaction(self.frozen(), autocommit)
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
         return UpdateSchema(
@@ -509,43 +449,14 @@ class StagedIcebergTable(ReadAheadTable):
     def maintenance(self) -> MaintenanceTable:
         return _StagedMaintenance(self)
 
-    def autocommit_transaction(self) -> StagedTransaction:
-        """A transaction that commits after each change."""
-        if self._check_use is not None:
-            self._check_use()
-        return StagedTransaction(self._frozen(self.metadata), self.added_files, autocommit=True)
-
-    @staticmethod
-    def _check_uuid(current_metadata: TableMetadata, new_metadata: TableMetadata) -> None:
-        """Raises `CommitFailedException`, which writers expect, for another table that has the name now."""
-        if current_metadata.table_uuid != new_metadata.table_uuid:
-            raise CommitFailedException(
-                f"Table UUID does not match: {current_metadata.table_uuid} was dropped, and {new_metadata.table_uuid} "
-                "has its name: load the table again"
-            )
-
-    def _frozen(self, metadata: TableMetadata) -> Table:
-        return Table(self._identifier, metadata, self.metadata_location, self.io, self.catalog, self.config)
+    def frozen(self) -> Table:
+        """A table with the present metadata, which later commits do not change."""
+        return Table(self._identifier, self.metadata, self.metadata_location, self.io, self.catalog, self.config)
 
 
 def set_and_remove(table: Table, properties: Mapping[str, str], removed: Iterable[str]) -> None:
-    """Set properties of any table, and remove those that it has.
-
-    What a transaction of PyIceberg would commit to a staged table is committed without one, which takes a third of
-    the time.
-    """
-    there = table.metadata.properties
-    present = [name for name in dict.fromkeys(removed) if name in there]
-    if isinstance(table, StagedIcebergTable):
-        updates: list[TableUpdate] = []
-        if properties:
-            updates.append(SetPropertiesUpdate(updates=dict(properties)))
-        if present:
-            updates.append(RemovePropertiesUpdate(removals=present))
-        if updates:
-            requirement = AssertTableUUID(uuid=table.metadata.table_uuid)
-            table.catalog.commit_table(table, (requirement,), tuple(updates))
-        return
+    """Set properties of a table and remove others, as far as it has them, in one commit."""
+    present = [name for name in dict.fromkeys(removed) if name in table.metadata.properties]
     if properties or present:
         with table.transaction() as change:
             if properties:

@@ -8,7 +8,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 
 
 @dataclass

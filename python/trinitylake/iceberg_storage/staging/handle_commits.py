@@ -9,7 +9,6 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from trinitylake.errors import TrinityLakeError
-from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 
@@ -29,9 +28,7 @@ def commit_of_handle(
         staged.commit(requirements, updates)
         return
     try:
-        staged.commit_from(
-            base.metadata, requirements, updates, base.added_files if isinstance(base, CatalogTable) else None
-        )
+        staged.commit_from(base.metadata, requirements, updates)
     except TrinityLakeError:
         raise
     except (ValueError, KeyError) as error:  # PyIceberg's words for updates that no longer fit

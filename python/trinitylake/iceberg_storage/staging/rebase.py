@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -28,12 +29,10 @@ from pyiceberg.table.update import (
 )
 
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
-from trinitylake.iceberg_storage.extended_pyiceberg import row_ids
-from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder, later_than
-from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
-from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
+from trinitylake.iceberg_storage.manifests import row_ids
+from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
 from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
@@ -61,7 +60,7 @@ class Rebase:
     """Redoes `commits`, staged on `base`, on `newer`.
 
     Args:
-        table: the staged table, for its file access and for what it knows of its own appends.
+        io: the file access of the table.
 
     Attributes:
         metadata: the result.
@@ -69,7 +68,7 @@ class Rebase:
         replaced: URIs of manifests and manifest lists that nothing refers to any more.
     """
 
-    table: StagedIcebergTable
+    io: FileIO
     base: TableMetadata
     newer: TableMetadata
     commits: Sequence[StagedCommit]
@@ -85,7 +84,8 @@ class Rebase:
         try:
             if self.base.table_uuid != self.newer.table_uuid:
                 raise TableConflict(
-                    f"assert-table-uuid: the table was replaced, {self.base.table_uuid} is now {self.newer.table_uuid}"
+                    f"assert-table-uuid: Table UUID does not match: {self.base.table_uuid} was dropped, and "
+                    f"{self.newer.table_uuid} has its name: load the table again"
                 )
             ours, theirs = self.base, self.newer
             for commit in self.commits:
@@ -161,13 +161,13 @@ class Rebase:
         if parent == snapshot.parent_snapshot_id and parent not in self._redone and is_fresh:
             return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
         intervening = self._intervening(branch, snapshot.parent_snapshot_id, parent)
-        changed = self._changed_files(snapshot)
+        changed = changed_files(self.io, snapshot)
         referenced: list[DataFile] = []
         if changed.added_deletes or changed.removed_deletes:
             # A row that is deleted twice is gone as well; one that was updated meanwhile must not be.
             only_deletes = not changed.added and not changed.removed
             vanished = intervening.removed_by_deletes() if only_deletes else []
-            referenced = referenced_files(self.table.io, theirs, parent, changed, vanished)
+            referenced = referenced_files(self.io, theirs, parent, changed, vanished)
             intervening.check_removed([] if only_deletes else referenced, theirs)
         if not any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read):
             intervening.check_unknown_rows(snapshot, changed, referenced, theirs)
@@ -175,7 +175,7 @@ class Rebase:
         self._check_carried_rows(snapshot, changed)
         added = self._produce(snapshot, changed, branch, parent, theirs)
         self._redone[snapshot.snapshot_id] = intervening
-        manifests = own_manifests(self.table.io, snapshot)
+        manifests = own_manifests(self.io, snapshot)
         self.replaced += [snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)]
         return AddSnapshotUpdate(snapshot=_as_of(added, theirs))
 
@@ -198,40 +198,24 @@ class Rebase:
         added, removed = (*changed.added, *changed.added_deletes), (*changed.removed, *changed.removed_deletes)
         if gone := {file.spec_id for file in (*added, *removed)} - specs.keys():
             raise TableConflict(f"assert-default-spec-id: partition spec {min(gone)} of the files was removed")
-        transaction = self.table.transaction_on(theirs)
-        io, added_files = self.table.io, self.table.added_files
-        id, properties = snapshot.snapshot_id, _own_properties(snapshot)
         operation = snapshot.summary.operation if snapshot.summary is not None else Operation.OVERWRITE
+        id, properties, numbers = snapshot.snapshot_id, _own_properties(snapshot), changed.sequence_numbers
         try:
-            producer = AppendFiles(transaction, io, added_files, properties, branch, id)
-            if operation == Operation.REPLACE and not added and not removed:  # it rewrote manifests
-                producer = RewriteManifests(transaction, io, added_files, properties, branch, id)
-            elif operation != Operation.APPEND or removed or changed.added_deletes:
-                numbers = changed.sequence_numbers
-                producer = RewriteFiles(transaction, io, added_files, operation, properties, branch, id, numbers)
-            for file in added:
-                producer.append_data_file(file)
-            for file in removed:
-                producer.delete_data_file(file)
+            producer = SnapshotProducer(theirs, self.io, operation, properties, branch, id, numbers)
             try:
-                return producer.produce(parent).snapshot
+                return producer.add(added).remove(removed).produce(parent)
             finally:
                 self._written += producer.written_uris
         except (ValueError, ValidationException) as error:
             raise TableConflict(f"the {operation.value} cannot be redone: {error}") from error
 
-    def _changed_files(self, snapshot: Snapshot) -> ChangedFiles:
-        is_append = snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
-        known = self.table.added_files.get(snapshot.snapshot_id) if is_append else None
-        return changed_files(self.table.io, snapshot) if known is None else ChangedFiles(added=known)
-
     def _intervening(self, branch: str | None, older: int | None, newer: int | None) -> Intervening:
         """What others committed between two heads of a branch, the one that a change was staged on and the one now."""
         if older == newer:
-            return (self._redone.get(older) if older is not None else None) or Intervening.nothing(self.table.io)
+            return (self._redone.get(older) if older is not None else None) or Intervening.nothing(self.io)
         key = branch, older, newer
         if key not in self._between:
-            self._between[key] = Intervening.between(self.table.io, self.newer, branch, older, newer)
+            self._between[key] = Intervening.between(self.io, self.newer, branch, older, newer)
         return self._between[key]
 
 

@@ -24,7 +24,7 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from trinitylake.iceberg_storage.conflict_errors import TableConflict
+from trinitylake.iceberg_storage.conflict_errors import RowConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter
 from trinitylake.iceberg_storage.past_snapshots import PastSnapshots
@@ -41,7 +41,7 @@ class Intervening:
     """The snapshots between two heads of a branch.
 
     Where the newer head does not descend from the older one, or what lies between has expired, nothing holds that
-    depends on it. Each check raises `TableConflict`.
+    depends on it. Each check raises `RowConflict`.
     """
 
     def __init__(self, io: FileIO, snapshots: Sequence[Snapshot], moved: str, is_known: bool = True) -> None:
@@ -76,7 +76,7 @@ class Intervening:
             return
         depends = f"{read.statement} depends on the rows it found"
         if not _means_the_same(read, staged, metadata.schema()):
-            raise TableConflict(
+            raise RowConflict(
                 f"assert-current-schema-id: {self._moved} under another schema; {depends}, by columns that changed"
             )
         may_match = FilesOfFilter(metadata, read.filter, read.case_sensitive)
@@ -84,11 +84,11 @@ class Intervening:
         for snapshot, changed in self._row_changes:
             where = f"assert-ref-snapshot-id: {self._moved}; {depends}, and snapshot {snapshot.snapshot_id}"
             if not _is_snapshot_isolated(metadata, level) and any(map(may_match.may_be_in_file, changed.added)):
-                raise TableConflict(f"{where} added files that may hold such rows")
+                raise RowConflict(f"{where} added files that may hold such rows")
             if any(map(may_match.may_be_in_file, changed.removed)):
-                raise TableConflict(f"{where} removed files that may have held such rows")
+                raise RowConflict(f"{where} removed files that may have held such rows")
             if any(map(may_match.may_be_in_partition, (*changed.added_deletes, *changed.removed_deletes))):
-                raise TableConflict(f"{where} may have deleted such rows")
+                raise RowConflict(f"{where} may have deleted such rows")
 
     def check_unknown_rows(
         self, snapshot: Snapshot, changed: ChangedFiles, referenced: Sequence[DataFile], metadata: TableMetadata
@@ -116,7 +116,7 @@ class Intervening:
                 for file in (*their_changes.added, *their_changes.removed, *their_changes.added_deletes):
                     # Partitions of different specs may overlap.
                     if partition_of(file) in partitions or specs != {file.spec_id}:
-                        raise TableConflict(f"{where}files of a partition that snapshot {theirs.snapshot_id} changed")
+                        raise RowConflict(f"{where}files of a partition that snapshot {theirs.snapshot_id} changed")
             return
         # An overwrite may have come of an UPDATE, a MERGE, or a DELETE that rewrote files.
         is_delete = operation == Operation.DELETE
@@ -126,7 +126,7 @@ class Intervening:
         touched = TouchedFiles((*changed.added, *changed.removed, *referenced), metadata.schema())
         for theirs, their_changes in self._row_changes:
             if any(map(touched.may_meet, their_changes.added)):
-                raise TableConflict(
+                raise RowConflict(
                     f"{where}rows; snapshot {theirs.snapshot_id} added files in the same partitions, and the bounds of "
                     "their columns leave room for rows that it would have found"
                 )
@@ -145,7 +145,7 @@ class Intervening:
                 is_global = spec is None or spec.is_unpartitioned()
                 concerned = removed if is_global else partitions.get(partition_of(deletes), ())
                 if concerned and may_delete_from(deletes, concerned):
-                    raise TableConflict(
+                    raise RowConflict(
                         f"assert-ref-snapshot-id: {self._moved}, and snapshot {snapshot.snapshot_id} may have deleted "
                         "rows from files that are replaced here"
                     )
@@ -161,7 +161,7 @@ class Intervening:
 
     def _is_nothing(self) -> bool:
         if not self._is_known:
-            raise TableConflict(
+            raise RowConflict(
                 f"assert-ref-snapshot-id: {self._moved}, which does not descend from it or has expired since"
             )
         return not self._snapshots

@@ -19,7 +19,6 @@ from weakref import ref
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError, ValidationException
-from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -316,7 +315,7 @@ class StagedTable:
             if self.created:
                 raise TableConflict("assert-create: the table was created by somebody else")
             newer = read_metadata(self.io, self.io.uri_of(newer_metadata_path), newer_metadata_path)
-            rebase = Rebase(self.table, self._base, newer, self._commits)
+            rebase = Rebase(self.io, self._base, newer, self._commits)
             rebase.run()
             self._base = newer
             self._base_metadata_path = newer_metadata_path
@@ -366,12 +365,11 @@ class StagedTable:
         base: TableMetadata,
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
-        added_files: Mapping[int, list[DataFile]] | None = None,
     ) -> None:
         """Stage a commit that was made on metadata of this table as it was before, perhaps long before.
 
         New snapshots are redone on what the table is now, as `reapply` would. Anything else holds if its requirements
-        do. `added_files` are the data files of appends, by the id of their snapshot, as far as the caller has them.
+        do.
 
         Raises as `commit` does, and `ValidationException` for rows that do not fit a newer schema.
         """
@@ -383,15 +381,14 @@ class StagedTable:
                 layout=Layout.after(base, updates),
             )
             if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
-                self.table.added_files.update(added_files or {})
                 commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
-                rebase = Rebase(self.table, base, self.metadata, [commit])
+                rebase = Rebase(self.io, base, self.metadata, [commit])
                 try:
                     try:
                         rebase.run()
                     finally:
                         self._superseded += [self.io.path_of(uri) for uri in rebase.replaced]
-                except RowConflict as conflict:  # not CommitFailedException: PyIceberg would try again, unchecked
+                except RowConflict as conflict:
                     raise ValidationException(f"Requirement failed: {conflict.requirement}") from conflict
                 except TableConflict as conflict:
                     raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
@@ -501,7 +498,7 @@ class StagingCatalog(KeepsOldMetadata, NoopCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         self.check_use()
-        self._staged.commit(requirements, updates)
+        self._staged.commit_from(table.metadata, requirements, updates)
         return self._staged.response()
 
     def check_use(self) -> None:

@@ -20,9 +20,10 @@ from pyiceberg.types import DoubleType, FloatType, PrimitiveType, StringType
 
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import position_deletes_of
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import spelled
 from trinitylake.iceberg_storage.file_io import canonical_uri
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 #: The column of a position delete file with the path of the data file (Iceberg's reserved field ids).

@@ -29,17 +29,17 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
-from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
 from trinitylake.iceberg_storage.extended_pyiceberg.own_threads import own_threads
 from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
-from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import (
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
+from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests.avro_size import TooHeavy
+from trinitylake.iceberg_storage.manifests.row_ids import (
     blob_of,
     first_row_id_of_file,
     referenced_data_file,
 )
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
-from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
-from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata_invariants import check_parents
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.row_filter import n_values

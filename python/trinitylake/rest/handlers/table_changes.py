@@ -37,7 +37,7 @@ from trinitylake.rest.handlers.body_parts import MAX_UPDATES, Name, Updates, che
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-    from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance
+    from trinitylake.iceberg_storage.manifests.avro_size import Allowance
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.security.locations import LocationGate

@@ -20,8 +20,8 @@ from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.catalog_errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
+from trinitylake.iceberg_storage.manifests.avro_size import TooHeavy
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.catalog.served_catalog import ServedCatalog

@@ -19,7 +19,7 @@ from trinitylake.errors import InvalidLocation, StorageError
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg.namespaces import materialize_namespace
 from trinitylake.iceberg_storage.catalog_errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
+from trinitylake.iceberg_storage.manifests.avro_size import TooHeavy
 from trinitylake.iceberg_storage.table_location import default_location
 from trinitylake.iceberg_storage.view_metadata import (
     new_view_metadata,

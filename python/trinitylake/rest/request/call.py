@@ -27,8 +27,8 @@ from trinitylake.rest.security.principals import Principal, Role
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
 if TYPE_CHECKING:
-    from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+    from trinitylake.iceberg_storage.manifests.avro_size import Allowance
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.catalog.oldest_version import OldestVersion

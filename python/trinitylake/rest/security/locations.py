@@ -29,8 +29,8 @@ from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
 from trinitylake.iceberg_storage.entry_consistency import Layout
-from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests.avro_size import Allowance, TooHeavy
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.table_properties import is_location_property
 from trinitylake.rest.errors import bad_request

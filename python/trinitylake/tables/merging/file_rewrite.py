@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
-from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
+from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.tables.input_rows import fitting
 from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clauses

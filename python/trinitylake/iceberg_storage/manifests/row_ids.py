@@ -1,11 +1,11 @@
-"""Ids of rows, which tables of format version 3 have (Iceberg's specification, "Row Lineage").
+"""Row ids of format version 3 (Iceberg's specification, "Row Lineage").
 
-A file that is added has no ids of its own. The commit gives each manifest of data the first of a range that begins at
-the `next-row-id` of the metadata, and readers derive those of files and rows from it. So new rows get their ids from
-the metadata that they are committed to, and an append that is redone on newer metadata gets others.
+A new data file stores no row ids. The commit gives each data manifest the first id of a range, counted on from the
+`next-row-id` of the metadata, and readers derive the ids of files and rows from it. New rows therefore get their ids
+from the metadata that they are committed to, and other ids when an append is rebased.
 
-Records of manifests and of data files have the fields of version 3 here (`manifest.py` reads them
-so). PyIceberg, which writes none of that version, makes shorter ones.
+Records of manifests and data files have the fields of version 3 here (`manifest_file.py`). PyIceberg makes shorter
+ones.
 """
 
 from __future__ import annotations
@@ -40,39 +40,39 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def next_row_id_of(metadata: TableMetadata) -> int | None:
-    """The first id that no row of a table has had; None if its rows have none."""
+    """The first row id that was never assigned in a table; None before format version 3."""
     return metadata.next_row_id or 0 if isinstance(metadata, TableMetadataV3) else None
 
 
 def first_row_id_of_manifest(manifest: ManifestFile) -> int | None:
-    """The id that the first file without one gets; None if its files have none."""
+    """The first row id of the first file that stores none; None without row ids."""
     first: int | None = _value(manifest, _IN_MANIFEST)
     return first
 
 
 def first_row_id_of_file(file: DataFile) -> int | None:
-    """The id of the first row of a data file, as `inherit` left it; None if its rows have none."""
+    """The id of the first row of a data file, as `inherit_row_ids` set it; None without row ids."""
     first: int | None = _value(file, _IN_FILE)
     return first
 
 
 def referenced_data_file(file: DataFile) -> str | None:
-    """The URI of the only data file that a file of deleted rows is about; None if it may be about any."""
+    """The URI of the only data file that a delete file applies to; None if it may apply to several."""
     value: str | None = _value(file, _REFERENCED_DATA_FILE)
     return value
 
 
 def blob_of(file: DataFile) -> tuple[int, int] | None:
-    """Where a deletion vector lies in its Puffin file: offset and length in bytes; None for any other file."""
+    """Offset and length in bytes of a deletion vector in its Puffin file; None for any other file."""
     offset, size_bytes = _value(file, _CONTENT_OFFSET), _value(file, _CONTENT_SIZE_BYTES)
     return None if offset is None or size_bytes is None else (offset, size_bytes)
 
 
 def assigned(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[tuple[ManifestFile, ...], int]:
-    """The manifests of a new snapshot, those of data with a first row id each; and the next id that is free.
+    """The manifests of a new snapshot with a first row id for each data manifest, and the next free id.
 
-    A manifest keeps what it has. Existing files may lack ids in a table that had an older format version, so room is
-    left for theirs.
+    A manifest that has an id keeps it. After an upgrade of the table existing files may have no ids, so the range
+    includes their rows.
     """
     result = []
     for manifest in manifests:
@@ -86,12 +86,12 @@ def assigned(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[tuple
     return tuple(result), next_row_id
 
 
-def inherit(entries: Sequence[ManifestEntry], manifest: ManifestFile) -> None:
-    """Give the files of all entries of a manifest, in their order, the row ids that they inherit from it."""
+def inherit_row_ids(entries: Sequence[ManifestEntry], manifest: ManifestFile) -> None:
+    """Set the row ids that files inherit from a manifest. `entries` are all of its entries, in order."""
     next_row_id = first_row_id_of_manifest(manifest)
     for entry in entries:
         file = entry.data_file
-        if next_row_id is None:  # of a snapshot that is older than the ids of the table
+        if next_row_id is None:  # the snapshot is older than the upgrade to version 3
             file[_IN_FILE] = None
         elif entry.status != ManifestEntryStatus.DELETED and first_row_id_of_file(file) is None:
             file[_IN_FILE] = next_row_id
@@ -99,27 +99,26 @@ def inherit(entries: Sequence[ManifestEntry], manifest: ManifestFile) -> None:
 
 
 def as_new(file: DataFile) -> DataFile:
-    """A copy of a file as one that is to be added: its rows get their ids from the commit."""
+    """A copy of a file for an entry that adds it: its rows get their ids from the commit."""
     copy = with_fields(file, len(_FILE_FIELDS))
     copy[_IN_FILE] = None
-    if hasattr(file, "_spec_id"):
-        copy.spec_id = file.spec_id
+    copy.spec_id = file.spec_id
     return copy
 
 
 def with_fields(record: AnyRecord, fields: int) -> AnyRecord:
-    """A copy of a record with at least so many fields; those that it lacks are null."""
-    return type(record)(*record._data, *[None] * (fields - len(record)))
+    """A copy of a record with at least this many fields; new ones are null."""
+    return type(record)(*(record[position] for position in range(len(record))), *[None] * (fields - len(record)))
 
 
 def fits(snapshot: Snapshot, metadata: TableMetadata) -> bool:
-    """Whether a snapshot can be committed to metadata as it is: its row ids are new, if rows there have any."""
+    """Whether the row ids of a snapshot are new for metadata, so that it can be committed unchanged."""
     following = next_row_id_of(metadata)
     return following is None or (snapshot.first_row_id is not None and snapshot.first_row_id >= following)
 
 
 def is_later(file: DataFile, metadata: TableMetadata) -> bool:
-    """Whether the rows of a file got their ids by a snapshot that some metadata does not have yet."""
+    """Whether the row ids of a file were assigned after some metadata was written."""
     first = first_row_id_of_file(file)
     return first is not None and first >= (next_row_id_of(metadata) or 0)
 

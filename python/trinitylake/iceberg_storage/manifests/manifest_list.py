@@ -1,0 +1,193 @@
+"""Manifest lists: reading, writing, and a cache of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from functools import lru_cache
+from io import BytesIO
+from typing import NamedTuple, cast
+
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.resolver import resolve_writer
+from pyiceberg.avro.writer import Writer
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.io import FileIO, InputFile, InputStream
+from pyiceberg.manifest import (
+    MANIFEST_LIST_FILE_SCHEMAS,
+    UNASSIGNED_SEQ,
+    ManifestContent,
+    ManifestFile,
+    PartitionFieldSummary,
+)
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import TableVersion
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from trinitylake._core import is_named_once
+from trinitylake.errors import CorruptFile
+from trinitylake.iceberg_storage.manifests.avro_file import avro_bytes
+from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, Allowance
+from trinitylake.iceberg_storage.manifests.manifest_file import (
+    RECORD_VERSION,
+    avro_compression,
+    check_field_ids,
+    decoding,
+    shallow_schema,
+)
+from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE, assigned, next_row_id_of, with_fields
+
+MANIFEST_LIST_CACHE_MAX_MANIFESTS = 50_000
+
+
+class WrittenList(NamedTuple):
+    """A manifest list that was written.
+
+    Attributes:
+        manifests: its manifests, with sequence numbers and row ids.
+        row_ids: how many row ids it assigned; None before format version 3.
+    """
+
+    manifests: tuple[ManifestFile, ...]
+    row_ids: int | None
+
+
+def write_list(
+    io: FileIO,
+    location: str,
+    metadata: TableMetadata,
+    manifests: Iterable[ManifestFile],
+    snapshot_id: int,
+    parent_snapshot_id: int | None,
+) -> WrittenList:
+    """Write the manifest list of a new snapshot of a table.
+
+    New manifests get the next sequence number of `metadata` and, in format version 3, row ids. Raises `ValidationError`
+    for delete files in a table of format version 1.
+    """
+    version, sequence_number = metadata.format_version, metadata.next_sequence_number()
+    header = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+        "format-version": str(version),
+        AVRO_CODEC_KEY: avro_compression(metadata),
+    }
+    if version > 1:
+        header["sequence-number"] = str(sequence_number)
+    numbered = tuple(_with_sequence_number(manifest, sequence_number) for manifest in manifests)
+    if version == 1 and any(one.content != ManifestContent.DATA for one in numbered):
+        raise ValidationError("Cannot store delete manifests in a v1 table")
+    row_ids = None
+    if version >= ROW_IDS_SINCE:
+        first_row_id = next_row_id_of(metadata)
+        assert first_row_id is not None
+        header["first-row-id"] = str(first_row_id)
+        numbered, next_row_id = assigned(numbered, first_row_id)
+        row_ids = next_row_id - first_row_id
+    avro_schema, writer = _list_writer(version)
+    with io.new_output(location).create(overwrite=True) as stream:
+        stream.write(avro_bytes(avro_schema, writer, numbered, header))
+    manifest_lists.put(location, numbered)
+    return WrittenList(numbered, row_ids)
+
+
+@lru_cache(maxsize=3)
+def _list_writer(version: TableVersion) -> tuple[str, Writer]:
+    schema = MANIFEST_LIST_FILE_SCHEMAS[version]
+    avro_schema = AvroSchemaConversion().iceberg_to_avro(schema, schema_name="manifest_file")
+    return json.dumps(avro_schema), resolve_writer(MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION], schema)
+
+
+def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
+    """A manifest with the sequence number of the commit in the place of `UNASSIGNED_SEQ`."""
+    if UNASSIGNED_SEQ not in (manifest.sequence_number, manifest.min_sequence_number):
+        return manifest
+    copy = with_fields(manifest, len(manifest))
+    if copy.sequence_number == UNASSIGNED_SEQ:
+        copy.sequence_number = sequence_number
+    if copy.min_sequence_number == UNASSIGNED_SEQ:
+        copy.min_sequence_number = sequence_number
+    return copy
+
+
+def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
+    """The manifests of a manifest list. Raises `CorruptFile` for one that is damaged or names a manifest twice."""
+    with io.new_input(uri).open() as stream:
+        data = stream.read()
+    with decoding("manifest list", uri):
+        Allowance(MAX_MANIFEST_SIZE_BYTES).spend(data, uri)
+        with (
+            shallow_schema(),
+            AvroFile[ManifestFile](
+                FileInMemory(uri, data),
+                MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION],
+                read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+                read_enums={517: ManifestContent},
+            ) as file,
+        ):
+            check_field_ids(file.schema)
+            manifests = list(file)
+    if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # its rows would count twice
+        raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
+    return manifests
+
+
+class FileInMemory(InputFile):
+    """A file that was fetched."""
+
+    def __init__(self, location: str, data: bytes) -> None:
+        super().__init__(location)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return cast(InputStream, BytesIO(self._data))
+
+
+class ManifestListCache:
+    """LRU cache of manifest lists by URI. A list is immutable. Safe to share between threads."""
+
+    def __init__(self, max_manifests: int = MANIFEST_LIST_CACHE_MAX_MANIFESTS) -> None:
+        self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
+        self._manifests = 0
+        self._max_manifests = max_manifests
+        self._lock = threading.Lock()
+
+    def read(self, io: FileIO, uri: str) -> tuple[ManifestFile, ...]:
+        """The manifests of a list, from memory or from its file. Raises `InvalidLocation` for what `io` refuses."""
+        io.new_input(uri)
+        with self._lock:
+            if (manifests := self._lists.get(uri)) is not None:
+                self._lists.move_to_end(uri)
+                return manifests
+        manifests = tuple(read_list(io, uri))
+        self.put(uri, manifests)
+        return manifests
+
+    def put(self, uri: str, manifests: tuple[ManifestFile, ...]) -> None:
+        """Add a list with its sequence numbers, if no other file can get its name."""
+        with self._lock:
+            if uri in self._lists or not is_named_once(uri):
+                return
+            self._lists[uri] = manifests
+            self._manifests += len(manifests)
+            while len(self._lists) > 1 and self._manifests > self._max_manifests:
+                _, dropped = self._lists.popitem(last=False)
+                self._manifests -= len(dropped)
+
+    def clear(self) -> None:
+        """Remove all lists."""
+        with self._lock:
+            self._lists.clear()
+            self._manifests = 0
+
+
+manifest_lists = ManifestListCache()

@@ -1,0 +1,61 @@
+"""Decodes each manifest that is written in a test with our reader and with PyIceberg's, before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.writer import Writer
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+)
+
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import spelled
+from trinitylake.iceberg_storage.manifests import manifest_file
+from trinitylake.iceberg_storage.manifests.manifest_list import FileInMemory
+
+
+def check_written_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each manifest decoded twice. A manifest that is not read as it was written raises `AssertionError`."""
+    encode = manifest_file.avro_bytes
+
+    def checked(
+        avro_schema: str,
+        writer: Writer,
+        records: Sequence[ManifestEntry],
+        header: Mapping[str, str],
+        sync: bytes | None = None,
+    ) -> bytes:
+        data = encode(avro_schema, writer, records, header, sync)
+        expected = [_content(entry) for entry in records]
+        assert [_content(entry) for entry in _by_us(data)] == expected
+        assert [_content(entry) for entry in _by_pyiceberg(data)] == expected
+        return data
+
+    monkeypatch.setattr(manifest_file, "avro_bytes", checked)
+
+
+def _content(entry: ManifestEntry) -> tuple[Any, ...]:
+    file = entry.data_file
+    bounds = [sorted((known or {}).items()) for known in (file.lower_bounds, file.upper_bounds)]
+    counts = [sorted((known or {}).items()) for known in (file.value_counts, file.null_value_counts)]
+    return entry.status, file.file_path, spelled(file.partition), file.record_count, bounds, counts
+
+
+def _by_us(data: bytes) -> list[ManifestEntry]:
+    with manifest_file._EntryFile(FileInMemory("manifest", data), MANIFEST_ENTRY_SCHEMAS[3]) as file:
+        return list(file)
+
+
+def _by_pyiceberg(data: bytes) -> list[ManifestEntry]:
+    types = {-1: ManifestEntry, 2: DataFile}
+    enums = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
+    with AvroFile[ManifestEntry](FileInMemory("manifest", data), MANIFEST_ENTRY_SCHEMAS[2], types, enums) as file:
+        return list(file)
