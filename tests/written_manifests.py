@@ -17,7 +17,7 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
 )
 
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import spelled
+from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 from trinitylake.iceberg_storage.manifests import manifest_file
 from trinitylake.iceberg_storage.manifests.manifest_list import FileInMemory
 

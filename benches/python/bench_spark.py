@@ -128,7 +128,7 @@ def bare_files(folder: Path) -> type:
 
             import pyarrow.parquet as pq
 
-            from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES
+            from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYTES
             from trinitylake.tables.compaction import together
 
             writer = None

@@ -10,8 +10,7 @@ import pytest
 from tests.iceberg_storage import RemoteStorage
 
 import trinitylake as tl
-from trinitylake.iceberg_storage import row_groups
-from trinitylake.iceberg_storage.extended_pyiceberg import data_file_writer
+from trinitylake.iceberg_storage.data_files import data_file_writer, row_groups
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.file_writer import PART_SIZE_BYTES, FileWriter
 

@@ -20,7 +20,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetStatisticsUpdate
 import trinitylake as tl
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage import snapshot_retention
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.snapshot_retention import SNAPSHOTS_KEPT, without
 

@@ -39,7 +39,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from trinitylake.iceberg_storage.parquet_statistics import FileMetrics
+from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
 
 #: A type, and values that Python has.
 COLUMNS: list[tuple[IcebergType, st.SearchStrategy[Any]]] = [

@@ -1,8 +1,7 @@
-"""What is left of data files that are given up while a thread encodes for them."""
+"""Files of partitions that threads finish, the target size, and discarded files."""
 
 from __future__ import annotations
 
-import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.iceberg_storage import file_writer
-from trinitylake.iceberg_storage.extended_pyiceberg import data_file_writer
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.data_files import data_file_writer
+from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 
-#: Enough that a row group is encoded while others come, and that its bytes do not wait in memory.
+#: Enough that parts of a file are stored before it is finished.
 ROWS = pa.table({"id": np.random.default_rng(1).integers(0, 1 << 62, 300_000)})
 
 
@@ -32,42 +31,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tl.Lakehouse:
 
 def data_files(lake: tl.Lakehouse) -> list[Path]:
     return list(Path(lake.uri.removeprefix("file://")).rglob("*.parquet"))
-
-
-@pytest.mark.parametrize("is_begun", [True, False])
-def test_a_file_that_is_given_up_is_removed_also_if_waiting_is_interrupted(
-    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, is_begun: bool
-) -> None:
-    """Ctrl-C while a file that was given up waited for the thread that encodes for it: the file was not removed, and a
-    thread that had not begun it yet began it afterwards."""
-    may_encode, waits = threading.Event(), threading.Event()
-    encode = data_file_writer._OpenFile._encode
-    encoded: list[bool] = []
-
-    def slow(file: Any, rows: list[pa.Table]) -> None:
-        if encoded or not is_begun:
-            waits.set()
-            assert may_encode.wait(30)
-        encode(file, rows)
-        encoded.append(True)
-
-    monkeypatch.setattr(data_file_writer._OpenFile, "_encode", slow)
-    with ThreadPoolExecutor(1) as pool, lake.transaction() as txn:
-        table = txn.table("a.t").iceberg
-        writer = DataFileWriter(table.metadata, table.io, encoders=pool)
-        writer.write(ROWS)
-        if is_begun:
-            writer.write(ROWS)
-        assert waits.wait(30)
-        assert len(data_files(lake)) == is_begun
-        main = threading.main_thread().ident
-        assert main is not None
-        threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
-        with pytest.raises(KeyboardInterrupt):
-            writer.discard()
-        may_encode.set()
-        pool.shutdown()
-        assert not data_files(lake)
 
 
 def test_discard_removes_files_that_wait_for_a_thread_to_finish_them(

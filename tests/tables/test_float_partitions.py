@@ -15,7 +15,7 @@ from tests.position_deletes import delete_positions
 
 import trinitylake as tl
 from trinitylake.errors import CommitConflict
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import in_partitions
+from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions
 
 ODD = [math.nan, None, 0.0, -0.0, 1.5, math.inf]
 

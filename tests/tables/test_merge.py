@@ -18,8 +18,7 @@ import trinitylake as tl
 from merged_rows import content, files, numbers, pairs
 from position_deletes import delete_positions
 from trinitylake.errors import CommitConflict, InvalidArgument
-from trinitylake.iceberg_storage import parquet_batches, row_groups
-from trinitylake.iceberg_storage.extended_pyiceberg import data_file_writer
+from trinitylake.iceberg_storage.data_files import parquet_batches, row_groups
 from trinitylake.tables.merging import file_rewrite
 from trinitylake.tables.merging.differences import differing
 
@@ -93,44 +92,17 @@ def test_rows_before_the_first_change_stay(
     assert table.upsert(numbers([200]), on="id") == (0, 1)
 
 
-def encoded_ahead(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """So few rows are a batch, and are encoded while the next ones are read."""
+def small_row_groups(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Read and write row groups of few rows."""
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", rows)
-    monkeypatch.setattr(row_groups, "_ENCODED_AHEAD_ROWS", rows)
-    monkeypatch.setattr(row_groups, "_ENCODED_AHEAD_SIZE_BYTES", 1)
-
-
-def test_rows_are_encoded_while_others_are_read(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file was read to its end before the first of its rows was encoded, by one thread, while all others waited. Now
-    row groups are encoded one by one beside the reading, and stand in the file in the order in which rows came."""
-    encoded_ahead(monkeypatch, 10)
-    threads = set()
-    encode = data_file_writer._OpenFile._encode
-
-    def watched(self: Any, given: Any) -> None:
-        threads.add(threading.current_thread().name.rpartition("_")[0])
-        encode(self, given)
-
-    monkeypatch.setattr(data_file_writer._OpenFile, "_encode", watched)
-    table = lake.create_table("ns.t", numbers([]).schema)
-    table.append(numbers(list(range(100))))
-    changed = {number: -number for number in range(1, 100, 2)}
-    assert table.upsert(numbers(list(changed), list(changed.values())), on="id") == (50, 0)
-    [path] = files(table)
-    written = pq.ParquetFile(path.removeprefix("file://"))
-    assert [written.metadata.row_group(number).num_rows for number in range(written.num_row_groups)] == [10] * 10
-    assert [value // 10 for value in written.read()["id"].to_pylist()] == sorted(list(range(10)) * 10)
-    assert pairs(table) == {number: changed.get(number, number) for number in range(100)}
-    assert "trinitylake-encode" in threads
+    monkeypatch.setattr(row_groups, "ROW_GROUP_SIZE_BYTES", rows * 8)
 
 
 @pytest.mark.parametrize("failing", [0, 3, 9])
-def test_an_error_while_rows_are_encoded_is_that_of_the_statement(
+def test_error_of_the_file_writer_is_raised_and_leaves_no_file(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: int
 ) -> None:
-    """What goes wrong in another thread must neither be lost, or a file would lack rows, nor leave a file behind that
-    this thread goes on to write."""
-    encoded_ahead(monkeypatch, 10)
+    small_row_groups(monkeypatch, 10)
     table = lake.create_table("ns.t", numbers([]).schema)
     table.append(numbers(list(range(100))))
     before, on_disk = content(table), set(tmp_path.rglob("*.parquet"))

@@ -64,7 +64,7 @@ from pyiceberg.types import (
 )
 
 from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, of_manifest, of_partition, successor
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import plain_column, transformed
+from trinitylake.iceberg_storage.data_files.partitioned_rows import plain_column, transformed
 from trinitylake.iceberg_storage.row_filter import FALSE, NULL, TRUE, RowFilter
 
 SCHEMA = Schema(

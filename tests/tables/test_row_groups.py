@@ -13,7 +13,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage import parquet_batches, row_groups
+from trinitylake.iceberg_storage.data_files import parquet_batches, row_groups
 
 LIMIT, SIZE = "write.parquet.row-group-limit", "write.parquet.row-group-size-bytes"
 
@@ -108,11 +108,7 @@ WRITERS: dict[str, Callable[[tl.Table], None]] = {
 def test_row_groups_have_the_rows_that_the_table_asks_for(
     lake: tl.Lakehouse, writer: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A merge wrote row groups of a hundred thousand rows, whatever the table said, so that its rows could be encoded
-    while others were read: more were asked for and not given, and of fewer the hundred thousand left a rest each time,
-    in a row group of its own. So did each part of a stream."""
-    monkeypatch.setattr(row_groups, "_ENCODED_AHEAD_ROWS", 100)
-    monkeypatch.setattr(row_groups, "_ENCODED_AHEAD_SIZE_BYTES", 1)
+    """Each part of a stream once left a rest in a row group of its own."""
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", 90)
     table = lake.create_table("a.t", rows(0, 0).schema, properties={LIMIT: str(limit)})
     WRITERS[writer](table)

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
-from trinitylake.iceberg_storage import parquet_batches
-from trinitylake.iceberg_storage.extended_pyiceberg import live_rows
+from trinitylake.iceberg_storage.data_files import parquet_batches
+from trinitylake.iceberg_storage.data_files import live_rows
 from trinitylake.tables import compaction, read_ahead
 from trinitylake.tables.read_ahead import ReadAhead
 

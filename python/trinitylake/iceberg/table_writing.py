@@ -25,9 +25,8 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg.identifiers import object_tuple
 from trinitylake.iceberg.namespaces import materialize_namespace
 from trinitylake.iceberg_storage.brought_files import snapshots_of, statistics_of
-from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table_metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import empty_table_metadata, indexed, new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata_invariants import check_metadata
 from trinitylake.iceberg_storage.qualified_location import qualified_path

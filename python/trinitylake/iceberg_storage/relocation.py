@@ -25,7 +25,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
-from trinitylake.iceberg_storage.extended_pyiceberg.functions import copy_of
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_bytes
 from trinitylake.iceberg_storage.metadata import (
@@ -217,7 +216,7 @@ class TableRelocation:
             rows = list(file)
             header, schema, sync = dict(file.header.meta), file.schema, file.header.sync
         at = positions(schema)
-        before = [copy_of(row) for row in rows]
+        before = [_copy_of(row) for row in rows]
         for row in rows:
             relocate(row, at)
         if rows == before:
@@ -246,3 +245,9 @@ def positions(schema: Schema) -> dict[int, int]:
         data_file: Any = schema.find_type(DATA_FILE)
         at |= {field.field_id: position for position, field in enumerate(data_file.fields)}
     return at
+
+
+def _copy_of(record: Record) -> Record:
+    """A copy that stays as it is when the record, or a record in it, is changed."""
+    values = (record[position] for position in range(len(record)))
+    return Record(*(_copy_of(value) if isinstance(value, Record) else value for value in values))

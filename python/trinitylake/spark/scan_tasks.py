@@ -83,7 +83,7 @@ class ScanPlan:
 
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """The rows of these files, as Spark takes them, one batch at a time."""
-        from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
+        from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
         from trinitylake.iceberg_storage.row_filter import RowFilter
 
         target = arrow_schema_of(self.schema)

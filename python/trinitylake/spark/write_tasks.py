@@ -21,9 +21,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.datasource import WriterCommitMessage
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import defaulted
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
 from trinitylake.tables import input_rows as rows

@@ -25,17 +25,17 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema
-from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
-from trinitylake.iceberg_storage.extended_pyiceberg.row_order import RowOrder
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.data_files.data_file_sizes import TARGET_FILE_SIZE_BYTES
+from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_SIZE_BYTES
+from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYTES
+from trinitylake.iceberg_storage.data_files.row_order import RowOrder
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.own_files import own_files
-from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES
-from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES
 from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import row_order
 from trinitylake.tables.read_ahead import ReadAhead

@@ -18,8 +18,8 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 
-from trinitylake.iceberg_storage.data_file_sizes import SMALL_PART
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import spelled
+from trinitylake.iceberg_storage.data_files.data_file_sizes import SMALL_PART
+from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 
 #: So large is a group whose rows are sorted together, at most, as it lies on storage.
 SORTED_GROUP_SIZE_BYTES = 128 << 20

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask, Table
 
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 
 #: Of the manifests of a snapshot, of what is read of data files before compression, and of files of deleted rows.
@@ -89,11 +89,11 @@ def _opened(table: Table, task: FileScanTask, columns: list[str], room: int) -> 
     if task.file.file_format == FileFormat.PARQUET:
         with table.io.new_input(task.file.file_path).open() as stream:
             file = pq.ParquetFile(stream, pre_buffer=False)
-            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-            if live.reads_as_it_is(task, file.schema_arrow):
-                size_bytes = sum(_size_bytes(group, columns) for group in groups[:1])
-            else:  # what brings columns of an older schema to the present one reads groups ahead
-                size_bytes = sum(group.total_byte_size for group in groups)
+            size_bytes = 0
+            if file.metadata.num_row_groups:
+                group = file.metadata.row_group(0)
+                has_names = set(columns) <= set(file.schema_arrow.names)  # some may be new, or renamed
+                size_bytes = _size_bytes(group, columns) if has_names else group.total_byte_size
     return (None, 0) if size_bytes > room else (live, size_bytes)
 
 

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
+from trinitylake.iceberg_storage.data_files.write_defaults import check_columns, defaulted
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import check_columns, defaulted
 from trinitylake.tables.spool import Spool
 from trinitylake.tables.uuid_values import decoded, has_uuids, uuids_of_texts, without_uuid_objects
 

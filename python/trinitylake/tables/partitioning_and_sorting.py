@@ -28,7 +28,7 @@ from pyiceberg.transforms import (
 
 from trinitylake.base.arguments import texts
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.extended_pyiceberg.row_order import RowOrder, by_columns
+from trinitylake.iceberg_storage.data_files.row_order import RowOrder, by_columns
 
 _CALENDAR: dict[str, Callable[[], Transform[Any, Any]]] = {
     "identity": IdentityTransform,

@@ -14,7 +14,7 @@ from trinitylake.base.markup import shown
 from trinitylake.base.tracing import Span, begin, span
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in

@@ -9,7 +9,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.tables.read_ahead import ReadAhead
 

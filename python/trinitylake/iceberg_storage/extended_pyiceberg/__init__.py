@@ -21,15 +21,11 @@ the package. "Overridden" means that PyIceberg calls ours.
     transaction       table:Table._do_commit                                                 called
     metadata_updates  table.update:_apply_table_update                                       called
     metadata_updates  table.update:_TableMetadataUpdateContext                               called
-    data_file_writer, functions  io.pyarrow:_to_requested_schema                             called
-    data_file_writer  io.pyarrow:_get_parquet_writer_kwargs                                  called
-    functions         io.pyarrow:_read_deletes                                               called
-    added_files, transaction  io.pyarrow:_check_pyarrow_schema_compatible                    called
+    functions         io.pyarrow:_check_pyarrow_schema_compatible                            called
     functions         catalog:_ENV_CONFIG                                                    read
     federated_catalog catalog.rest:RestCatalog._create_session                               overridden
     federated_catalog catalog.rest:RestCatalog._fetch_config                                 overridden
     federated_catalog catalog.rest:RestCatalog._load_file_io                                 overridden
-    functions         catalog:MetastoreCatalog._empty_table_metadata                         called
     catalog           catalog:MetastoreCatalog._create_staged_table                          overridden
     catalog           catalog:MetastoreCatalog._get_updated_props_and_update_summary         called
     catalog           catalog:Catalog._convert_schema_if_needed                              called
@@ -39,5 +35,4 @@ Attributes that are read or set:
 
     transaction       table:Transaction                         _table _updates
     transaction       table:Table                               _identifier
-    functions, partitioned_rows  typedef:Record                 _data
 """

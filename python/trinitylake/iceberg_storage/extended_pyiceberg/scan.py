@@ -21,8 +21,8 @@ from pyiceberg.table.snapshots import Operation, ancestors_between_ids, is_paren
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter, plan_files
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parsed_filter

@@ -9,7 +9,13 @@ from uuid import UUID
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, TableMetadataV3, new_table_metadata
+from pyiceberg.table.metadata import (
+    TableMetadata,
+    TableMetadataV1,
+    TableMetadataV2,
+    TableMetadataV3,
+    new_table_metadata,
+)
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import IcebergBaseModel
@@ -24,6 +30,7 @@ __all__ = [
     "IndexedMetadata",
     "IndexedMetadataV3",
     "check_schemas",
+    "empty_table_metadata",
     "indexed",
     "json_size_bytes",
     "new_table",
@@ -199,6 +206,11 @@ def new_table(
     metadata_invariants.check_order(metadata.sort_order(), metadata.schemas)
     metadata_invariants.check_metadata(metadata)
     return metadata
+
+
+def empty_table_metadata() -> TableMetadata:
+    """The metadata that updates which create a table are applied to."""
+    return TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
 
 
 def check_schemas(metadata: TableMetadata, known: Container[Schema] = ()) -> None:

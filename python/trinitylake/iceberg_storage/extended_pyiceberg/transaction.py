@@ -44,15 +44,16 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
-from trinitylake.iceberg_storage.extended_pyiceberg.added_files import existing_data_file
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, typed
+from trinitylake.iceberg_storage.data_files.copy_on_write import rows_without
+from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.data_files.existing_files import existing_data_file
+from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
+from trinitylake.iceberg_storage.data_files.write_defaults import filled
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import check_columns_fit
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, RowsRead, key_filter, rows_read
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_without import rows_without
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import (
     ReadAheadScan,
     ReadAheadTable,
@@ -246,13 +247,12 @@ class StagedTransaction(Transaction):
     def _checked(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
         """Rows that a PyIceberg user passes. Raises `ValueError` for columns that do not fit the table."""
         import pyarrow as pa
-        from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
 
         if not isinstance(rows, pa.Table | pa.RecordBatchReader):
             raise ValueError(f"Expected pa.Table or pa.RecordBatchReader, got: {rows}")
         metadata = self.table_metadata
         rows = filled(rows, metadata.schema())
-        _check_pyarrow_schema_compatible(metadata.schema(), rows.schema, format_version=metadata.format_version)
+        check_columns_fit(metadata.schema(), rows.schema, metadata.format_version)
         return iter([rows]) if isinstance(rows, pa.Table) else _tables(rows)
 
     def upgrade_table_version(self, format_version: TableVersion) -> Transaction:

@@ -45,8 +45,8 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from trinitylake.iceberg_storage.column_summary import plain_value, value_of_bytes
 from trinitylake.iceberg_storage.conflict_errors import RowConflict
+from trinitylake.iceberg_storage.data_files.partitioned_rows import partition_path, values_of
 from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import partition_path
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists, write_list
 from trinitylake.iceberg_storage.manifests.manifest_merging import FAN_IN, mergeable
@@ -261,7 +261,7 @@ class SnapshotProducer:
             return (
                 manifest.content in contents
                 and id in partitions
-                and any(all(map(_spans, bounds, types[id], partition)) for partition in map(_values, partitions[id]))
+                and any(all(map(_spans, bounds, types[id], partition)) for partition in map(values_of, partitions[id]))
             )
 
         return may_list
@@ -318,10 +318,6 @@ class _PartitionPaths:
 
     def partition_to_path(self, data: Record, schema: Schema) -> str:
         return partition_path(self.spec, schema, data)
-
-
-def _values(record: Record) -> list[Any]:
-    return [record[position] for position in range(len(record))]
 
 
 def _spans(bounds: PartitionFieldSummary, type: IcebergType, value: Any) -> bool:

@@ -19,8 +19,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DoubleType, FloatType, PrimitiveType, StringType
 
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
-from trinitylake.iceberg_storage.extended_pyiceberg.functions import position_deletes_of
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import spelled
+from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
+from trinitylake.iceberg_storage.data_files.position_deletes import positions_in
 from trinitylake.iceberg_storage.file_io import canonical_uri
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
@@ -144,7 +144,7 @@ def _is_redoable(file: DataFile) -> bool:
 
 def _paths(io: FileIO, deletes: DataFile) -> Iterable[str]:
     path = _only_path(deletes)
-    return (path,) if path is not None else map(canonical_uri, position_deletes_of(io, deletes))
+    return (path,) if path is not None else map(canonical_uri, positions_in(io, deletes))
 
 
 def _only_path(deletes: DataFile) -> str | None:

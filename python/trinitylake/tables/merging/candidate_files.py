@@ -23,8 +23,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, PrimitiveType, StringType
 
-from trinitylake.iceberg_storage.bloom_filters import asked_columns, may_hold
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import transformed
+from trinitylake.iceberg_storage.data_files.bloom_filters import asked_columns, may_hold
+from trinitylake.iceberg_storage.data_files.partitioned_rows import transformed
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
 from trinitylake.tables.merging.dense_keys import whole_numbers
 from trinitylake.tables.streamed_rows import READ_AHEAD

@@ -20,10 +20,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import defaulted
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.chosen_rows import chosen_rows

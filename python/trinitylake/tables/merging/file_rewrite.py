@@ -18,8 +18,8 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.tables.input_rows import fitting
 from trinitylake.tables.merging.chosen_rows import chosen_rows
@@ -95,16 +95,11 @@ class FileRewrite:
         self._only_changes = only_changes
         self._lock = threading.Lock()
         self._idle: list[DataFileWriter] = []
-        self._encoders: ThreadPoolExecutor | None = None
 
     def run(self, tasks: Sequence[FileScanTask], hits: dict[int, Hits], inserted: Iterable[pa.Table]) -> Rewritten:
         """Rewrite the files that have hits, and write `inserted` rows beside them."""
         result = Rewritten()
-        with (
-            ThreadPoolExecutor(WORKERS, "trinitylake-encode") as encoders,
-            ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool,
-        ):
-            self._encoders = encoders
+        with ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool:
             try:
                 # New rows in files of their own: among old ones they would make the bounds of the files wide.
                 fresh = self._new_writer()
@@ -131,7 +126,7 @@ class FileRewrite:
             return self._idle.pop() if len(self._idle) > 1 else self._new_writer()
 
     def _new_writer(self) -> DataFileWriter:
-        return DataFileWriter(self._metadata, self._io, encoders=self._encoders)
+        return DataFileWriter(self._metadata, self._io)
 
     def _file(self, task: FileScanTask, hits: Hits) -> tuple[int, int] | None:
         """How many rows of a file were updated and deleted; None if it stays as it is."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyiceberg.table import FileScanTask
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clauses
 from trinitylake.tables.merging.dense_keys import DenseKeys

@@ -19,8 +19,8 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema
-from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction

@@ -11,7 +11,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.arrow_rows import no_rows
+from trinitylake.iceberg_storage.data_files.arrow_rows import no_rows
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.tables.streamed_rows import streamed_rows

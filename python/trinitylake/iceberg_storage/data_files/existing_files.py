@@ -13,7 +13,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from trinitylake.iceberg_storage.column_summary import value_of_bytes
-from trinitylake.iceberg_storage.parquet_statistics import FileMetrics
+from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import check_columns_fit
 
 
 def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
@@ -21,13 +22,11 @@ def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFi
 
     Raises `ValueError` for columns that do not fit the table, and for rows of more than one partition.
     """
-    from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
-
     file = io.new_input(path)
     with file.open() as stream:
         footer = pq.read_metadata(stream)
     schema, spec = metadata.schema(), metadata.spec()
-    _check_pyarrow_schema_compatible(schema, footer.schema.to_arrow_schema(), format_version=metadata.format_version)
+    check_columns_fit(schema, footer.schema.to_arrow_schema(), metadata.format_version)
     found = FileMetrics(schema, metadata.properties).of(footer)
     every = FileMetrics(schema, {"write.metadata.metrics.default": "full"}).of(footer)
     added = DataFile.from_args(

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.arrow_rows import no_rows
+from trinitylake.iceberg_storage.data_files.arrow_rows import no_rows
 from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 

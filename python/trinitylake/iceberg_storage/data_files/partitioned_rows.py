@@ -200,7 +200,7 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Record) -> str:
     """
     types = [field.field_type for field in spec.partition_type(schema).fields]
     names = []
-    for field, type, value in zip(spec.fields, types, values._data, strict=True):
+    for field, type, value in zip(spec.fields, types, values_of(values), strict=True):
         name = f"{quote_plus(field.name, safe='')}={quote_plus(_shown(field.transform, type, value), safe='')}"
         if len(name) > _MAX_NAME_LENGTH:
             digest = hashlib.sha256(name.encode()).hexdigest()[:32]
@@ -216,9 +216,14 @@ def _shown(transform: Transform[Any, Any], type: IcebergType, value: Any) -> str
         return str(value)
 
 
+def values_of(record: Record) -> list[Any]:
+    """The values of the fields of a record."""
+    return [record[position] for position in range(len(record))]
+
+
 def spelled(partition: Record) -> tuple[Hashable, ...]:
     """The values of a partition, equal to those of the same partition only: NaN is NaN, and -0.0 is not 0.0."""
-    return tuple(_spelled(value) for value in partition._data)
+    return tuple(_spelled(value) for value in values_of(partition))
 
 
 def _spelled(value: Any) -> Hashable:
@@ -229,7 +234,7 @@ def _spelled(value: Any) -> Hashable:
 
 def share_nan(partition: Record) -> None:
     """Have NaN be one and the same object in all partitions, so that PyIceberg finds two of them equal."""
-    for number, value in enumerate(partition._data):
+    for number, value in enumerate(values_of(partition)):
         if isinstance(value, float) and math.isnan(value):
             partition[number] = math.nan
 
@@ -239,7 +244,7 @@ def in_partitions(partitions: Iterable[Record], columns: Sequence[str]) -> Boole
     if not columns:
         return AlwaysFalse()
     alternatives = [
-        _joined(And, [_equals(column, value) for column, value in zip(columns, one._data, strict=False)])
+        _joined(And, [_equals(column, value) for column, value in zip(columns, values_of(one), strict=False)])
         for one in partitions
     ]
     return _joined(Or, alternatives) if alternatives else AlwaysFalse()

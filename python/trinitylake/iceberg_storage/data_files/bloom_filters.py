@@ -28,8 +28,8 @@ from pyiceberg.types import (
 )
 
 from trinitylake._core import bloom_filter_may_hold
-from trinitylake.iceberg_storage.column_ranges import leaf_ids
-from trinitylake.iceberg_storage.parquet_batches import open_parquet
+from trinitylake.iceberg_storage.data_files.column_ranges import leaf_ids
+from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,11 +57,6 @@ _STORED: dict[type[IcebergType], str] = {
     FixedType: "FIXED_LEN_BYTE_ARRAY",
     UUIDType: "FIXED_LEN_BYTE_ARRAY",
 }
-
-
-def without_bloom_filters(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a table but those of filters, of which PyIceberg would warn that it writes none."""
-    return {key: value for key, value in properties.items() if not (is_written() and key.startswith(_PREFIXES))}
 
 
 @cache

@@ -15,7 +15,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import IdentityTransform, Transform
 from pyiceberg.types import IcebergType
 
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import transformed
+from trinitylake.iceberg_storage.data_files.partitioned_rows import transformed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,178 @@
+"""The live rows of data files, in the order of the file: all rows but those that position deletes remove."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import ListType, MapType
+
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
+from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_SIZE_BYTES, Layout, batches_of, open_parquet
+from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSummaries
+from trinitylake.iceberg_storage.data_files.position_deletes import read_position_deletes
+from trinitylake.iceberg_storage.data_files.schema_projection import project
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.row_filter import RowFilter
+
+
+class LiveRows:
+    """Reads the data files of one plan, each any number of times.
+
+    Args:
+        metadata: of the table, as the plan has it.
+        io: the file access of the table.
+        tasks: the plan, with delete files.
+
+    Attributes:
+        deletes: the deleted positions, by the path of the data file as its task spells it.
+    """
+
+    def __init__(self, metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask]) -> None:
+        self._metadata = metadata
+        self._schema = metadata.schema()
+        self._io = io
+        self.deletes = read_position_deletes(io, tasks)
+        self._layout: tuple[Layout, Schema] | None = None
+
+    def batches(self, task: FileScanTask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one file under the current schema, with the given columns in their order, or all columns.
+
+        Each batch of a Parquet file takes bounded memory, however wide rows are (`parquet_batches.py`).
+        """
+        if columns is None:
+            yield from self._read(task, self._schema)
+            return
+        # `select` keeps the order of the table.
+        for batch in self._read(task, self._schema.select(*columns) if columns else Schema()):
+            yield batch if batch.schema.names == list(columns) else batch.select(list(columns))
+
+    def matching(
+        self, task: FileScanTask, projected: Schema, filter: RowFilter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one file that match a filter over the current schema, with the projected columns or parts.
+
+        Rows are promoted to the types of the schema before they are compared. Row groups that cannot match are skipped.
+        """
+        wanted = projected if filter is None else self._with_columns_of(filter, projected)
+        for batch in self._read(task, wanted, filter):
+            if filter is not None:
+                batch = filter.matching(batch)
+            if batch.num_rows:
+                yield batch if wanted is projected else project(batch, wanted, projected)
+
+    def _with_columns_of(self, filter: RowFilter, projected: Schema) -> Schema:
+        """The projected columns, and whole columns for what the filter compares in addition."""
+        missing = filter.field_ids - set(projected.field_ids)
+        if not missing:
+            return projected
+        fields = {field.field_id: field for field in projected.fields}
+        for field in self._schema.fields:
+            if field.field_id in missing or not missing.isdisjoint(Schema(field).field_ids):
+                fields[field.field_id] = field
+        return Schema(*(fields[field.field_id] for field in self._schema.fields if field.field_id in fields))
+
+    def _read(self, task: FileScanTask, wanted: Schema, filter: RowFilter | None = None) -> Iterator[pa.RecordBatch]:
+        if task.file.file_format != FileFormat.PARQUET:
+            from pyiceberg.io.pyarrow import ArrowScan
+
+            yield from ArrowScan(self._metadata, self._io, wanted, AlwaysTrue()).to_record_batches([task])
+            return
+        deletes = self.deletes.get(task.file.file_path)
+        with self._io.new_input(task.file.file_path).open() as stream:
+            file = open_parquet(stream)
+            layout, present = self._layout_of(file)
+            groups = None
+            if filter is not None and not deletes and filter.field_ids:
+                groups = self._row_groups(file, present, filter)
+                if not groups:
+                    return
+            ids = {id for id in wanted.field_ids if not isinstance(wanted.find_type(id), ListType | MapType)}
+            needed = prune_columns(present, ids, select_full_types=False)
+            if not needed.fields and wanted.fields:
+                needed = Schema(present.fields[0])  # for the number of rows
+            constants = self._constants(task, present)
+            batches = batches_of(stream, file, [field.name for field in needed.fields], layout, groups)
+            for batch in self._alive(task, batches) if deletes else batches:
+                yield project(batch, needed, wanted, constants)
+
+    def _constants(self, task: FileScanTask, present: Schema) -> dict[int, Any]:
+        """Partition values of columns that a file lacks, such as files that were imported from Hive."""
+        spec = self._metadata.specs().get(task.file.spec_id)
+        return {
+            field.source_id: task.file.partition[position]
+            for position, field in enumerate(() if spec is None else spec.fields)
+            if isinstance(field.transform, IdentityTransform) and field.source_id not in present.field_ids
+        }
+
+    def _row_groups(self, file: pq.ParquetFile, present: Schema, filter: RowFilter) -> list[int]:
+        """The row groups that may hold matching rows, by the statistics in the footer."""
+        types = {id: self._schema.find_type(id) for id in filter.field_ids}
+        summaries = RowGroupSummaries(file.metadata, present, types)
+        return [
+            group
+            for group in range(file.metadata.num_row_groups)
+            if filter.may_match(lambda id, group=group: summaries.of(group, id))  # type: ignore[misc]
+        ]
+
+    def batches_of(
+        self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of several files, one file after the other, as `batches`. Small batches are joined."""
+        small: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for batch in (batch for task in tasks for batch in self.batches(task, columns)):
+            if small and size_bytes + batch.nbytes > BATCH_SIZE_BYTES:
+                yield _joined(small)
+                small, size_bytes = [], 0
+            small.append(batch)
+            size_bytes += batch.nbytes
+        if small:
+            yield _joined(small)
+
+    def _layout_of(self, file: pq.ParquetFile) -> tuple[Layout, Schema]:
+        """The layout and columns of a file, cached for the next file, which mostly has the same."""
+        found = self._layout
+        if found is None or not found[0].is_of(file):
+            from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+            layout = Layout(file)
+            version = self._metadata.format_version
+            present = pyarrow_to_schema(
+                layout.columns,
+                self._metadata.name_mapping(),
+                downcast_ns_timestamp_to_us=version <= 2,  # which has no type for nanoseconds
+                format_version=version,
+            )
+            found = self._layout = layout, present
+        return found
+
+    def _alive(self, task: FileScanTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a file but the deleted ones."""
+        deletes = self.deletes.get(task.file.file_path, [])
+        gone = np.unique(np.concatenate([np.empty(0, np.int64), *(part.to_numpy() for part in deletes)]))
+        begin = 0
+        for batch in batches:
+            end = begin + batch.num_rows
+            here = gone[slice(*np.searchsorted(gone, [begin, end]))]
+            if len(here):
+                stays = np.ones(batch.num_rows, dtype=bool)
+                stays[here - begin] = False
+                batch = batch.filter(pa.array(stays))
+            if batch.num_rows:
+                yield batch
+            begin = end
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

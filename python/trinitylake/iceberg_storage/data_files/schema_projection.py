@@ -1,0 +1,99 @@
+"""Converts rows from the columns of one Iceberg schema to those of another, which are matched by field id.
+
+The result has the Arrow types of the target schema (`arrow_rows.py`). Values are widened and never narrowed. NULL stays
+NULL, also for lists, maps and structures with required parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.exceptions import ResolveError
+from pyiceberg.schema import Schema, promote
+from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, nulls
+
+
+def project(
+    rows: pa.RecordBatch,
+    present: Schema,
+    wanted: Schema,
+    constants: Mapping[int, Any] = EMPTY_DICT,
+    target: pa.Schema | None = None,
+) -> pa.RecordBatch:
+    """The rows with other columns.
+
+    Args:
+        rows: with the columns of `present`, by name; may have more.
+        present: the columns of `rows`.
+        wanted: the columns of the result.
+        constants: values of columns that are not in `present`, by field id.
+        target: the Arrow schema of the result, by default `arrow_schema(wanted)`.
+
+    Raises `ResolveError` for a required column that is missing, and for a type that is not widened to the wanted one.
+    """
+    target = arrow_schema(wanted) if target is None else target
+    if not wanted.fields:
+        return rows.select([])
+    there = {field.field_id: field for field in present.fields}
+    arrays = []
+    for field, column in zip(wanted.fields, target, strict=True):
+        if (source := there.get(field.field_id)) is not None:
+            arrays.append(_converted(rows.column(source.name), source.field_type, field.field_type, column.type))
+        else:
+            arrays.append(_missing(field, column.type, rows.num_rows, constants))
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _missing(field: NestedField, kind: pa.DataType, count: int, constants: Mapping[int, Any] = EMPTY_DICT) -> pa.Array:
+    value = constants.get(field.field_id)
+    value = field.initial_default if value is None else value
+    if value is not None:
+        return pa.repeat(pa.scalar(value, kind), count)
+    if field.required:
+        raise ResolveError(f"Field is required, and could not be found in the file: {field}")
+    return nulls(count, kind)
+
+
+def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.DataType) -> pa.Array:
+    match has, wants:
+        case StructType(), StructType():
+            there = {field.field_id: field for field in has.fields}
+            parts = []
+            for field, part in zip(wants.fields, kind, strict=True):
+                if (source := there.get(field.field_id)) is not None:
+                    parts.append(_converted(values.field(source.name), source.field_type, field.field_type, part.type))
+                else:
+                    parts.append(_missing(field, part.type, len(values)))
+            return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
+        case ListType(), ListType():
+            if pa.types.is_fixed_size_list(values.type):
+                values = values.cast(pa.large_list(values.type.value_field))
+            elements = _converted(values.values, has.element_type, wants.element_type, kind.value_type)
+            array = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
+            offsets = _offsets(values, pa.int64() if pa.types.is_large_list(kind) else pa.int32())
+            return array.from_arrays(offsets, elements, type=kind)
+        case MapType(), MapType():
+            keys = _converted(values.keys, has.key_type, wants.key_type, kind.key_type)
+            items = _converted(values.items, has.value_type, wants.value_type, kind.item_type)
+            return pa.MapArray.from_arrays(_offsets(values, pa.int32()), keys, items, type=kind)
+    if has != wants:
+        promote(has, wants)
+    if values.type == kind:
+        return values
+    # Nanoseconds of a table that has microseconds are cut.
+    is_cut = pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type)
+    return values.cast(kind, safe=not is_cut)
+
+
+def _offsets(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Where the elements of lists begin and end, NULL for a list that is NULL."""
+    offsets = values.offsets.cast(kind)
+    if not values.null_count:
+        return offsets
+    return pc.if_else(pa.concat_arrays([values.is_null(), pa.array([False])]), pa.scalar(None, kind), offsets)
