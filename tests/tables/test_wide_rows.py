@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.data_files import parquet_batches
-from trinitylake.iceberg_storage.data_files import live_rows
+from trinitylake.iceberg_storage.data_files import live_rows, parquet_batches
 from trinitylake.tables import compaction, read_ahead
 from trinitylake.tables.read_ahead import ReadAhead
 
