@@ -17,12 +17,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType
 
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_SIZE_BYTES, Layout, batches_of, open_parquet
 from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSummaries
 from trinitylake.iceberg_storage.data_files.position_deletes import read_position_deletes
 from trinitylake.iceberg_storage.data_files.schema_projection import project
-from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 
