@@ -17,9 +17,8 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 
 from iceberg_storage import STORES, RemoteStorage, Store, make_store
 from trinitylake.errors import CorruptFile, InvalidLocation
+from trinitylake.iceberg_storage import column_ranges, range_reader
 from trinitylake.iceberg_storage import file_io as io_module
-from trinitylake.iceberg_storage import range_reader
-from trinitylake.iceberg_storage.data_files import column_ranges
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.range_reader import RangeReader
 

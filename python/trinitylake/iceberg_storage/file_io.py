@@ -27,7 +27,7 @@ from trinitylake.errors import (
     TrinityLakeError,
     VersionExpired,
 )
-from trinitylake.iceberg_storage.data_files.column_ranges import column_ranges
+from trinitylake.iceberg_storage.column_ranges import column_ranges
 from trinitylake.iceberg_storage.file_writer import FileWriter
 from trinitylake.iceberg_storage.range_reader import RangeReader
 from trinitylake.iceberg_storage.read_ahead import ReadAhead

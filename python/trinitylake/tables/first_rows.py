@@ -16,7 +16,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
-from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
+from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 
 #: Of the manifests of a snapshot, of what is read of data files before compression, and of files of deleted rows.
 MAX_MANIFESTS_SIZE_BYTES = 32 << 20

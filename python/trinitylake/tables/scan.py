@@ -17,8 +17,8 @@ from trinitylake.extras import needing
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
-from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
+from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.tables.streamed_rows import streamed_rows
 from trinitylake.tables.table_html import scan_html
 

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 )
 
 from trinitylake._core import bloom_filter_may_hold
-from trinitylake.iceberg_storage.data_files.column_ranges import leaf_ids
+from trinitylake.iceberg_storage.column_ranges import leaf_ids
 from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pyiceberg.typedef import Record
 
 from trinitylake.iceberg_storage.column_summary import value_of_bytes
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
-from trinitylake.iceberg_storage.extended_pyiceberg.functions import check_columns_fit
+from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
 
 
 def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:

@@ -14,7 +14,7 @@ from pyiceberg.types import NestedField, StructType
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import no_rows
 from trinitylake.iceberg_storage.derived import Derived
-from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
+from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,22 +1,16 @@
-"""The only package that uses private parts of PyIceberg: subclasses of its classes, and access to its functions.
+"""The parts of the package that rely on private parts of PyIceberg.
 
-`transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
-redone on another parent, `rows_without` deletes by a filter, `scan_planner`, `scan` and `live_rows` plan scans and read
-files, `manifest` reads and writes manifests with prepared schemas, `avro_encoding` encodes them, `avro_doubles` decodes
-them, `partition_types` gives the types of partitions, `row_ids` assigns
-the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata and its updates,
-`data_file_writer` writes rows in bounded memory, `partitioned_rows` sorts them by partition, `added_files` takes in
-files that exist, `variant` adds a type, `rows_written` fills in default values, `catalog` implements the private
-methods that PyIceberg calls on catalogs, `functions` gives single functions public names, `rows_read` records the
-predicates of a statement, `null_values` keeps what is null, `own_threads` gives threads to work that waits for others,
-`readable_numbers` refuses numbers that other languages cannot read, and `federated_catalog` asks other catalogs at the
-address given.
+`transaction` is PyIceberg's table and transaction with our writers, `catalog_table` the same over a catalog, `scan` its
+scan over our plan (`scan_planner`) and our reader. `copy_on_write` deletes by a filter. `table_metadata` and
+`metadata_updates` are table metadata and the updates of it. `catalog` implements the private methods that PyIceberg
+calls on catalogs. `federated_catalog` sends requests only to the configured address. `pyiceberg_patches` next to this
+folder changes PyIceberg for the whole process.
 
-To try a new minor version of PyIceberg, compare it with this list. `test_pyiceberg_private_parts.py` checks that
-each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
-the package. "Overridden" means that PyIceberg calls ours.
+To try a new version of PyIceberg, compare it with this list. `test_pyiceberg_private_parts.py` checks that each name
+exists with the expected parameters, and that no other private name is used. "Overridden" means that PyIceberg calls
+ours.
 
-    file              what it relies on, below `pyiceberg.`                                  how
+    file              name below `pyiceberg.`                                                use
     transaction       table:Transaction._apply                                               called
     transaction       table:Table._do_commit                                                 called
     metadata_updates  table.update:_apply_table_update                                       called

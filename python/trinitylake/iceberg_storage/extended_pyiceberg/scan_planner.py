@@ -27,9 +27,9 @@ from pyiceberg.types import IcebergType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, of_manifest, of_metrics, of_partition
-from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.row_ids import referenced_data_file
+from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_filter import FALSE, TRUE, RowFilter
 
 

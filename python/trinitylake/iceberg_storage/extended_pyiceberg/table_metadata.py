@@ -23,7 +23,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from trinitylake.base.parsed_size import count_values
 from trinitylake.iceberg_storage import metadata_invariants
-from trinitylake.iceberg_storage.extended_pyiceberg import variant
+from trinitylake.iceberg_storage.pyiceberg_patches import variant
 
 __all__ = [
     "INITIAL_ROW_ID",

@@ -45,12 +45,11 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, typed
-from trinitylake.iceberg_storage.data_files.copy_on_write import rows_without
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.existing_files import existing_data_file
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.data_files.write_defaults import filled
-from trinitylake.iceberg_storage.extended_pyiceberg.functions import check_columns_fit
+from trinitylake.iceberg_storage.extended_pyiceberg.copy_on_write import rows_without
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, RowsRead, key_filter, rows_read
@@ -66,6 +65,7 @@ from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
+from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.write_rules import check_writable
 

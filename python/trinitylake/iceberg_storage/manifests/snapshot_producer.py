@@ -46,12 +46,12 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 from trinitylake.iceberg_storage.column_summary import plain_value, value_of_bytes
 from trinitylake.iceberg_storage.conflict_errors import RowConflict
 from trinitylake.iceberg_storage.data_files.partitioned_rows import partition_path, values_of
-from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists, write_list
 from trinitylake.iceberg_storage.manifests.manifest_merging import FAN_IN, mergeable
 from trinitylake.iceberg_storage.manifests.row_ids import as_new, next_row_id_of
 from trinitylake.iceberg_storage.own_files import own_file_check
+from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.qualified_location import check_data_file
 
 _ADDED, _EXISTING, _DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED

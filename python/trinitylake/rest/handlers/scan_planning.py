@@ -30,7 +30,6 @@ from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
 from trinitylake.iceberg_storage.extended_pyiceberg.own_threads import own_threads
-from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -42,6 +41,7 @@ from trinitylake.iceberg_storage.manifests.row_ids import (
 )
 from trinitylake.iceberg_storage.metadata_invariants import check_parents
 from trinitylake.iceberg_storage.own_files import TableFileIO
+from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_filter import n_values
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.handlers.external_tables import reached
