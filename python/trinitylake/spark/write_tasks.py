@@ -27,6 +27,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
 from trinitylake.tables import input_rows as rows
+from trinitylake.tables.declared_limits import Limits, limits_of
 from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class WritePlan:
         table_id: of the table that was planned for; another one of the same name is not written to.
         version: the version of the lakehouse that the write was planned on.
         metadata: the table's metadata without its history.
+        limits: the declared limits of its columns.
         write_id: random, names the folder.
     """
 
@@ -69,6 +71,7 @@ class WritePlan:
     table_id: str
     version: int
     metadata: TableMetadata
+    limits: Limits
     write_id: str
 
     @classmethod
@@ -82,6 +85,7 @@ class WritePlan:
             table_id=table.id,
             version=version,
             metadata=without_history(table.iceberg.metadata),
+            limits=limits_of(table.schema),
             write_id=uuid.uuid4().hex,
         )
 
@@ -127,7 +131,7 @@ class WritePlan:
         files: list[DataFile] = []
         try:
             for gathered in _gathered(batches):
-                conformed = rows.conform(gathered, metadata.schema())
+                conformed = rows.conform(gathered, metadata.schema(), limits=self.limits)
                 assert isinstance(conformed, pa.Table)
                 self._check_replaced(conformed)
                 with translated(self.table_name):

@@ -24,6 +24,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
 from trinitylake.iceberg_storage.data_files.write_defaults import check_columns, defaulted
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.tables.declared_limits import NO_LIMITS, Limits, check_limit
 from trinitylake.tables.spool import Spool
 from trinitylake.tables.uuid_values import decoded, has_uuids, uuids_of_texts, without_uuid_objects
 
@@ -291,7 +292,13 @@ def _is_a(data: Any, kinds: Iterable[tuple[str, str]]) -> bool:
 
 
 def conform(
-    rows: Rows, schema: Schema, *, stream: bool = False, needed: Container[str] = (), exactly: bool = False
+    rows: Rows,
+    schema: Schema,
+    *,
+    limits: Limits = NO_LIMITS,
+    stream: bool = False,
+    needed: Container[str] = (),
+    exactly: bool = False,
 ) -> pa.Table | pa.RecordBatchReader:
     """`rows` with the columns of an Iceberg schema, in its order.
 
@@ -308,12 +315,12 @@ def conform(
         if stream:
             fields = _known_columns(rows.schema, target, given)
             batches = rows.batches() if isinstance(rows, Spool) else rows
-            return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, fields, given))
+            return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, fields, given, limits))
         rows = rows.read_all()
     for field in target if needed else ():
         if field.name in needed and field.name not in rows.column_names and field.nullable and field.name not in given:
             rows = rows.append_column(field.name, nulls(rows.num_rows, field.type))
-    return _conform_table(rows, target, given, exactly)
+    return _conform_table(rows, target, given, limits, exactly)
 
 
 def _with_columns(rows: Rows, target: pa.Schema) -> Rows:
@@ -322,17 +329,20 @@ def _with_columns(rows: Rows, target: pa.Schema) -> Rows:
 
 
 def _conformed(
-    batches: Iterable[pa.RecordBatch], target: pa.Schema, fields: pa.Schema, given: Container[str]
+    batches: Iterable[pa.RecordBatch], target: pa.Schema, fields: pa.Schema, given: Container[str], limits: Limits
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from _conform_table(pa.Table.from_batches([batch]), target, given).cast(fields).to_batches()
+        yield from _conform_table(pa.Table.from_batches([batch]), target, given, limits).cast(fields).to_batches()
 
 
-def _conform_table(rows: pa.Table, target: pa.Schema, given: Container[str], exactly: bool = False) -> pa.Table:
+def _conform_table(
+    rows: pa.Table, target: pa.Schema, given: Container[str], limits: Limits, exactly: bool = False
+) -> pa.Table:
     fields = target if rows.column_names == target.names else _known_columns(rows.schema, target, given)
     if exactly:
-        return pa.Table.from_arrays([fitting(rows.column(field.name), field) for field in fields], schema=fields)
-    columns = [_column(rows.column(field.name), field) for field in fields]
+        columns = [fitting(rows.column(field.name), field, limits) for field in fields]
+        return pa.Table.from_arrays(columns, schema=fields)
+    columns = [_column(rows.column(field.name), field, limits) for field in fields]
     schema = pa.schema([field.with_type(column.type) for field, column in zip(fields, columns, strict=True)])
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -354,11 +364,16 @@ def _known_columns(rows: pa.Schema, target: pa.Schema, given: Container[str]) ->
     return pa.schema([field for field in target if field.name in present])
 
 
-def fitting(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+def fitting(
+    column: pa.ChunkedArray | pa.Array, field: pa.Field, limits: Limits = NO_LIMITS
+) -> pa.ChunkedArray | pa.Array:
     """A column with the type of a field. Raises `InvalidArgument` for a value, or a null, that it cannot have."""
     if not field.nullable and column.null_count:
         raise InvalidArgument(f"column {field.name} is required, but {column.null_count} of its values are null")
-    return _cast(column, field)
+    made = _cast(column, field)
+    if (limit := limits.get(field.name)) is not None:
+        check_limit(made, limit, field.name)
+    return made
 
 
 def as_far_as_known(rows: Rows, schema: Schema) -> pa.Table:
@@ -453,7 +468,7 @@ def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
         _check_parts(given.field(0).type, kind.field(0).type, f"{path}.element")
 
 
-def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _column(column: pa.ChunkedArray, field: pa.Field, limits: Limits) -> pa.ChunkedArray:
     if column.type != field.type and (column.type, field.type) in _ALIKE:
         field = field.with_type(column.type)
-    return fitting(column, field)
+    return fitting(column, field, limits)

@@ -25,6 +25,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.tables import input_rows as rows
+from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.filters import parse_filter
 from trinitylake.tables.maintenance import TableMaintenance
 from trinitylake.tables.merge import Merge, MergeResult
@@ -292,13 +293,13 @@ class Table(ABC):
         self, given: rows.Rows, change: IcebergTransaction, *, exactly: bool = False
     ) -> pa.Table | pa.RecordBatchReader | Stream:
         """Rows as the table has them at this point of a change; what is not in memory as a stream, if it can be one."""
-        schema, spec = change.table_metadata.schema(), change.table_metadata.spec()
+        schema, spec, limits = change.table_metadata.schema(), change.table_metadata.spec(), limits_of(self.schema)
         # PyIceberg streams into no partitions, and looks for the columns that they are by.
         parts = {name for field in spec.fields if (name := schema.find_column_name(field.source_id))}
         if isinstance(change, StagedTransaction):
-            conformed = rows.conform(given, schema, stream=True, needed=parts, exactly=exactly)
+            conformed = rows.conform(given, schema, limits=limits, stream=True, needed=parts, exactly=exactly)
             return conformed if isinstance(conformed, pa.Table) else Stream(change, conformed)
-        return rows.conform(given, schema, stream=spec.is_unpartitioned(), needed=parts)
+        return rows.conform(given, schema, limits=limits, stream=spec.is_unpartitioned(), needed=parts)
 
     @traced("delete")
     @checked
@@ -335,10 +336,11 @@ class Table(ABC):
                 with translated(self._subject):
                     keys = self._merge_keys(iceberg, columns)
                     source = rows.as_far_as_known(rows.conform(given, iceberg.schema()), iceberg.schema())
+                    limits = limits_of(self.schema)
                     self._check_keys(source, keys)
                     check_unique(source, keys)
                     clauses = [Clause("update")], [Clause("insert")]
-                    done = merge(iceberg, source, keys, *clauses, statement="upsert", only_changes=True)
+                    done = merge(iceberg, source, keys, *clauses, limits=limits, statement="upsert", only_changes=True)
                 return UpsertResult(done.updated, done.inserted)
 
             return self._write(operation, note=LogNote(message, author))
@@ -370,7 +372,7 @@ class Table(ABC):
                         keys = self._merge_keys(iceberg, columns)
                         source = rows.as_far_as_known(given, iceberg.schema())
                         self._check_keys(source, keys)
-                        done = merge(iceberg, source, keys, matched, not_matched)
+                        done = merge(iceberg, source, keys, matched, not_matched, limits=limits_of(self.schema))
                     return MergeResult(done.updated, done.deleted, done.inserted)
 
                 return self._write(operation, note=LogNote(message, author))
@@ -388,7 +390,7 @@ class Table(ABC):
 
         def operation(iceberg: IcebergTable) -> MergeResult:
             with translated(self._subject):
-                done = change_rows(iceberg, filter, find, statement, keys)
+                done = change_rows(iceberg, filter, find, statement, limits_of(self.schema), keys)
             return MergeResult(done.updated, done.deleted, done.inserted)
 
         return self._write(operation)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.declared_limits import Limits
 from trinitylake.tables.sql_sandbox import quoted, sandbox
 
 Action = Literal["update", "delete", "insert"]
@@ -70,6 +71,7 @@ class Clauses:
     Args:
         clauses: in order.
         source, target: the columns of the two sides.
+        limits: the declared limits of the target.
 
     Raises `InvalidArgument` for a value of a column that the table does not have.
     """
@@ -77,6 +79,7 @@ class Clauses:
     clauses: Sequence[Clause]
     source: pa.Schema
     target: pa.Schema
+    limits: Limits = field(default_factory=dict)
     _needs_sql: bool = field(init=False)
 
     def __post_init__(self) -> None:

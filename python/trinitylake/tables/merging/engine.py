@@ -25,6 +25,7 @@ from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.tables.declared_limits import Limits
 from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clause, Clauses
@@ -44,6 +45,8 @@ def merge(
     keys: Sequence[str],
     matched: Sequence[Clause],
     not_matched: Sequence[Clause],
+    *,
+    limits: Limits,
     statement: str = "merge",
     only_changes: bool = False,
 ) -> RowCounts:
@@ -54,6 +57,7 @@ def merge(
         source: the rows, whose key columns have the types of the table.
         keys: columns that both have.
         matched, not_matched: in the order in which their conditions are tried.
+        limits: the declared limits of the table.
         statement: what conflicts call it.
         only_changes: whether an update that leaves a row as it was counts as none.
 
@@ -62,8 +66,8 @@ def merge(
     with iceberg.transaction() as change:
         metadata = change.table_metadata
         target = arrow_schema(metadata.schema())
-        when_matched = Clauses(matched, source.schema, target)
-        when_not_matched = Clauses(not_matched, source.schema, target)
+        when_matched = Clauses(matched, source.schema, target, limits)
+        when_not_matched = Clauses(not_matched, source.schema, target, limits)
         known = source.select(list(keys)).drop_null()  # a null equals nothing
         filter: BooleanExpression = key_filter(known, list(keys)) if known.num_rows else AlwaysFalse()
         io = change.io if isinstance(change, StagedTransaction) else iceberg.io
@@ -115,7 +119,7 @@ class _Added:
                 values |= {name: array.take(pa.array(chosen)) for name, array in computed.items()}
                 if missing := sorted(required - values.keys()):
                     raise InvalidArgument(f"required columns are missing from the data: {', '.join(missing)}")
-                part = completed(target, values, None)
+                part = completed(self.clauses, values, None)
                 self.count += part.num_rows
                 yield part
 

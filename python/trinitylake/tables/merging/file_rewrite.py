@@ -201,7 +201,7 @@ class FileRewrite:
                 **{name: source.column(column) for name, column in plain.items()},
                 **{name: array.take(pa.array(chosen)) for name, array in computed.items()},
             }
-            after = completed(self._clauses.target, values, before)
+            after = completed(self._clauses, values, before)
             changed = int(differing(before, after).sum()) if self._only_changes else len(chosen)
             result.append(_Updated(after, changed))
         return result
@@ -220,15 +220,15 @@ def _write_all(writer: DataFileWriter, parts: Iterable[pa.Table]) -> None:
     writer.close()
 
 
-def completed(target: pa.Schema, values: Mapping[str, pa.ChunkedArray | pa.Array], before: pa.Table | None) -> pa.Table:
+def completed(clauses: Clauses, values: Mapping[str, pa.ChunkedArray | pa.Array], before: pa.Table | None) -> pa.Table:
     """Rows of the table made of some columns, of the types that it has; the others are as they were `before`.
 
     Without `before`, for new rows, columns without values are left out. Raises `InvalidArgument` that names a column.
     """
     columns, fields = [], []
-    for column in target:
+    for column in clauses.target:
         if column.name in values:
-            columns.append(fitting(values[column.name], column))
+            columns.append(fitting(values[column.name], column, clauses.limits))
         elif before is not None:
             columns.append(before.column(column.name))
         else:

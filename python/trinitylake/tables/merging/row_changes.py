@@ -24,6 +24,7 @@ from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.tables.declared_limits import Limits
 from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.clauses import Clause, Clauses
@@ -96,6 +97,7 @@ def change_rows(
     filter: BooleanExpression,
     find: Callable[[PlacedRows], RowChanges],
     statement: str,
+    limits: Limits,
     keys: FoundKeys | None = None,
 ) -> RowCounts:
     """Change the rows that `find` finds, in one snapshot.
@@ -105,6 +107,7 @@ def change_rows(
         filter: all rows that the statement looks for match it.
         find: is given the rows of the files that can hold such rows.
         statement: what conflicts call it.
+        limits: the declared limits of the table.
         keys: finds the values of some columns of the table, by name, one of which each such row has; None for any.
 
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
@@ -124,9 +127,9 @@ def change_rows(
                 tasks = candidate_files(metadata, io, filter, known, known.column_names)
             placed = PlacedRows(metadata, io, tasks)
             changes = find(placed)
-            rows = [conform(part, metadata.schema()) for part in changes.inserted if part.num_rows]
+            rows = [conform(part, metadata.schema(), limits=limits) for part in changes.inserted if part.num_rows]
             source, clauses, hits = _hits(changes.found)
-            applied = Clauses(clauses, source.schema, arrow_schema(metadata.schema()))
+            applied = Clauses(clauses, source.schema, arrow_schema(metadata.schema()), limits)
             done = FileRewrite(metadata, io, placed.live, source, applied, False).run(tasks, hits, rows)
             return commit_files(change, done, sum(part.num_rows for part in rows))
 
