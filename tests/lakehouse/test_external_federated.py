@@ -113,6 +113,19 @@ def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.La
     assert nyc.table("nyc.orders").scan().count() == 5
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_delete_without_a_match_does_not_warn(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    """PyIceberg's `UserWarning: Delete operation did not match any records` reached users of federated tables."""
+    catalog.create_table("sales.empty", ROWS.schema)
+    for name in ("orders", "empty"):
+        nyc.create_external_table(f"nyc.{name}", catalog=properties_of(catalog), table=f"sales.{name}")
+        table = nyc.table(f"nyc.{name}")
+        rows = table.count()
+        table.delete("id = 100")
+        table.overwrite({"id": [200]}, "id = 100")
+        assert nyc.table(f"nyc.{name}").count() == rows + 1
+
+
 def test_a_federated_table_of_a_frozen_version_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     nyc.create_external_table("nyc.orders", catalog=properties_of(catalog), table="sales.orders")
     with pytest.raises(tl.InvalidArgument, match="read-only"):

@@ -6,6 +6,7 @@ from the lakehouse each is a transaction of its own; from `at(...)` they are ref
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -281,11 +282,9 @@ class Table(ABC):
                     conformed = self._conformed(given, change)
                     if isinstance(conformed, Stream):
                         conformed.transaction.overwrite_stream(conformed.rows, matching)
-                    # Nothing to replace; PyIceberg would warn about that. A managed table has to know that it looked.
-                    elif iceberg.current_snapshot() is None and self.type != "managed":
-                        change.append(conformed)
                     else:
-                        change.overwrite(conformed, overwrite_filter=matching)
+                        with _no_match_is_fine(self.type):
+                            change.overwrite(conformed, overwrite_filter=matching)
 
             self._write(operation, note=LogNote(message, author))
 
@@ -308,9 +307,8 @@ class Table(ABC):
         matching = parse_filter(filter)
 
         def operation(iceberg: IcebergTable) -> None:
-            with translated(self._subject):
-                if iceberg.current_snapshot() is not None or self.type == "managed":
-                    iceberg.delete(matching)
+            with translated(self._subject), _no_match_is_fine(self.type):
+                iceberg.delete(matching)
 
         self._write(operation, note=LogNote(message, author))
 
@@ -461,3 +459,17 @@ class Table(ABC):
     def __repr__(self) -> str:
         kind = "" if self.type == "managed" else f", {self.type}"
         return f"Table({self.name!r}{kind})"
+
+
+@contextmanager
+def _no_match_is_fine(type: TableType) -> Iterator[None]:
+    """Suppress PyIceberg's warning that a delete in the table of another catalog matched no rows.
+
+    Our own transactions do not warn. Filters of warnings belong to all threads, so they are left alone for these.
+    """
+    if type == "managed":
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Delete operation did not match any records")
+        yield
