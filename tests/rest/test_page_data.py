@@ -355,7 +355,7 @@ def test_a_small_file_that_holds_a_gigabyte_takes_no_memory_of_the_server(lake: 
     ("values", "texts"),
     [
         (pa.array([2**63 - 1, None], pa.int64()), ["9223372036854775807", None]),
-        (pa.array([0.1, 3.0, float("nan"), 1e300]), ["0.1", "3.0", "nan", "1e+300"]),
+        (pa.array([0.1, 3.0, float("nan"), 1e300]), ["0.1", "3.0", "NaN", "1e+300"]),
         (pa.array([2_932_897], pa.date32()), ["10000-01-01"]),  # a day after the last one of Python's calendar
         (pa.array([1], pa.timestamp("ns")), ["1970-01-01 00:00:00.000000001"]),
         (pa.array([b"\x00\xff", b""]), ["00ff", ""]),

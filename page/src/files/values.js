@@ -68,7 +68,7 @@ function decimal(number, scale) {
 }
 
 function float(number) {
-  if (!Number.isFinite(number)) return Number.isNaN(number) ? "nan" : number < 0 ? "-inf" : "inf";
+  if (!Number.isFinite(number)) return String(number);
   return Number.isInteger(number) && Math.abs(number) < 1e15 ? `${Object.is(number, -0) ? "-0" : number}.0` : String(number);
 }
 

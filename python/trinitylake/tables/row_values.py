@@ -33,7 +33,7 @@ def json_value(value: Any) -> Any:
     """A value of Python's as JSON has it."""
     match value:
         case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            return float_text(value)
         case None | str() | int() | float():
             return value
         case bytes():
@@ -45,6 +45,15 @@ def json_value(value: Any) -> Any:
         case list() | tuple():
             return [json_value(one) for one in value]
     return str(value)
+
+
+def float_text(number: float) -> str:
+    """A number as text, on its own and within JSON: `1.0`, `1e+300`, `NaN`, `Infinity` or `-Infinity`."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    return f"{number:.1f}" if number == int(number) and abs(number) < 1e15 else repr(number)
 
 
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:

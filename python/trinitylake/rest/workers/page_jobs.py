@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from trinitylake.rest.workers.worker import Job
 from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
-from trinitylake.tables.row_values import json_text, python_values
+from trinitylake.tables.row_values import float_text, json_text, python_values
 
 MAX_ROWS, MAX_COLUMNS = 1000, 200
 #: Characters of one value, and of all values of a result.
@@ -176,13 +175,7 @@ def texts_of(column: pa.ChunkedArray) -> list[str | None]:
     elif pa.types.is_nested(type):
         texts = [json_text(one) for one in python_values(column)]
     elif pa.types.is_floating(type):
-        texts = [None if one is None else _float_text(one) for one in column.to_pylist()]
+        texts = [None if one is None else float_text(one) for one in column.to_pylist()]
     else:  # by Arrow: Python has no dates beyond the year 9999 and no nanoseconds
         texts = column.cast(pa.string()).to_pylist()
     return [one if one is None or len(one) <= MAX_VALUE_LENGTH else f"{one[:MAX_VALUE_LENGTH]}…" for one in texts]
-
-
-def _float_text(number: float) -> str:
-    if math.isfinite(number) and number == int(number) and abs(number) < 1e15:
-        return f"{number:.1f}"
-    return repr(number)
