@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,7 @@ from trinitylake.tables.autocommit_table import AutocommitTable
 
 ROWS = pa.table({"id": [1, 2, 3]})
 ALLOWED = {"div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "code"}
-DRAWN = {"svg", "title", "line", "path", "circle", "text", "tspan"}
-ATTRIBUTES = {"class", "scope", "style", "role", "width", "height", "viewbox", "font-size", "stroke-dasharray"} | {
-    *("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "d", "fill")
-}
+ATTRIBUTES = {"class", "scope"}
 
 
 @pytest.fixture
@@ -69,7 +64,7 @@ def shown(handle: Any) -> str:
     source: str = handle._repr_html_()
     assert source.startswith('<div class="trinitylake"><style>')
     page = Page(source)
-    assert set(page.elements) <= ALLOWED | DRAWN
+    assert set(page.elements) <= ALLOWED
     assert set(page.attributes) <= ATTRIBUTES
     source.encode()
     return source
@@ -99,17 +94,10 @@ def test_every_handle_shows_what_it_is(lake: tl.Lakehouse) -> None:
     assert "because" in texts["Transaction"]
 
 
-def test_the_log_is_a_picture_that_tells_itself_in_words(lake: tl.Lakehouse) -> None:
+def test_the_log_shows_tags_and_rollbacks(lake: tl.Lakehouse) -> None:
     for source in (shown(lake.log()), shown(lake.log(None)), shown(lake)):
-        assert 'role="img"' in source
-        title = re.search("<title>(.*?)</title>", source)
-        assert title is not None
-        assert "Version 4 went back to version 1." in title[1]
-        assert "Version 1 has the name q3." in title[1]
-        picture = ElementTree.fromstring(re.search("<svg.*</svg>", source, re.S)[0])  # type: ignore[index]
-        assert len(picture.findall("circle")) == 5
-        assert len(picture.findall("path")) == 2  # an arrow, and its head
-    assert "rollback to 1" in shown(lake.log())
+        assert re.search(r">q3<", source)
+        assert re.search(r">rollback to 1<", source)
 
 
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
@@ -151,7 +139,7 @@ def test_a_damaged_version_is_part_of_the_log(lake: tl.Lakehouse, tmp_path: Path
     from trinitylake import core
 
     (tmp_path / "lake" / core.root_path(2)).write_bytes(b"damaged")
-    assert "Version 2 cannot be read." in html.unescape(shown(tl.open(lake.uri).log()))
+    assert 'class="problem"' in shown(tl.open(lake.uri).log())
 
 
 def test_showing_reads_a_few_files_whatever_the_lakehouse_holds(tmp_path: Path) -> None:

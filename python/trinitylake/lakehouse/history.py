@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
-from trinitylake.base.markup import framed, shown, table
+from trinitylake.base.markup import Markup, element, framed, shown, table
 from trinitylake.base.qualified_names import full_name
 from trinitylake.errors import VersionExpired
-from trinitylake.lakehouse.pictures import heading, log_picture, log_table
+from trinitylake.lakehouse.html_repr import heading, utc_text
 from trinitylake.printable import printable
 
 if TYPE_CHECKING:
@@ -184,18 +184,17 @@ class VersionLog(Sequence[LogEntry]):
 
     @shown
     def _repr_html_(self) -> str:
-        """The newest versions as a picture, and how many there are."""
+        """The newest versions, and how many there are."""
         newest = self[:SHOWN]
-        names = names_of_versions(self._core)
         title = heading("log", "", f"the newest {len(newest):,} of {len(self):,} versions")
-        return framed(title, log_picture(newest, names), log_table(newest, names))
+        return framed(title, log_table(newest, tags_by_version(self._core)))
 
     def __repr__(self) -> str:
         return f"<VersionLog of {len(self)} entries>"
 
 
 class Log(list[LogEntry]):
-    """Some versions, newest first: a list that notebooks show as a picture, from `lake.log(20)`."""
+    """Some versions, newest first: a list that notebooks show as a table, from `lake.log(20)`."""
 
     def __init__(self, entries: Iterable[LogEntry], core: _core.Lakehouse | None = None) -> None:
         super().__init__(entries)
@@ -206,24 +205,43 @@ class Log(list[LogEntry]):
 
     @shown
     def _repr_html_(self) -> str:
-        """The versions as a picture and as a table, with the names that some of them have."""
-        names = {} if self._core is None else names_of_versions(self._core)
-        return framed(log_picture(self, names), log_table(self, names))
+        """The versions with their tags."""
+        return framed(log_table(self, {} if self._core is None else tags_by_version(self._core)))
 
     def __reduce__(self) -> tuple[type[Log], tuple[list[LogEntry]]]:
         return Log, (list(self),)
 
 
-def names_of_versions(core: _core.Lakehouse) -> dict[int, list[str]]:
-    """The names that versions have, by number. One request."""
+def tags_by_version(core: _core.Lakehouse) -> dict[int, list[str]]:
+    """The names of tags, by the number of their version. One request."""
     from trinitylake import _core
     from trinitylake.definitions import parse_lakehouse_def
 
-    names: dict[int, list[str]] = {}
+    tags: dict[int, list[str]] = {}
     for name, path in sorted(parse_lakehouse_def(core.latest().definition).exported_snapshots.items()):
         if (version := _core.root_version(path)) is not None:
-            names.setdefault(version, []).append(name)
-    return names
+            tags.setdefault(version, []).append(name)
+    return tags
+
+
+def log_table(entries: Iterable[LogEntry], tags: Mapping[int, Sequence[str]]) -> Markup:
+    """Versions as an HTML table."""
+
+    def row(entry: LogEntry) -> tuple[object, ...]:
+        target = rollback_target(entry)
+        notes = [*tags.get(entry.version, ()), *([f"rollback to {target}"] if target is not None else [])]
+        what = element("span", entry.problem, class_="problem") if entry.problem else entry.message
+        return entry.version, utc_text(entry.created_at), entry.author, what, entry.summary, ", ".join(notes)
+
+    return table(("version", "when", "author", "message", "what it did", "notes"), map(row, entries), numbers={0})
+
+
+def rollback_target(entry: LogEntry) -> int | None:
+    """The version that a rollback of the lakehouse went back to, if the log has it."""
+    for transaction in entry.transactions:
+        if (target := transaction.properties.get("trinitylake.rollback-target", "")).isdecimal():
+            return int(target)
+    return None
 
 
 class Expired(list[int]):

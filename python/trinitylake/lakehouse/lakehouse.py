@@ -26,11 +26,12 @@ from trinitylake.lakehouse.history import (
     changes_of,
     diff_of,
     log_entry,
-    names_of_versions,
+    log_table,
+    tags_by_version,
 )
+from trinitylake.lakehouse.html_repr import heading
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.maintenance import LakehouseMaintenance
-from trinitylake.lakehouse.pictures import heading, log_picture
 from trinitylake.lakehouse.reader import first_names
 from trinitylake.lakehouse.settings import Isolation
 from trinitylake.lakehouse.statements import Statements
@@ -502,7 +503,7 @@ class Lakehouse(Statements):
         return framed(
             heading("lakehouse", self.name, self.uri),
             pairs([("version", f"{latest.number:,}"), ("namespaces", first_names(latest, "namespace"))]),
-            log_picture(entries, names_of_versions(self._core)),
+            log_table(entries, tags_by_version(self._core)),
         )
 
     def __reduce__(self) -> tuple[Callable[..., Lakehouse], tuple[Storage, int | None]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trinitylake import _core
 from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.lakehouse.history import LogEntry, log_entry, time_of
-from trinitylake.lakehouse.pictures import heading, when
+from trinitylake.lakehouse.html_repr import heading, utc_text
 from trinitylake.lakehouse.reader import Reader, first_names
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class LakehouseVersion(Reader):
         """The version in a notebook. A few files are read."""
         entry = self.entry
         facts = [
-            ("created", when(self.created_at)),
+            ("created", utc_text(self.created_at)),
             ("message", entry.message),
             ("author", entry.author),
             ("namespaces", first_names(self._version, "namespace")),

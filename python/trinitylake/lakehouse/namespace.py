@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trinitylake.base.markup import framed, pairs, shown
-from trinitylake.lakehouse.pictures import heading
+from trinitylake.lakehouse.html_repr import heading
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from trinitylake.base.foreign_errors import errors_as
 from trinitylake.base.markup import Markup
 from trinitylake.base.qualified_names import Identifier, check_text, full_name, namespace_name, split
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidName, ObjectNotFound
+from trinitylake.lakehouse.html_repr import listed
 from trinitylake.lakehouse.namespace import Namespace
-from trinitylake.lakehouse.pictures import listed
 from trinitylake.lakehouse.view import View
 
 if TYPE_CHECKING:

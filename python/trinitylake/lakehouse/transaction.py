@@ -24,7 +24,7 @@ from trinitylake.errors import (
     TrinityLakeError,
 )
 from trinitylake.lakehouse.checks import Check, Checks
-from trinitylake.lakehouse.pictures import heading, listed
+from trinitylake.lakehouse.html_repr import heading, listed
 from trinitylake.lakehouse.statements import OpenTransaction
 from trinitylake.reopening import refuse_transaction
 
