@@ -19,12 +19,11 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
+from trinitylake.tables.row_result import RowResult
 from trinitylake.tables.streamed_rows import streamed_rows
 from trinitylake.tables.table_html import scan_html
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-    from pandas import DataFrame as PandasFrame
     from polars import DataFrame as PolarsFrame
     from polars import LazyFrame as PolarsLazyFrame
     from pyiceberg.io import FileIO
@@ -42,7 +41,7 @@ _PARTS = (
 )
 
 
-class Scan:
+class Scan(RowResult):
     """A scan of one table in one state: later commits do not change what it returns.
 
     Also an Arrow stream (`__arrow_c_stream__`), so polars, duckdb and pandas read it as it is. What reads raises
@@ -104,14 +103,6 @@ class Scan:
             told.set("db.response.returned_rows", returned)
             told.end(failed)
 
-    @checked
-    def to_pandas(self, **options: Any) -> PandasFrame:
-        """The matching rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
-        with needing("a pandas frame"):
-            import pandas  # noqa: F401
-        frame: PandasFrame = self.to_arrow().to_pandas(**options)
-        return frame
-
     @overload
     def to_polars(self, *, lazy: Literal[False] = False) -> PolarsFrame: ...
     @overload
@@ -124,32 +115,11 @@ class Scan:
             lazy: a `LazyFrame`, which reads when it is collected, each time it is: the columns that the query uses, and
                 of the rows those that its conditions may keep. It streams, and reads what the scan would read.
         """
+        if not lazy:
+            return self._to_polars()
         with needing("a polars frame"):
-            import polars
-
-        if lazy:
             from trinitylake.tables.lazy_polars import lazy_frame
-
-            return lazy_frame(
-                self._scan, lambda scan: Scan(scan, self._subject, self._table_name).to_arrow_batch_reader()
-            )
-
-        frame = polars.from_arrow(self.to_arrow())
-        assert isinstance(frame, polars.DataFrame)
-        return frame
-
-    @checked
-    def to_duckdb(self, table_name: str, connection: DuckDBPyConnection | None = None) -> DuckDBPyConnection:
-        """Register the matching rows as `table_name` in a duckdb connection, a new one in memory if none is given."""
-        with needing("a connection of DuckDB"):
-            import duckdb
-
-        if connection is None:
-            connection = duckdb.connect(database=":memory:")
-        elif not isinstance(connection, duckdb.DuckDBPyConnection):
-            raise InvalidArgument(f"connection must be one of DuckDB, got {type(connection).__name__}")
-        connection.register(table_name, self.to_arrow())
-        return connection
+        return lazy_frame(self._scan, lambda scan: Scan(scan, self._subject, self._table_name).to_arrow_batch_reader())
 
     @checked
     def count(self) -> int:
@@ -157,9 +127,6 @@ class Scan:
         with span("count", self._table_name), translated(self._subject):
             total = self._scan.count()
         return total if self._scan.limit is None else min(total, self._scan.limit)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
 
     @shown
     def _repr_html_(self) -> str:

@@ -10,15 +10,12 @@ import pyarrow as pa
 
 from trinitylake.base.arguments import checked
 from trinitylake.base.markup import element, framed, shown, table
-from trinitylake.errors import InvalidArgument
-from trinitylake.extras import needing
 from trinitylake.tables.queries.prepared import PreparedQuery
 from trinitylake.tables.queries.text_table import NUMBERS, Preview, text_table
+from trinitylake.tables.row_result import RowResult
 from trinitylake.tables.row_values import python_values
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-    from pandas import DataFrame as PandasFrame
     from polars import DataFrame as PolarsFrame
 
 #: Rows that are shown if nobody says how many.
@@ -27,7 +24,7 @@ SHOWN_ROWS = 20
 BATCH_ROWS = 131_072
 
 
-class Query:
+class Query(RowResult):
     """The rows of a query, over tables as they were when it was made; it runs each time that rows are wanted.
 
     Also an Arrow stream (`__arrow_c_stream__`), so polars, duckdb and pandas read it as it is, and `table.append` too.
@@ -68,35 +65,9 @@ class Query:
             yield from reader
 
     @checked
-    def to_pandas(self, **options: Any) -> PandasFrame:
-        """All rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
-        with needing("a pandas frame"):
-            import pandas  # noqa: F401
-        frame: PandasFrame = self.to_arrow().to_pandas(**options)
-        return frame
-
-    @checked
     def to_polars(self) -> PolarsFrame:
         """All rows as a polars frame."""
-        with needing("a polars frame"):
-            import polars
-
-        frame = polars.from_arrow(self.to_arrow())
-        assert isinstance(frame, polars.DataFrame)
-        return frame
-
-    @checked
-    def to_duckdb(self, table_name: str, connection: DuckDBPyConnection | None = None) -> DuckDBPyConnection:
-        """Register the rows as `table_name` in a duckdb connection, a new one in memory if none is given."""
-        with needing("a connection of DuckDB"):
-            import duckdb
-
-        if connection is None:
-            connection = duckdb.connect(database=":memory:")
-        elif not isinstance(connection, duckdb.DuckDBPyConnection):
-            raise InvalidArgument(f"connection must be one of DuckDB, got {type(connection).__name__}")
-        connection.register(table_name, self.to_arrow())
-        return connection
+        return self._to_polars()
 
     @checked
     def fetchall(self) -> list[tuple[Any, ...]]:
@@ -133,9 +104,6 @@ class Query:
             return found[:limit]
         found = rows.fetchall() if limit is None else rows.fetchmany(limit)
         return found
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         return text_table(self._preview(SHOWN_ROWS))

@@ -1,0 +1,61 @@
+"""Base of what returns rows: a scan of a table, and a query."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from trinitylake.base.arguments import checked
+from trinitylake.errors import InvalidArgument
+from trinitylake.extras import needing
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from pandas import DataFrame as PandasFrame
+    from polars import DataFrame as PolarsFrame
+
+
+class RowResult(ABC):
+    """Rows in the form that a library has for them. Also an Arrow stream (`__arrow_c_stream__`)."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """All rows, in no particular order unless a query says so."""
+
+    @abstractmethod
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream of record batches, for more than fits in memory."""
+
+    @checked
+    def to_pandas(self, **options: Any) -> PandasFrame:
+        """All rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
+        with needing("a pandas frame"):
+            import pandas  # noqa: F401
+        frame: PandasFrame = self.to_arrow().to_pandas(**options)
+        return frame
+
+    def _to_polars(self) -> PolarsFrame:
+        with needing("a polars frame"):
+            import polars
+
+        frame = polars.from_arrow(self.to_arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    @checked
+    def to_duckdb(self, table_name: str, connection: DuckDBPyConnection | None = None) -> DuckDBPyConnection:
+        """Register the rows as `table_name` in a duckdb connection, a new one in memory if none is given."""
+        with needing("a connection of DuckDB"):
+            import duckdb
+
+        if connection is None:
+            connection = duckdb.connect(database=":memory:")
+        elif not isinstance(connection, duckdb.DuckDBPyConnection):
+            raise InvalidArgument(f"connection must be one of DuckDB, got {type(connection).__name__}")
+        connection.register(table_name, self.to_arrow())
+        return connection
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
