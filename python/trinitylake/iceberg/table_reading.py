@@ -72,6 +72,6 @@ def read_managed(io: LakehouseFileIO, definition: TableDef, name: str) -> tuple[
     path = metadata_path(definition, name)
     uri = io.uri_of(path)
     try:
-        return read_metadata(io, uri, path), uri
+        return read_metadata(io, uri, path, table_id=definition.id), uri
     except FileNotFoundError as error:
         raise CorruptFile(f"{path}: the metadata file of table {name} is missing", path=path) from error

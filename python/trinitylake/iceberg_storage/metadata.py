@@ -23,9 +23,10 @@ from operator import is_
 
 from pydantic import BaseModel
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, InputFile
 from pyiceberg.serializers import Compressor
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.typedef import IcebergBaseModel
 
@@ -126,24 +127,40 @@ def parsed(data: bytes) -> TableMetadata:
         return TableMetadataUtil.parse_raw(data.decode())
 
 
-def read_metadata(io: FileIO, uri: str, path: str = "", *, is_cached: bool = True) -> TableMetadata:
+def read_metadata(
+    io: FileIO, uri: str, path: str = "", *, table_id: str | None = None, is_cached: bool = True
+) -> TableMetadata:
     """The metadata in a file, parsed once, which lets engines delete no files. Treat it as immutable.
 
     With `is_cached` False the file itself is read, and nothing is kept of it.
 
     Raises:
-        CorruptFile: if it is not Iceberg table metadata; `path` names it.
+        CorruptFile: if it is not Iceberg table metadata, or not that of the table `table_id`; `path` names it.
         FileNotFoundError: if there is no such file.
     """
-    file = io.new_input(uri)  # refuses what lies outside, whether it is in memory or not
-    if is_cached and (metadata := cache.get(uri)) is not None:
-        return metadata
+    file = io.new_input(uri)  # refuses a file outside of the lakehouse, cached or not
+    metadata = cache.get(uri) if is_cached else None
+    if metadata is None:
+        metadata = _read(file, uri, path)
+        if is_cached:
+            cache.put(uri, metadata)
+    if table_id is not None and str(metadata.table_uuid) != table_id:
+        raise CorruptFile(
+            f"{path or uri}: it is the metadata of table {metadata.table_uuid}, not {table_id}", path=path or uri
+        )
+    return metadata
+
+
+def _read(file: InputFile, uri: str, path: str) -> TableMetadata:
     try:
         with file.open() as stream:
             data = Compressor.get_compressor(uri).stream_decompressor(stream).read(MAX_SIZE_BYTES + 1)
         if len(data) > MAX_SIZE_BYTES:
             raise ValueError(f"it has more than {MAX_SIZE_BYTES >> 20} MiB")
         metadata = parsed(data)
+        main = metadata.refs.get(MAIN_BRANCH)
+        if main is not None and main.snapshot_id != metadata.current_snapshot_id:
+            raise ValueError(f"branch {MAIN_BRANCH} is at another snapshot than the current one")
     except FileNotFoundError:
         raise
     except (ValidationError, ValueError, KeyError, TypeError, AttributeError, EOFError, zlib.error) as error:
@@ -152,8 +169,6 @@ def read_metadata(io: FileIO, uri: str, path: str = "", *, is_cached: bool = Tru
     metadata = sized(indexed(encoder.intern(collected_by_lakehouse(metadata))), data)
     if isinstance(metadata, IndexedMetadataV3) and metadata.next_row_id is None:
         raise CorruptFile(f"{path or uri}: not Iceberg table metadata: next-row-id is missing", path=path or uri)
-    if is_cached:
-        cache.put(uri, metadata)
     return metadata
 
 

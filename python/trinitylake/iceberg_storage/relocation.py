@@ -64,7 +64,7 @@ class TableRelocation:
         self._bounds: dict[str, tuple[bytes, bytes]] = {}  # of the paths in a new delete file
         self.files = 0
 
-    def run(self, metadata_path: str) -> str | None:
+    def run(self, metadata_path: str, table_id: str) -> str | None:
         """The path of a new metadata file, or None if nothing in the table names another root.
 
         Raises:
@@ -72,7 +72,7 @@ class TableRelocation:
             InvalidArgument: for position deletes in a format that cannot be rewritten here.
         """
         uri = self._io.uri_of(metadata_path)
-        metadata = read_metadata(self._io, uri, metadata_path)
+        metadata = read_metadata(self._io, uri, metadata_path, table_id=table_id)
         relocated = self._relocated(metadata)
         if relocated is None:
             return None

@@ -66,9 +66,10 @@ class TableCopy(TableRelocation):
         self.old_files: dict[str, int] = {}
         self.bytes = 0
 
-    def run(self, metadata_path: str) -> str:
+    def run(self, metadata_path: str, table_id: str) -> str:
         """Write the metadata to the same path at the target. Raises as `TableRelocation.run` does."""
-        metadata = read_metadata(self._io, self._io.uri_of(metadata_path), metadata_path, is_cached=False)
+        uri = self._io.uri_of(metadata_path)
+        metadata = read_metadata(self._io, uri, metadata_path, table_id=table_id, is_cached=False)
         wanted = metadata if self._keeps_history else current(metadata)
         copied = self._relocated(wanted) or wanted
         for statistics in [*wanted.statistics, *wanted.partition_statistics]:

@@ -126,11 +126,12 @@ class NamedFiles:
         self._lock = threading.Lock()
         self.looked_for = 0
 
-    def problems(self, metadata_path: str) -> Iterator[tuple[str, str, str]]:
-        """What is wrong with the files that a metadata file names, or with itself: kind, path, message."""
+    def problems(self, metadata_path: str, table_id: str) -> Iterator[tuple[str, str, str]]:
+        """Faults of the metadata file of a table and of the files that it names: kind, path, message."""
         self._count()
         try:
-            metadata = read_metadata(self._io, self._io.uri_of(metadata_path), metadata_path, is_cached=False)
+            uri = self._io.uri_of(metadata_path)
+            metadata = read_metadata(self._io, uri, metadata_path, table_id=table_id, is_cached=False)
         except TrinityLakeError as error:
             yield "damaged", metadata_path, str(error)
             return

@@ -137,7 +137,7 @@ class ObjectCopier:
         io = LakehouseFileIO(self.source.storage)
         table = TableCopy(io, target, keeps_history=self.keeps_history, present=present)
         try:
-            table.run(path)
+            table.run(path, definition.id)
         except FileNotFoundError as error:
             raise CorruptFile(f"{path}: a file of the table is missing: {error}", path=path) from error
         files = [FileToCopy(*file, True) for file in table.new_files.items()]

@@ -161,7 +161,7 @@ class _TableCheck:
             path = metadata_path(definition, location)
         except TrinityLakeError as error:
             return [Finding("damaged", location, str(error), affected=(full_name(namespace, name),))]
-        found = list(self._named.problems(path))
+        found = list(self._named.problems(path, definition.id))
         self.looked_for = self._named.looked_for
         affected = (f"table {full_name(namespace, name)}",)
         return [Finding(_kind(kind), where, message, affected=affected) for kind, where, message in found]

@@ -133,7 +133,7 @@ def _rewrite_tables(
         own_io = io.part()
         relocation = TableRelocation(own_io, dry_run=dry_run)
         try:
-            path = relocation.run(metadata_path(definition, name))
+            path = relocation.run(metadata_path(definition, name), definition.id)
         except (CorruptFile, FileNotFoundError, ValueError) as error:
             # It could not be read before either, or only by this lakehouse; the others need not wait for it.
             own_io.discard()

@@ -220,7 +220,7 @@ class Checker:
         io = LakehouseFileIO(storage)
         try:
             path = metadata_path(definition, location)
-            metadata = read_metadata(io, io.uri_of(path), path)
+            metadata = read_metadata(io, io.uri_of(path), path, table_id=definition.id)
         except TrinityLakeError as error:
             return [Problem(location, str(error))], 1
         except FileNotFoundError:

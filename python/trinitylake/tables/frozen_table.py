@@ -65,7 +65,7 @@ class FrozenTable(Table):
         if cache.get(uri) is None:
             io.begin_to_fetch(self._definition.format_properties.get(MANIFEST_LIST, ""))
         try:
-            metadata = read_metadata(io, uri, path)
+            metadata = read_metadata(io, uri, path, table_id=self._definition.id)
         except FileNotFoundError as error:
             raise CorruptFile(f"{path}: the metadata file of table {self.name} is missing", path=path) from error
         return self._handle((*self._namespace.split("."), self._name), metadata, uri, io)

@@ -94,7 +94,7 @@ class TransactionTable(Table):
         if self._staged is None:
             identifier = (*self._namespace.split("."), self._name)
             path = metadata_path(self._definition, self.name)
-            self._staged = self._asked(StagedTable.load(identifier, path, io=self._io))
+            self._staged = self._asked(StagedTable.load(identifier, path, io=self._io, table_id=self._definition.id))
             self._described = _shape(self._staged.metadata)
         return self._staged
 

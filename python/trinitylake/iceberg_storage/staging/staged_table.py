@@ -166,10 +166,13 @@ class StagedTable:
         metadata_location_path: str,
         root: str = "",
         io: LakehouseFileIO | Storage | None = None,
+        table_id: str | None = None,
     ) -> StagedTable:
-        """The table that a metadata file describes. Raises `CorruptFile` and `FileNotFoundError`."""
+        """The table that a metadata file describes. Raises as `read_metadata` does."""
         own_io = _scoped(io)
-        metadata = read_metadata(own_io, own_io.uri_of(metadata_location_path), metadata_location_path)
+        metadata = read_metadata(
+            own_io, own_io.uri_of(metadata_location_path), metadata_location_path, table_id=table_id
+        )
         return cls(identifier, metadata, metadata_location_path, own_io)
 
     def saved(self) -> dict[str, Any]:

@@ -29,14 +29,14 @@ _END = b',"config":{}}'
 
 
 def response_of_file(
-    io: LakehouseFileIO, path: str, snapshots: Snapshots = "all", if_none_match: str | None = None
+    io: LakehouseFileIO, path: str, table_id: str, snapshots: Snapshots = "all", if_none_match: str | None = None
 ) -> Response:
-    """The response for a metadata file below the root; 304 for a client that has it, without looking for the file.
+    """The response for the metadata file of a table; 304 for a client that has it, without looking for the file.
 
     Raises `CorruptFile`, and `RestError` 404 for a file that is missing, as Iceberg's clients expect it.
     """
     uri = io.uri_of(path)
-    return _response(uri, snapshots, if_none_match, lambda: _metadata_text(io, path))
+    return _response(uri, snapshots, if_none_match, lambda: _metadata_text(io, path, table_id))
 
 
 def response_of_metadata(
@@ -88,13 +88,15 @@ def _matches(if_none_match: str, tag: str) -> bool:
     return tag in given or "*" in given
 
 
-def _metadata_text(io: LakehouseFileIO, path: str) -> bytes:
+def _metadata_text(io: LakehouseFileIO, path: str, table_id: str) -> bytes:
     try:
         data = io.read(path)
         data = file_text(data)
         metadata = json.loads(data)
         if not isinstance(metadata, dict):
             raise ValueError("it is not an object")
+        if str(metadata.get("table-uuid")).lower() != table_id:
+            raise ValueError(f"it is the metadata of table {metadata.get('table-uuid')}, not {table_id}")
         properties = metadata.get("properties") or {}
         if (fixed := with_gc_disabled(properties)) != properties:
             data = json.dumps({**metadata, "properties": fixed}, separators=(",", ":")).encode()

@@ -297,7 +297,7 @@ def load_response(
             path, text = staged.finish()
             return response_of_metadata(call.service.io.uri_of(path), text, snapshots, if_none_match)
     path = metadata_path(definition, f"{namespace}.{name}")
-    return response_of_file(call.service.io, path, snapshots, if_none_match)
+    return response_of_file(call.service.io, path, definition.id, snapshots, if_none_match)
 
 
 def table_id(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str | None:
@@ -317,6 +317,6 @@ def _staged_response(call: Call, staged: StagedTable) -> Response:
     """The state that a commit left, or that the transaction has now: named after the file that it is or will be."""
     if not staged.changed:
         assert staged.base_metadata_path is not None
-        return response_of_file(staged.io, staged.base_metadata_path)
+        return response_of_file(staged.io, staged.base_metadata_path, str(staged.metadata.table_uuid))
     path, data = staged.finish()
     return response_of_metadata(call.service.io.uri_of(path), data)

@@ -1,0 +1,74 @@
+"""A valid Iceberg file of another table in a file's place is damage, for every reader."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import trinitylake as tl
+from trinitylake.iceberg_storage import metadata
+
+Read = Callable[[tl.Lakehouse, Path], object]
+
+#: Readers of the table `n.b`.
+READERS: dict[str, Read] = {
+    "scan": lambda lake, _: lake.table("n.b").scan().to_arrow(),
+    "sql": lambda lake, _: lake.sql("SELECT * FROM n.b").fetchall(),
+    "delete": lambda lake, _: lake.table("n.b").delete("id = 1"),
+    "compact": lambda lake, _: lake.table("n.b").maintenance.compact(),
+    "pyiceberg": lambda lake, _: tl.iceberg.load(lake.uri).load_table("n.b").scan().to_arrow(),
+    "export": lambda lake, other: lake.export(str(other)),
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two tables of the same columns, `n.a` with one row and `n.b` with two."""
+    lake = tl.create(str(tmp_path / "lake"))
+    lake.create_namespace("n")
+    for name, ids in (("n.a", [1]), ("n.b", [1, 2])):
+        lake.create_table(name, {"id": "bigint"}).append({"id": ids})
+    return tmp_path / "lake"
+
+
+def local(uri: str) -> Path:
+    return Path(urllib.parse.unquote(urllib.parse.urlsplit(uri).path))
+
+
+def metadata_file(table: tl.Table) -> Path:
+    location = table.metadata_location
+    metadata.cache.clear()  # the test asks what other processes read
+    return local(location)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_metadata_file_of_another_table_is_corrupt_for_every_reader(root: Path, tmp_path: Path, reader: str) -> None:
+    """A restore from a backup put the metadata file of one table in the place of another's.
+
+    Scans gave the rows of the other table, and fsck found the lakehouse sound.
+    """
+    lake = tl.open(str(root))
+    exchanged = metadata_file(lake.table("n.b"))
+    shutil.copyfile(metadata_file(lake.table("n.a")), exchanged)
+    with pytest.raises(tl.CorruptFile, match="it is the metadata of table") as caught:
+        READERS[reader](tl.open(str(root)), tmp_path / "export")
+    assert caught.value.path is not None
+    assert exchanged.name in caught.value.path
+    findings = tl.open(str(root)).maintenance.fsck("all", files=True).findings
+    assert exchanged.name in " ".join(one.path for one in findings)
+
+
+def test_metadata_whose_current_snapshot_is_not_main_is_corrupt(root: Path) -> None:
+    """One flipped bit in the key `current-snapshot-id` made a table empty, and fsck found it sound."""
+    damaged = metadata_file(tl.open(str(root)).table("n.b"))
+    text = damaged.read_text()
+    assert json.loads(text)["current-snapshot-id"]
+    damaged.write_text(text.replace("current-snapshot-id", "currentMsnapshot-id"))
+    with pytest.raises(tl.CorruptFile, match="another snapshot than the current one"):
+        tl.open(str(root)).table("n.b").scan().to_arrow()
+    assert not tl.open(str(root)).maintenance.fsck("all", files=True).is_sound
