@@ -27,8 +27,8 @@ from iceberg_disjoint import (
     rewrite,
 )
 from iceberg_storage import Store, make_store
+from trinitylake.iceberg_storage.staging.overlapping_files import OverlappingFiles
 from trinitylake.iceberg_storage.staging.staged_table import TableConflict
-from trinitylake.iceberg_storage.staging.touched_files import TouchedFiles
 
 
 @pytest.fixture
@@ -124,22 +124,22 @@ def test_bounds_exclude_nothing_where_they_say_nothing() -> None:
         made.spec_id = 0
         return made
 
-    touched = TouchedFiles([file(1, 3, 0), file(10, 12, 1)], schema)
-    assert not touched.may_meet(file(4, 9, 0))
-    assert touched.may_meet(file(3, 4, 0))
-    assert touched.may_meet(file(4, 9, 2))
-    assert touched.may_meet(file(4, 9, None))
+    touched = OverlappingFiles([file(1, 3, 0), file(10, 12, 1)], schema)
+    assert not touched.may_overlap(file(4, 9, 0))
+    assert touched.may_overlap(file(3, 4, 0))
+    assert touched.may_overlap(file(4, 9, 2))
+    assert touched.may_overlap(file(4, 9, None))
     unreadable = file(4, 9, 0)
     unreadable.lower_bounds[1] = b"\0"
-    assert touched.may_meet(unreadable)
+    assert touched.may_overlap(unreadable)
     slow, fast = ({2: pack("<d", speed)} for speed in (1.0, 9.0))
     no_bounds = DataFile.from_args(partition=Record(), lower_bounds=slow, upper_bounds=slow, null_value_counts={2: 0})
     no_bounds.spec_id = 0
     other = DataFile.from_args(partition=Record(), lower_bounds=fast, upper_bounds=fast, null_value_counts={2: 0})
     other.spec_id = 0
-    assert TouchedFiles([no_bounds], schema).may_meet(other)  # either may hold NaN
+    assert OverlappingFiles([no_bounds], schema).may_overlap(other)  # either may hold NaN
     other.spec_id = 1
-    assert TouchedFiles([no_bounds], schema).may_meet(other)  # partitions of two specs may overlap
+    assert OverlappingFiles([no_bounds], schema).may_overlap(other)  # partitions of two specs may overlap
 
 
 def test_what_an_engine_removed_is_redone_if_the_table_asks_for_snapshot_isolation(lake: Lake) -> None:

@@ -23,8 +23,8 @@ from iceberg_disjoint import (
     rewrite,
 )
 from iceberg_storage import Store, make_store
+from trinitylake.iceberg_storage.staging.overlapping_files import may_delete_from
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
-from trinitylake.iceberg_storage.staging.touched_files import may_delete_from
 
 
 @pytest.fixture
@@ -115,9 +115,9 @@ def test_a_delete_file_that_was_replaced_is_replaced_again(lake: Lake) -> None:
     [
         (lambda s: s.table.append(cities(a=[2])), None, "leave room"),
         (lambda s: s.table.append(cities(a=[2])), cities(a=[101]), "leave room"),
-        (lambda s: rewrite(s, "a"), None, "which somebody else removed"),
-        (lambda s: s.table.delete("id = 2"), None, "which somebody else removed"),
-        (lambda s: s.table.delete("city = 'a'"), cities(a=[101]), "which somebody else removed"),
+        (lambda s: rewrite(s, "a"), None, "which another commit removed"),
+        (lambda s: s.table.delete("id = 2"), None, "which another commit removed"),
+        (lambda s: s.table.delete("city = 'a'"), cities(a=[101]), "which another commit removed"),
         (lambda s: delete_first_row(s, "a"), cities(a=[101]), "may have deleted rows"),
         (lambda s: s.table.delete("city = 'a'"), None, None),
         (lambda s: delete_first_row(s, "a"), None, None),

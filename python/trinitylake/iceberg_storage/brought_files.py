@@ -24,7 +24,7 @@ from pyiceberg.table.update import (
 )
 
 from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeError
-from trinitylake.iceberg_storage.entry_consistency import Layout, ManifestCheck
+from trinitylake.iceberg_storage.manifests.manifest_consistency import ManifestCheck, SpecsAndSchemas
 from trinitylake.iceberg_storage.manifests.manifest_file import entries_in_turn
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.qualified_location import qualified_path
@@ -66,7 +66,7 @@ def named_by(
     io: LakehouseFileIO,
     metadata: TableMetadata | None,
     snapshots: Iterable[Snapshot],
-    layout: Layout | None = None,
+    layout: SpecsAndSchemas | None = None,
 ) -> list[str]:
     """The paths of all files that snapshots bring into a table: manifests that it did not have, and what they add. To a
     new table they bring all files that they have, and so do snapshots that follow none of the table.
@@ -79,7 +79,7 @@ def named_by(
             themselves. None for those that were committed elsewhere, of which some may have expired.
 
     Raises `InvalidLocation` for a name that may not be there, and for a manifest that cannot be read, in which anything
-    may stand one day; `InvalidArgument` for one that contradicts itself (`entry_consistency.py`).
+    may stand one day; `InvalidArgument` for one that contradicts itself (`manifest_consistency.py`).
     """
     new = _NewFiles(io, metadata, layout)
     return [path for snapshot in snapshots for path in new.of(snapshot)]
@@ -88,7 +88,7 @@ def named_by(
 class _NewFiles:
     """What snapshots name that those before them do not."""
 
-    def __init__(self, io: LakehouseFileIO, metadata: TableMetadata | None, layout: Layout | None) -> None:
+    def __init__(self, io: LakehouseFileIO, metadata: TableMetadata | None, layout: SpecsAndSchemas | None) -> None:
         self._io = io
         self._metadata = metadata
         self._layout = layout

@@ -1,10 +1,10 @@
-"""What is known of the values of a column in some rows: bounds, NULL, NaN and buckets.
+"""Summaries of a column in some rows: bounds, NULL, NaN and buckets.
 
-A summary is made of the metrics of a data file, of partition values and of the partition bounds in a manifest list. A
-partition value says from where to where the source column lies, so all of them are of the source column. Values are
-those of Iceberg's single-value encoding: dates, times and timestamps are numbers, UUIDs are bytes.
+A summary is made of the metrics of a data file, of a partition value, or of the partition bounds in a manifest list. It
+is always of the source column; a partition value gives a range of source values. Values are those of Iceberg's
+single-value encoding: dates, times and timestamps are numbers, UUIDs are bytes.
 
-A summary may only be wider than the rows: what it leaves out is not there.
+A summary may be wider than the rows, never narrower.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class ColumnSummary:
     """The values that some rows may have in a column.
 
     Attributes:
-        nulls, nans, values: whether there may be NULL, NaN, and anything else.
-        lower, upper: what no other value is below, or above; None if that is not known.
+        nulls, nans, values: whether there may be NULL, NaN, and other values.
+        lower, upper: bounds of the other values; None if unknown.
         buckets: for each partition field with a bucket transform, the transform and the least and greatest bucket.
     """
 
@@ -87,7 +87,7 @@ class ColumnSummary:
     buckets: tuple[tuple[Callable[[Any], Any], int, int], ...] = ()
 
     def and_also(self, other: ColumnSummary) -> ColumnSummary:
-        """What is known by two summaries of the same rows."""
+        """The intersection with another summary of the same rows."""
         if self is ANYTHING:
             return other
         if other is ANYTHING:
@@ -102,11 +102,34 @@ class ColumnSummary:
         )
 
     def has_bucket_of(self, value: Any) -> bool:
-        """Whether a value lies in one of the buckets."""
+        """Whether a value is in the buckets."""
         return all(least <= bucket(value) <= most for bucket, least, most in self.buckets)
+
+    def may_hold(self, value: Any) -> bool:
+        """Whether a row may have this value, None for NULL. Buckets are not compared."""
+        if value is None:
+            return self.nulls
+        if isinstance(value, float) and math.isnan(value):
+            return self.nans
+        return self.values and not _is_empty(self.lower, value) and not _is_empty(value, self.upper)
+
+    def may_share(self, other: ColumnSummary) -> bool:
+        """Whether two rows, one of each summary, may have the same value. Buckets are not compared."""
+        if (self.nulls and other.nulls) or (self.nans and other.nans):
+            return True
+        is_apart = _is_empty(self.lower, other.upper) or _is_empty(other.lower, self.upper)
+        return self.values and other.values and not is_apart
 
 
 ANYTHING = ColumnSummary()
+
+
+def _is_empty(lower: Any, upper: Any) -> bool:
+    """Whether no value is between two bounds; False for bounds that cannot be compared."""
+    try:
+        return lower is not None and upper is not None and bool(lower > upper)
+    except TypeError:
+        return False
 
 
 def _tighter(choose: Callable[..., Any], one: Any, other: Any) -> Any:
@@ -119,7 +142,7 @@ def _tighter(choose: Callable[..., Any], one: Any, other: Any) -> Any:
 
 
 def value_of_bytes(type: IcebergType, data: bytes | None) -> Any:
-    """A bound, also one that was written when the column had a narrower type; None if it is none or says nothing."""
+    """A bound, also one of a type that the column had before it was widened; None for NaN and for damaged bytes."""
     if data is None:
         return None
     try:
@@ -144,26 +167,26 @@ def value_of_bytes(type: IcebergType, data: bytes | None) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """A partition value as summaries have it."""
+    """A partition value in the encoding of summaries."""
     return value.bytes if isinstance(value, UUID) else value
 
 
 def scaled(number: int, scale: int) -> Decimal:
-    """A decimal by its digits."""
+    """The decimal `number` · 10^-`scale`."""
     with localcontext() as context:
         context.prec = _MAX_DIGITS
         return Decimal(number).scaleb(-scale)
 
 
 def of_metrics(file: DataFile, id: int, type: IcebergType) -> ColumnSummary:
-    """What the metrics of a file say of a column."""
+    """The summary of a column by the metrics of a file."""
     nulls = _count(file.null_value_counts, id)
     nans = _count(file.nan_value_counts, id)
     values = _count(file.value_counts, id)
     has_values = values is None or nulls is None or values - nulls - (nans or 0) > 0
     return ColumnSummary(
         nulls != 0,
-        nans != 0,
+        nans != 0 and isinstance(type, FloatType | DoubleType),
         has_values,
         value_of_bytes(type, (file.lower_bounds or {}).get(id)),
         value_of_bytes(type, (file.upper_bounds or {}).get(id)),
@@ -175,7 +198,7 @@ def _count(counts: Mapping[int, int] | None, id: int) -> int | None:
 
 
 def of_partition(field: PartitionField, source: IcebergType, value: Any) -> ColumnSummary:
-    """What a partition value says of the source column."""
+    """The summary of the source column by a partition value."""
     if value is None:
         return ColumnSummary(nulls=True, nans=False, values=False)
     value = plain_value(value)
@@ -185,19 +208,27 @@ def of_partition(field: PartitionField, source: IcebergType, value: Any) -> Colu
 
 
 def of_manifest(field: PartitionField, source: IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
-    """What the partition bounds of a manifest say of the source column."""
-    result = field.transform.result_type(source)
-    lower, upper = value_of_bytes(result, bounds.lower_bound), value_of_bytes(result, bounds.upper_bound)
-    nans = bounds.contains_nan is not False
-    if bounds.lower_bound is None:
-        return ColumnSummary(nulls=bounds.contains_null, nans=nans, values=False)
-    if lower is None or upper is None:
-        return ColumnSummary(nulls=bounds.contains_null, nans=nans)
-    return replace(_of_range(field.transform, source, lower, upper), nulls=bounds.contains_null, nans=nans)
+    """The summary of the source column by the partition bounds of a manifest."""
+    found = of_bounds(field.transform.result_type(source), bounds)
+    if found.lower is None or found.upper is None:
+        return found
+    range = _of_range(field.transform, source, found.lower, found.upper)
+    return replace(range, nulls=found.nulls, nans=found.nans)
+
+
+def of_bounds(type: IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
+    """The summary of the values of a partition field in a manifest."""
+    return ColumnSummary(
+        nulls=bounds.contains_null,
+        nans=bounds.contains_nan is not False,
+        values=bounds.lower_bound is not None,
+        lower=value_of_bytes(type, bounds.lower_bound),
+        upper=value_of_bytes(type, bounds.upper_bound),
+    )
 
 
 def _of_range(transform: Transform[Any, Any], source: IcebergType, lower: Any, upper: Any) -> ColumnSummary:
-    """The source values whose transform lies between two values."""
+    """The range of source values whose transform is between two values."""
     match transform:
         case IdentityTransform():
             return ColumnSummary(lower=lower, upper=upper)
@@ -211,7 +242,7 @@ def _of_range(transform: Transform[Any, Any], source: IcebergType, lower: Any, u
 
 
 def _end_of_truncated(source: IcebergType, upper: Any, width: int) -> Any:
-    """What no value whose truncation is `upper` is above."""
+    """An upper bound of the values whose truncation is `upper`."""
     match source:
         case IntegerType() | LongType():
             return upper + width - 1
@@ -225,7 +256,7 @@ def _end_of_truncated(source: IcebergType, upper: Any, width: int) -> Any:
 
 
 def successor(prefix: Any) -> Any:
-    """A text or bytes, no longer, that is greater than all that begin with a prefix; None if there is none."""
+    """A text or bytes, not longer, that is greater than all that begin with a prefix; None if there is none."""
     if isinstance(prefix, bytes):
         kept = prefix.rstrip(b"\xff")
         return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
@@ -256,7 +287,7 @@ def _begin_of(transform: Transform[Any, Any], source: IcebergType) -> Callable[[
 def _day_of_month(month: int) -> int:
     """Days from 1970-01-01 to the first of a month, which is counted from January 1970.
 
-    Howard Hinnant's `days_from_civil`: also for years that Python has no dates of.
+    Howard Hinnant's `days_from_civil`, which also covers years that Python's dates do not.
     """
     year, month = divmod(month, 12)
     year += 1970

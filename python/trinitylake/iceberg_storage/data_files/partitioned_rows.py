@@ -201,7 +201,7 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Record) -> str:
     types = [field.field_type for field in spec.partition_type(schema).fields]
     names = []
     for field, type, value in zip(spec.fields, types, values_of(values), strict=True):
-        name = f"{quote_plus(field.name, safe='')}={quote_plus(_shown(field.transform, type, value), safe='')}"
+        name = f"{quote_plus(field.name, safe='')}={quote_plus(shown(field.transform, type, value), safe='')}"
         if len(name) > _MAX_NAME_LENGTH:
             digest = hashlib.sha256(name.encode()).hexdigest()[:32]
             name = f"{re.sub('%.?$', '', name[: _MAX_NAME_LENGTH - 33])}-{digest}"
@@ -209,10 +209,11 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Record) -> str:
     return "/".join(names)
 
 
-def _shown(transform: Transform[Any, Any], type: IcebergType, value: Any) -> str:
+def shown(transform: Transform[Any, Any], type: IcebergType, value: Any) -> str:
+    """A partition value as text, also a year that Python has no dates of."""
     try:
         return transform.to_human_string(type, value)
-    except (OverflowError, ValueError):  # a year that Python has no dates of
+    except (OverflowError, ValueError):
         return str(value)
 
 

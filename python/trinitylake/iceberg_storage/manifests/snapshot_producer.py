@@ -7,7 +7,6 @@ files. A removed delete file may be absent, because another one has replaced it;
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +22,6 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    PartitionFieldSummary,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -40,10 +38,9 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
 from pyiceberg.typedef import EMPTY_DICT, Record
-from pyiceberg.types import IcebergType
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
-from trinitylake.iceberg_storage.column_summary import plain_value, value_of_bytes
+from trinitylake.iceberg_storage.column_summary import of_bounds, plain_value
 from trinitylake.iceberg_storage.conflict_errors import RowConflict
 from trinitylake.iceberg_storage.data_files.partitioned_rows import partition_path, values_of
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
@@ -261,7 +258,13 @@ class SnapshotProducer:
             return (
                 manifest.content in contents
                 and id in partitions
-                and any(all(map(_spans, bounds, types[id], partition)) for partition in map(values_of, partitions[id]))
+                and any(
+                    all(
+                        of_bounds(type, known).may_hold(plain_value(value))
+                        for type, known, value in zip(types[id], bounds, values_of(partition), strict=False)
+                    )
+                    for partition in partitions[id]
+                )
             )
 
         return may_list
@@ -318,20 +321,6 @@ class _PartitionPaths:
 
     def partition_to_path(self, data: Record, schema: Schema) -> str:
         return partition_path(self.spec, schema, data)
-
-
-def _spans(bounds: PartitionFieldSummary, type: IcebergType, value: Any) -> bool:
-    """Whether a partition value is within the bounds of a manifest."""
-    if value is None:
-        return bounds.contains_null
-    value = plain_value(value)
-    if isinstance(value, float) and math.isnan(value):
-        return bounds.contains_nan is not False
-    lower, upper = value_of_bytes(type, bounds.lower_bound), value_of_bytes(type, bounds.upper_bound)
-    try:
-        return (lower is None or lower <= value) and (upper is None or value <= upper)
-    except TypeError:
-        return True
 
 
 def manifest_content(file: DataFile) -> ManifestContent:

@@ -35,9 +35,9 @@ from trinitylake.iceberg_storage.manifests import row_ids
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
 from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id
+from trinitylake.iceberg_storage.staging.overlapping_files import referenced_files
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.row_conflicts import Intervening
-from trinitylake.iceberg_storage.staging.touched_files import referenced_files
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ deleted from them. A snapshot that replaces files without changing rows, such as
 its files.
 
 A file may hold matching rows unless its partition or its column bounds exclude it. Engines send no condition: what
-they looked for is told by the files that they changed (`touched_files.py`). What is not known counts as a conflict.
+they looked for is told by the files that they changed (`overlapping_files.py`). What is not known counts as a conflict.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfF
 from trinitylake.iceberg_storage.past_snapshots import PastSnapshots
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files
-from trinitylake.iceberg_storage.staging.touched_files import TouchedFiles, may_delete_from, partition_of
+from trinitylake.iceberg_storage.staging.overlapping_files import OverlappingFiles, may_delete_from, partition_of
 
 _DELETE_LEVEL = TableProperties.WRITE_DELETE_ISOLATION_LEVEL
 _UPDATE_LEVEL = TableProperties.WRITE_UPDATE_ISOLATION_LEVEL
@@ -123,9 +123,9 @@ class Intervening:
         levels = (_DELETE_LEVEL,) if is_delete else (_DELETE_LEVEL, _UPDATE_LEVEL, _MERGE_LEVEL)
         if _is_snapshot_isolated(metadata, *levels):
             return
-        touched = TouchedFiles((*changed.added, *changed.removed, *referenced), metadata.schema())
+        overlapping = OverlappingFiles((*changed.added, *changed.removed, *referenced), metadata.schema())
         for theirs, their_changes in self._row_changes:
-            if any(map(touched.may_meet, their_changes.added)):
+            if any(map(overlapping.may_overlap, their_changes.added)):
                 raise RowConflict(
                     f"{where}rows; snapshot {theirs.snapshot_id} added files in the same partitions, and the bounds of "
                     "their columns leave room for rows that it would have found"

@@ -31,7 +31,6 @@ from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
 from trinitylake.errors import InvalidArgument, InvalidLocation, TransactionClosed
 from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of, statistics_in
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
-from trinitylake.iceberg_storage.entry_consistency import Layout
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
@@ -44,6 +43,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
 from trinitylake.iceberg_storage.metadata import (
     cache,
     encoder,
@@ -348,7 +348,7 @@ class StagedTable:
                 snapshots_of(updates),
                 self.metadata,
                 statistics=statistics_in(self.io, updates),
-                layout=Layout.after(self.metadata, updates),
+                layout=SpecsAndSchemas.after(self.metadata, updates),
             )
             try:
                 metadata = apply_updates(self.metadata, updates)
@@ -381,7 +381,7 @@ class StagedTable:
                 snapshots_of(updates),
                 base,
                 statistics=statistics_in(self.io, updates),
-                layout=Layout.after(base, updates),
+                layout=SpecsAndSchemas.after(base, updates),
             )
             if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
                 commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
@@ -404,7 +404,7 @@ class StagedTable:
         base: TableMetadata | None = None,
         brought: Sequence[str] | None = None,
         statistics: Sequence[str] = (),
-        layout: Layout | None = None,
+        layout: SpecsAndSchemas | None = None,
     ) -> None:
         """Check what others wrote for snapshots, perhaps long before this transaction began, and remember it.
 

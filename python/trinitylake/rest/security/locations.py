@@ -28,9 +28,9 @@ from trinitylake import _core
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
-from trinitylake.iceberg_storage.entry_consistency import Layout
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.manifests.avro_size import Allowance, TooHeavy
+from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.table_properties import is_location_property
 from trinitylake.rest.errors import bad_request
@@ -196,7 +196,7 @@ class LocationGate:
         if not snapshots:
             return []
         folder = self._folder(change, None if present is None else present.location)
-        layout = Layout.after(present, change.updates)
+        layout = SpecsAndSchemas.after(present, change.updates)
         try:
             if self._reads_everything or folder is None:
                 return named_by(BoundedFileIO(self._io, allowance), present, snapshots, layout)

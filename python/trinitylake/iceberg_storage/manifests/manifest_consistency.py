@@ -1,0 +1,197 @@
+"""Consistency of manifests that clients wrote: whether partition values, metrics and counts agree.
+
+Readers skip files by their partition values and by the bounds of their columns. Where these contradict each other, a
+query finds a row or not, depending on its filter. DuckDB 1.5.5, for example, computes the day of a `timestamptz` in the
+time zone of its session, and Iceberg in UTC.
+
+The range of source values that a partition value stands for must overlap the bounds of the source column. Bounds of
+texts may be cut, so they are no more than bounds. If both bounds are equal, `bucket` is checked as well. A column
+without bounds, or with damaged bounds, is not checked.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AddPartitionSpecUpdate, AddSchemaUpdate, TableUpdate
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
+from pyiceberg.types import (
+    BinaryType,
+    DoubleType,
+    IcebergType,
+    PrimitiveType,
+    StringType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    UUIDType,
+)
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.column_summary import of_metrics, of_partition
+from trinitylake.iceberg_storage.data_files.partitioned_rows import shown
+from trinitylake.iceberg_storage.metadata_invariants import MAX_LONG
+
+#: Numbers whose truncation would be below the lowest one.
+_LOWEST = (-(2**31), -(2**63))
+#: Engines cut bounds after 16 characters or more, so longer bounds may be equal although the values are not.
+_WHOLE_TEXT_MAX_LENGTH = 15
+
+
+class SpecsAndSchemas(NamedTuple):
+    """The partition specs and schemas that the manifests of a commit may use."""
+
+    specs: Mapping[int, PartitionSpec]
+    schemas: Sequence[Schema]
+
+    @classmethod
+    def after(cls, metadata: TableMetadata | None, updates: Iterable[TableUpdate]) -> SpecsAndSchemas:
+        """Those of a table, None for a new one, and those that updates add."""
+        specs = {} if metadata is None else metadata.specs()
+        schemas = [] if metadata is None else list(metadata.schemas)
+        for update in updates:
+            if isinstance(update, AddSchemaUpdate):
+                schemas.append(update.schema_)
+            elif isinstance(update, AddPartitionSpecUpdate):
+                is_chosen = "spec_id" in update.spec.model_fields_set and update.spec.spec_id >= 0
+                specs[update.spec.spec_id if is_chosen else max(specs, default=-1) + 1] = update.spec
+        return cls(specs, schemas)
+
+    def type_of(self, source_id: int) -> PrimitiveType | None:
+        """The type of a column in the newest schema that has it; None for a nested or unknown column."""
+        for schema in reversed(self.schemas):
+            if source_id in schema.field_ids:
+                found: IcebergType = schema.find_type(source_id)
+                return found if isinstance(found, PrimitiveType) else None
+        return None
+
+
+class ManifestCheck:
+    """Checks the entries of one manifest, one after the other.
+
+    Raises `InvalidArgument` for a contradiction, and for a partition spec that the table does not have.
+    """
+
+    def __init__(self, manifest: ManifestFile, known: SpecsAndSchemas, partition_ids: Sequence[int]) -> None:
+        self._manifest = manifest
+        spec = known.specs.get(manifest.partition_spec_id)
+        if spec is None:
+            raise InvalidArgument(
+                f"manifest {manifest.manifest_path} has partition spec {manifest.partition_spec_id}, "
+                "which the table does not have"
+            )
+        ids = [field.field_id for field in spec.fields]
+        if len(ids) != len(partition_ids) or (all(id >= 0 for id in ids) and list(partition_ids) != ids):
+            raise InvalidArgument(
+                f"manifest {manifest.manifest_path} has the partition fields {list(partition_ids)}, "
+                f"and partition spec {spec.spec_id} has {ids}"
+            )
+        self._fields = [(field, known.type_of(field.source_id)) for field in spec.fields]
+        self._files: dict[ManifestEntryStatus, int] = dict.fromkeys(ManifestEntryStatus, 0)
+        self._rows: dict[ManifestEntryStatus, int] = dict.fromkeys(ManifestEntryStatus, 0)
+
+    def check(self, entry: ManifestEntry) -> None:
+        """Check one entry."""
+        file, path = entry.data_file, entry.data_file.file_path
+        self._files[entry.status] += 1
+        self._rows[entry.status] += file.record_count
+        if entry.status == ManifestEntryStatus.DELETED:
+            return
+        is_delete = file.content not in (None, DataFileContent.DATA)
+        if is_delete != (self._manifest.content == ManifestContent.DELETES):
+            raise InvalidArgument(f"data files and delete files belong into different manifests: {path}")
+        for count, what in ((file.record_count, "rows"), (file.file_size_in_bytes, "bytes")):
+            if count is None or count < 0:
+                raise InvalidArgument(f"file {path} has {count} {what}")
+        for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts, file.column_sizes):
+            if any(not 0 <= count <= MAX_LONG for count in (counts or {}).values()):  # PyIceberg reads -1 as 2^64 - 1
+                raise InvalidArgument(f"file {path} has a count of a column that is negative or too large")
+        if is_delete:
+            return
+        for position, (field, type) in enumerate(self._fields):
+            try:
+                _check_value(field, type, file.partition[position], file)
+            except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+                raise InvalidArgument(
+                    f"file {path} has an impossible value of partition field {field.name}: {error}"
+                ) from error
+
+    def check_counts(self) -> None:
+        """Compare the counts in the manifest list with the checked entries. Call it after the last one."""
+        manifest = self._manifest
+        for status, files, rows in (
+            (ManifestEntryStatus.ADDED, manifest.added_files_count, manifest.added_rows_count),
+            (ManifestEntryStatus.EXISTING, manifest.existing_files_count, manifest.existing_rows_count),
+            (ManifestEntryStatus.DELETED, manifest.deleted_files_count, manifest.deleted_rows_count),
+        ):
+            for recorded, found, what in ((files, self._files[status], "files"), (rows, self._rows[status], "rows")):
+                if recorded is not None and recorded != found:
+                    raise InvalidArgument(
+                        f"manifest {manifest.manifest_path} has {found} {status.name.lower()} {what}, "
+                        f"and the manifest list says {recorded}"
+                    )
+
+
+def _check_value(field: PartitionField, type: PrimitiveType | None, value: Any, file: DataFile) -> None:
+    """Check the value of one partition field of a file against the metrics of its source column."""
+    what = f"file {file.file_path} is in partition {field.name} = {value!r}"
+    if isinstance(field.transform, VoidTransform):
+        if value is not None:
+            raise InvalidArgument(f"{what}, and the field has the transform void, which makes NULL of every value")
+        return
+    nulls = (file.null_value_counts or {}).get(field.source_id)
+    if value is not None and nulls:
+        raise InvalidArgument(f"{what}, and {nulls} rows have NULL in the source column")
+    if type is None:
+        return
+    column = of_metrics(file, field.source_id, type)
+    lower, upper = column.lower, column.upper
+    if lower is None or upper is None:
+        return
+    if value is None:
+        raise InvalidArgument(f"{what}, and the source column has bounds, so it has values")
+    partition = of_partition(field, type, value)
+    if isinstance(field.transform, BucketTransform):
+        if lower == upper and not _may_be_cut(type, lower) and not partition.has_bucket_of(lower):
+            raise InvalidArgument(f"{what}, and the rows have the value {lower!r}, which is in another bucket")
+        return
+    if isinstance(type, UUIDType) and lower != upper:
+        return  # Java compares UUIDs as signed numbers
+    if isinstance(type, DoubleType):  # some decoders round partition values to 32 bits
+        lower, upper = min(lower, _rounded(lower)), max(upper, _rounded(upper))
+    is_truncated = not (isinstance(field.transform, TruncateTransform) and isinstance(value, int)) or (
+        value % field.transform.width == 0 or value in _LOWEST
+    )
+    if not is_truncated or (partition.values and not partition.may_share(replace(column, lower=lower, upper=upper))):
+        low, high = (shown(IdentityTransform(), type, bound) for bound in (column.lower, column.upper))
+        raise InvalidArgument(
+            f"{what}, and the source column has values from {low} to {high}: compute partition values as Iceberg does, "
+            "times in UTC"
+        )
+
+
+def _may_be_cut(type: PrimitiveType, bound: Any) -> bool:
+    """Whether a bound may be a part of the value, and whether PyIceberg's `bucket` differs from Iceberg's."""
+    is_cut = isinstance(type, StringType | BinaryType) and len(bound) > _WHOLE_TEXT_MAX_LENGTH
+    return is_cut or isinstance(type, TimestampNanoType | TimestamptzNanoType)
+
+
+def _rounded(value: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
