@@ -184,7 +184,7 @@ def by_bulk_registration(place: Place, location: str) -> None:
 def by_executors(place: Place, location: str) -> None:
     """What tasks of Spark run for each object."""
     at = metadata_that_names(place, location)
-    writer = definition_writer(place.lake, place.lake._core.latest(), {})
+    writer = definition_writer(place.lake._handle, place.lake._core.latest(), {})
     [located] = writer.locate([ObjectRow("table", "shop", "again", metadata_location=at)])
     if isinstance(located, RefusedObject):
         assert located.error_kind == "invalid_location", located

@@ -99,7 +99,7 @@ def register(
         ranges = ranges_of(lake.storage, base, spark.sparkContext.defaultParallelism)
         existing = _existing(spark, lake, base.number, sizes, ranges) if ranges else None
         if "location" in frame.columns:
-            _require_uncollected(frame, existing, StorageForTasks(lake._storage), base.number, kept)
+            _require_uncollected(frame, existing, StorageForTasks(lake.storage), base.number, kept)
         if needs_definitions(frame.columns):
             frame = _with_locations(
                 frame, definition_writer(lake, base, options.file_io_properties), options.dry_run, kept
@@ -113,7 +113,7 @@ def register(
         if options.dry_run:
             _check_parts(rows.select("rows").mapInArrow(KeyTask(sizes), PARTS).toArrow())
             return Registration(None, *counts.kinds)
-        task = LeafTask(StorageForTasks(lake._storage), base.definition, counts.rows, counts.first_rows)
+        task = LeafTask(StorageForTasks(lake.storage), base.definition, counts.rows, counts.first_rows)
         parts = rows.select("rows").mapInArrow(task, PARTS).toArrow()
         _check_parts(parts)
         parts = parts.select(["number", "path", "text", "location"]).set_column(
@@ -326,7 +326,7 @@ def _existing(
     ranges: list[KeyRange],
 ) -> DataFrame:
     """The objects of a version, read by the executors."""
-    carried = StorageForTasks(lake._storage)
+    carried = StorageForTasks(lake.storage)
 
     def scanned(batches: Batches) -> Iterator[pa.RecordBatch]:
         version = _core.Lakehouse.open(carried.storage).version(number)

@@ -83,7 +83,7 @@ def _require_uncollected(lake: Handle, since: _core.Version, table: pa.Table) ->
 def definition_writer(lake: Handle, since: _core.Version, file_io_properties: Mapping[str, str]) -> DefinitionWriter:
     """A writer of definitions for a registration that began on a version."""
     return DefinitionWriter(
-        StorageForTasks(lake._storage),
+        StorageForTasks(lake.storage),
         key_sizes(lake),
         lake.definition.file_path_max_size_bytes,
         since.number,
