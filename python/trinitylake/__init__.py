@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from trinitylake.definitions import Column, Schema, list_of, map_of, struct_of
     from trinitylake.lakehouse import Lakehouse, create, open
     from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-    from trinitylake.lakehouse.restored_lakehouse import restore
+    from trinitylake.lakehouse.restore import restore
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.lakehouse.view import View
     from trinitylake.tables.table import Table
@@ -109,7 +109,7 @@ _LAZY = {
     "list_of": "trinitylake.definitions",
     "map_of": "trinitylake.definitions",
     "open": "trinitylake.lakehouse",
-    "restore": "trinitylake.lakehouse.restored_lakehouse",
+    "restore": "trinitylake.lakehouse.restore",
     "struct_of": "trinitylake.definitions",
 }
 _LAZY_MODULES = ("_core", "core", "iceberg", "lakehouse", "rest", "spark")

@@ -521,10 +521,10 @@ def test_a_root_that_is_itself_a_link_works(lake: tl.Lakehouse, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("place", ["_txn", "_txn/id/0", "_expired", "_queue/deep/er", "_anything"])
-def test_no_lakehouse_is_created_in_the_own_folders_of_another(tmp_path: Path, place: str) -> None:
+def test_no_lakehouse_is_created_in_an_internal_folder_of_another(tmp_path: Path, place: str) -> None:
     """One that was created at `<lakehouse>/_txn` was taken for saved transactions, which are deleted one day."""
     outer = tl.create(tmp_path / "lake")
-    with pytest.raises(tl.InvalidLocation, match="its own files"):
+    with pytest.raises(tl.InvalidLocation, match="in an internal folder of the lakehouse"):
         tl.create(tmp_path / "lake" / place)
     assert not (tmp_path / "lake" / place).exists()
     assert outer.transactions.list() == []
@@ -532,7 +532,7 @@ def test_no_lakehouse_is_created_in_the_own_folders_of_another(tmp_path: Path, p
     tl.create(tmp_path / "_work" / "lake")  # and such a name elsewhere is a name
 
 
-def test_no_lakehouse_is_created_in_the_own_folders_of_a_damaged_one(tmp_path: Path) -> None:
+def test_no_lakehouse_is_created_in_an_internal_folder_of_a_damaged_one(tmp_path: Path) -> None:
     tl.create(tmp_path / "lake")
     for root in (tmp_path / "lake").glob("_0*"):
         root.write_bytes(b"damaged")

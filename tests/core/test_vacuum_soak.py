@@ -143,7 +143,7 @@ def collecting(open_lake: Callable[[], tl.Lakehouse]) -> Callable[[Callable[[str
                     done = lake.maintenance.run()
                     # Two compact the same files, or one takes longer than the grace: then that table waits.
                     for why in done.skipped.values():
-                        say(f"skipped {why[:200]!r}")
+                        say(f"skipped {why.message[:200]!r}")
                     say(f"compacted {sum(one.files_removed for one in done.compacted.values())}")
                     vacuumed = done.vacuumed
                 else:

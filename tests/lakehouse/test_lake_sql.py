@@ -21,8 +21,7 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType, Times
 
 import trinitylake as tl
 from trinitylake.tables.queries import source
-from trinitylake.tables.queries.limits import QueryLimits
-from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
+from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions
 from trinitylake.tables.queries.query import Query
 from trinitylake.tables.queries.source import PlannedRows, TableSource
 

@@ -14,6 +14,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 import trinitylake as tl
+from trinitylake.lakehouse.maintenance_policy import Skipped
 from trinitylake.rest import limits
 from trinitylake.rest.workers import maintenance_jobs
 from trinitylake.rest.workers.maintenance_jobs import maintain_tables
@@ -53,7 +54,7 @@ class CountingPool(WorkerPool):
         return super().run(*arguments, **options)
 
 
-def maintain(workers: WorkerPool, lake: tl.Lakehouse, skipped: dict[str, str]) -> Any:
+def maintain(workers: WorkerPool, lake: tl.Lakehouse, skipped: dict[str, Skipped]) -> Any:
     return maintain_tables(workers, lake._storage, skipped, lambda: True)
 
 
@@ -101,7 +102,7 @@ def test_files_that_are_small_and_hold_very_much_do_not_take_the_memory_of_the_s
     add_bombs(lake, "shop.bomb")
     done = maintain(workers, lake, {})
     assert set(done.skipped) == {"shop.bomb"}
-    assert any(word in done.skipped["shop.bomb"] for word in ("memory", "malloc"))
+    assert any(word in done.skipped["shop.bomb"].message for word in ("memory", "malloc"))
     assert set(done.compacted) == {"shop.orders"}
     assert lake.table("shop.orders").scan().count() == N_FILES
 
@@ -115,8 +116,9 @@ def test_a_worker_that_ends_before_its_first_table_is_an_error(
 
 
 def test_a_table_that_is_skipped_does_not_keep_others_from_maintenance(lake: tl.Lakehouse, workers: WorkerPool) -> None:
-    done = maintain(workers, lake, {"shop.orders": "it ended the worker"})
-    assert done.skipped == {"shop.orders": "it ended the worker"}
+    skipped = {"shop.orders": Skipped("ended_process", "it ended the worker")}
+    done = maintain(workers, lake, dict(skipped))
+    assert done.skipped == skipped
     assert not done.compacted
 
 
@@ -134,11 +136,11 @@ def test_a_worker_that_is_killed_at_a_table_is_replaced_by_one_that_skips_it(
             raise WorkerDied
 
     workers = KilledOnce()
-    skipped: dict[str, str] = {}
+    skipped: dict[str, Skipped] = {}
     done = maintain(workers, lake, skipped)
     workers.close()
     assert workers.attempts == 2
-    assert "too much memory or time" in done.skipped["shop.orders"]
+    assert "too much memory or time" in done.skipped["shop.orders"].message
     assert skipped == done.skipped
 
 

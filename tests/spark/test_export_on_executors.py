@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import trinitylake as tl
 from conformance.reachable import files_below
 from trinitylake.lakehouse.export import Export
-from trinitylake.lakehouse.exported_objects import ObjectCopier
+from trinitylake.lakehouse.object_copier import ObjectCopier
 from trinitylake.spark import export
 
 ROWS = pa.table({"id": list(range(10)), "day": ["a", "b"] * 5})

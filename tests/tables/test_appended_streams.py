@@ -18,7 +18,7 @@ import pytest
 from pyiceberg.types import LongType
 
 import trinitylake as tl
-from trinitylake.tables.merging.chosen_rows import chosen_rows
+from trinitylake.tables.merging.take_rows import take_rows
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "name": ["a", "b", "c"]})
 
@@ -333,7 +333,7 @@ def test_rows_are_chosen_out_of_batches() -> None:
     whole = pa.table({"id": range(100), "text": [str(one) for one in range(100)]})
     parts = pa.concat_tables([whole.slice(0, 7), whole.slice(7, 0), whole.slice(7, 60), whole.slice(67)])
     for numbers in (source.integers(0, 100, 300), np.array([], dtype=np.int64), np.array([99]), np.arange(100)[::-1]):
-        assert chosen_rows(parts, numbers).to_pylist() == whole.take(pa.array(numbers)).to_pylist()
+        assert take_rows(parts, numbers).to_pylist() == whole.take(pa.array(numbers)).to_pylist()
 
 
 UPSERT_PEAK = """

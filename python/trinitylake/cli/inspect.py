@@ -19,7 +19,7 @@ from trinitylake.cli.command import At, Json, Options, Root, command, open_lakeh
 from trinitylake.cli.output import counted, emit, grid, pairs
 from trinitylake.cli.progress import counting
 from trinitylake.core import root_version
-from trinitylake.lakehouse.file_stats import FileStats
+from trinitylake.lakehouse.stats import FileStats
 from trinitylake.lakehouse.vacuum import Files, sum_of
 
 #: Columns that a drawing of a tree takes at most.

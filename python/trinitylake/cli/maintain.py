@@ -35,7 +35,7 @@ def maintain(
     parts = [
         _compacted(done, dry_run),
         Text(f"{sum(done.snapshots_expired.values())} snapshots of {len(done.snapshots_expired)} tables expired"),
-        *(Text(f"skipped {name}: {why}", "yellow") for name, why in done.skipped.items()),
+        *(Text(f"skipped {name}: {why.message}", "yellow") for name, why in done.skipped.items()),
         Text("tree not compacted (maintenance.compact-tree)", "dim") if done.tree is None else tree_told(done.tree),
         Text("no expiry (maintenance.expire)", "dim") if done.expired is None else Text(told(done.expired, dry_run)),
         Text("no vacuum (maintenance.vacuum)", "dim") if done.vacuumed is None else picture(done.vacuumed),
@@ -44,7 +44,7 @@ def maintain(
         "policy": asdict(done.policy),
         "compacted": {name: one._asdict() for name, one in done.compacted.items()},
         "snapshots_expired": done.snapshots_expired,
-        "skipped": done.skipped,
+        "skipped": {name: why.message for name, why in done.skipped.items()},
         "tree": None if done.tree is None else asdict(done.tree),
         "expired": None if done.expired is None else list(done.expired),
         "vacuumed": None if done.vacuumed is None else asdict(done.vacuumed),

@@ -12,19 +12,33 @@ cancellation: a transaction is not for two threads at once.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from functools import cache
 from types import TracebackType
 from typing import Any, Protocol
 
 from trinitylake.errors import TrinityLakeError
-from trinitylake.lakehouse.commit_threads import run_blocking
 
 #: What is awaited itself, instead of being given to who awaits it.
 _HANDLES = frozenset({"Table", "Scan", "Query", "TableMaintenance", "Merge"})
+
+
+#: Threads of a process for `aio`; the default pool of asyncio is too small for many commits at once.
+MAX_THREADS = 64
+
+
+@cache
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="trinitylake-aio")
+
+
+os.register_at_fork(after_in_child=_executor.cache_clear)  # the child has no threads of its parent
 
 
 class Abandoned(Exception):
@@ -46,7 +60,7 @@ class Turn:
             with self._lock:
                 return work()
 
-        return await run_blocking(copy_context().run, in_turn)
+        return await asyncio.get_running_loop().run_in_executor(_executor(), copy_context().run, in_turn)
 
 
 class Steps:

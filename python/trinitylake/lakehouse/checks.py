@@ -109,9 +109,16 @@ def _label(check: str | Check[Any]) -> str:
 
 
 def _run_sql(transaction: Reader, sql: str) -> None:
-    from trinitylake.lakehouse.sql_check import first_row  # loads DuckDB and PyIceberg
+    """Run a check in SQL. Raises `InvalidArgument` and `ObjectNotFound` as queries do, and `CheckFailed`.
 
-    row = first_row(transaction, sql)
+    Another user may have written the check, or a view that it reads: checks are saved with transactions, and a server
+    commits those of all its clients. So errors of DuckDB that quote rows are not shown.
+    """
+    from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions  # loads DuckDB and PyIceberg
+
+    check = PreparedQuery(sql, transaction, QueryOptions(quotes_rows=False, subject=f"check {sql!r}"))
+    with check.running() as rows:
+        row = rows.fetchone()
     if row is None or not row[0]:
         raise CheckFailed(
             f"check {sql!r} does not hold: it answered {row[0] if row else 'no row'}; nothing was committed"

@@ -37,7 +37,7 @@ from trinitylake.errors import (
     ObjectNotFound,
     VersionExpired,
 )
-from trinitylake.lakehouse.exported_objects import (
+from trinitylake.lakehouse.object_copier import (
     KINDS,
     Copied,
     ExportedObject,

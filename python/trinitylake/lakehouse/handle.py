@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from trinitylake import _core
 from trinitylake.base.arguments import checked_as, text_mapping
 from trinitylake.base.log_note import NO_NOTE, LogNote
-from trinitylake.errors import TransactionExpired, TrinityLakeError
-from trinitylake.lakehouse.retries import OutOfDate, again_after_lost_races
+from trinitylake.errors import CommitConflict, TransactionExpired, TrinityLakeError
 from trinitylake.lakehouse.settings import Isolation, check_isolation, default_isolation
 from trinitylake.lakehouse.transaction import Transaction
 
@@ -18,6 +17,27 @@ if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
 
 Result = TypeVar("Result")
+
+#: Attempts of a statement before the caller gets the conflict.
+STATEMENT_MAX_ATTEMPTS = 10
+
+
+def retry_conflicts(attempt: Callable[[], Result]) -> Result:
+    """The result of `attempt`, which begins on the latest version each time. Raises its last `CommitConflict`.
+
+    There is no pause: the core waits between its attempts to create a root, and a conflict means that the objects have
+    changed, so waiting would not help.
+    """
+    for _ in range(STATEMENT_MAX_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except CommitConflict:
+            continue
+    return attempt()
+
+
+class _OutOfDate(Exception):
+    """A statement failed on a version that is no longer the latest, so it has to run again."""
 
 
 class Handle:
@@ -86,15 +106,15 @@ class Handle:
 
         def attempt() -> Result:
             while bases:
-                with suppress(OutOfDate):
+                with suppress(_OutOfDate):
                     return self._execute_on(bases.pop(), statement, note)
             with self.begin(message=note.message, author=note.author) as transaction:
                 return statement(transaction)
 
-        return again_after_lost_races(attempt)
+        return retry_conflicts(attempt)
 
     def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: LogNote) -> Result:
-        """Raises `OutOfDate`, with the transaction rolled back, if it fails and `base` is not the latest version."""
+        """Raises `_OutOfDate`, with the transaction rolled back, if it fails and `base` is not the latest version."""
         try:
             with self.begin(message=note.message, author=note.author, base=base) as transaction:
                 try:
@@ -102,10 +122,10 @@ class Handle:
                 except Exception as error:
                     with suppress(TrinityLakeError):  # the first error says more than one of this request
                         if self.core.latest().number != base.number:
-                            raise OutOfDate from error
+                            raise _OutOfDate from error
                     raise
         except TransactionExpired as error:  # by its commit: `base` has expired
-            raise OutOfDate from error
+            raise _OutOfDate from error
 
     def change_definition(self, change: Callable[[LakehouseDef], None], message: str, author: str) -> None:
         """Commit a change of the `LakehouseDef` (format §6), repeated on the newer one after a lost race."""
@@ -121,7 +141,7 @@ class Handle:
                     transaction._lakehouse_definition = after
                     transaction._state().set_lakehouse_definition(after)
 
-        again_after_lost_races(attempt)
+        retry_conflicts(attempt)
 
     def _default_isolation(self, version: _core.Version) -> Isolation:
         definition = version.definition

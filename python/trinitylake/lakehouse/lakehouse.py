@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.bulk.catalog_import import CatalogImport
     from trinitylake.lakehouse.bulk.registration import Progress as RegistrationProgress
     from trinitylake.lakehouse.export import Export, Mode
-    from trinitylake.lakehouse.exported_objects import OnProgress as OnExportProgress
+    from trinitylake.lakehouse.object_copier import OnProgress as OnExportProgress
     from trinitylake.lakehouse.object_history import ObjectChange
     from trinitylake.lakehouse.object_rollback import ObjectRollback
     from trinitylake.tables.table import Table

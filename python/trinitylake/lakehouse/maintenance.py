@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date, datetime
 from os import PathLike
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from trinitylake.base.arguments import checked, checked_as, flag, version_or_moment, versions, whole_number
 from trinitylake.base.durations import Duration, milliseconds
@@ -16,7 +16,7 @@ from trinitylake.base.log_note import LogNote
 from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
 from trinitylake.lakehouse.bulk.engines import checker_of, collector_of
 from trinitylake.lakehouse.history import Expired
-from trinitylake.lakehouse.maintenance_policy import MaintenanceReport, run_policy
+from trinitylake.lakehouse.maintenance_policy import MaintenanceReport, Tables, run_policy
 from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
 from trinitylake.lakehouse.vacuum import EXAMPLES, Asked, Progress, Vacuumed, vacuumed
 from trinitylake.lakehouse.version_reference import find_version
@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.relocation import OnProgress as RelocationProgress
     from trinitylake.lakehouse.relocation import Relocation
     from trinitylake.lakehouse.stats import Stats
-    from trinitylake.tables.table import Table
-
-
-class Tables(Protocol):
-    """The tables of a lakehouse, which `run` compacts one by one."""
-
-    def tables(self) -> list[str]:
-        """Full names of all tables."""
-
-    def table(self, identifier: str) -> Table:
-        """One of them, whose writes commit at once."""
 
 
 class LakehouseMaintenance:
@@ -99,13 +88,12 @@ class LakehouseMaintenance:
 
         Raises `CorruptFile` with `files` if a reachable file is damaged or missing.
         """
-        from trinitylake.lakehouse.stats import stats_of
+        from trinitylake.lakehouse.stats import file_stats, stats_of
 
         counted = stats_of(self._handle.core.latest())
         if not files:
             return counted
         from trinitylake.iceberg_storage.data_files.data_file_sizes import SMALL_FILE_SIZE_BYTES
-        from trinitylake.lakehouse.file_stats import file_stats
 
         usage = self._handle.core.usage(self.expire(dry_run=True).oldest, SMALL_FILE_SIZE_BYTES, progress)
         return replace(counted, files=file_stats(usage))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.log_note import LogNote
@@ -35,27 +35,18 @@ DEFAULTS = {**dict.fromkeys(FLAGS, "true"), MIN_FILES: "5", GRACE: ""}
 OF_TABLES = (COMPACT, MIN_FILES)
 
 
-class Skipped(str):
-    """Why a table was skipped, as a sentence; `reason` is its kind, for metrics."""
+class Skipped(NamedTuple):
+    """Why a table was skipped.
 
-    reason: str
+    Attributes:
+        kind: of the error (docs/reference/errors.md), or "too_large" or "ended_process"; for metrics.
+        message: for people.
+    """
 
-    def __new__(cls, reason: str, text: str) -> Self:
-        made = super().__new__(cls, text)
-        made.reason = reason
-        return made
-
-    def __reduce__(self) -> tuple[type[Skipped], tuple[str, str]]:
-        """For pickles, from worker processes."""
-        return Skipped, (self.reason, str(self))
+    kind: str
+    message: str
 
 
-def reason_of(why: str) -> str:
-    """The kind of a reason: that of an error (docs/reference/errors.md), `too_large`, `ended_process`, or `other`."""
-    return why.reason if isinstance(why, Skipped) else "other"
-
-
-#: Why a table was skipped.
 TOO_LARGE = Skipped("too_large", "compacting it exceeds the memory limit of maintenance; compact it with an engine")
 
 
@@ -102,7 +93,7 @@ class MaintenanceReport:
     policy: Policy
     compacted: dict[str, CompactResult]
     snapshots_expired: dict[str, int]
-    skipped: dict[str, str]
+    skipped: dict[str, Skipped]
     tree: TreeCompaction | None
     expired: Expired | None
     vacuumed: Vacuumed | None
@@ -164,7 +155,7 @@ class MaintainedTables:
 
     compacted: dict[str, CompactResult]
     snapshots_expired: dict[str, int]
-    skipped: dict[str, str]
+    skipped: dict[str, Skipped]
 
 
 def maintain_tables(
@@ -174,7 +165,7 @@ def maintain_tables(
     *,
     dry_run: bool = False,
     progress: Progress | None = None,
-    skip: Mapping[str, str] | None = None,
+    skip: Mapping[str, Skipped] | None = None,
     on_table: Callable[[str], None] = lambda name: None,
 ) -> MaintainedTables:
     """Compact each table and expire its snapshots: the part of maintenance that reads files of clients.
@@ -221,7 +212,7 @@ class _TableRun:
     ) -> None:
         self.compacted: dict[str, CompactResult] = {}
         self.snapshots_expired: dict[str, int] = {}
-        self.skipped: dict[str, str] = {}
+        self.skipped: dict[str, Skipped] = {}
         self._tables = tables
         self._policy = policy_of(definition.properties)
         self._note = note._asdict()

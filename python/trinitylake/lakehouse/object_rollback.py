@@ -25,7 +25,7 @@ from trinitylake.definitions import (
     serialize,
 )
 from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, ObjectNotFound
-from trinitylake.lakehouse.retries import again_after_lost_races
+from trinitylake.lakehouse.handle import retry_conflicts
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -95,7 +95,7 @@ def roll_back_objects(
         version = transaction.version if transaction.version is not None else transaction.base_version
         return ObjectRollback(version, past.version, tuple(sorted(run.rolled_back)), tuple(sorted(run.copies)))
 
-    return again_after_lost_races(attempt)
+    return retry_conflicts(attempt)
 
 
 def _move(kind: Kind, identifier: Identifier, to: Identifier | None) -> Iterator[tuple[_Object, _Object]]:

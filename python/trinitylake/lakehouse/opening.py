@@ -10,10 +10,9 @@ from typing import Literal, Unpack, overload
 
 from trinitylake import _core
 from trinitylake.base.arguments import checked
-from trinitylake.errors import NotALakehouse, ObjectAlreadyExists
+from trinitylake.errors import CorruptFile, InvalidLocation, NotALakehouse, ObjectAlreadyExists, TrinityLakeError
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.lakehouse.own_folders import require_no_own_folder
 from trinitylake.lakehouse.settings import FormatSettings, new_lakehouse_def
 from trinitylake.reopening import allow_secrets
 
@@ -60,7 +59,7 @@ def create(
     if pickle_secrets:
         allow_secrets(storage_options)
     storage = _core.Storage(str(uri), storage_options, durability)
-    require_no_own_folder(storage.root, storage_options)
+    _refuse_internal_folder(storage.root, storage_options)
     try:
         return Lakehouse(_core.Lakehouse.create(storage, definition))
     except ObjectAlreadyExists:
@@ -127,3 +126,27 @@ def open(
     if version is None and lake._core.loss is not None:
         warnings.warn(f"{storage.root}: " + ": ".join(lake._core.loss), RuntimeWarning, stacklevel=3)
     return lake if version is None else lake.at(version)
+
+
+#: How the names of a lakehouse's internal folders begin (format §3).
+_INTERNAL_PREFIX = "_"
+
+
+def _refuse_internal_folder(root: str, storage_options: Mapping[str, str] | None) -> None:
+    """Raises `InvalidLocation` for a root in an internal folder of a lakehouse, such as `_txn`."""
+    scheme, separator, path = root.partition("://")
+    segments = path.rstrip("/").split("/")
+    for position, segment in enumerate(segments):
+        above = f"{scheme}{separator}{'/'.join(segments[:position])}/"
+        if position > 0 and segment.startswith(_INTERNAL_PREFIX) and _is_lakehouse(above, storage_options):
+            raise InvalidLocation(f"{root!r} is in an internal folder of the lakehouse {above!r}: choose another root")
+
+
+def _is_lakehouse(root: str, storage_options: Mapping[str, str] | None) -> bool:
+    try:
+        _core.Lakehouse.open(_core.Storage(root, storage_options))
+    except CorruptFile:
+        return True
+    except TrinityLakeError:  # none, or no access
+        return False
+    return True

@@ -1,17 +1,127 @@
-"""How large a lakehouse is: its objects, the tree that holds them, and its files."""
+"""Statistics of a lakehouse: its objects, the tree that holds them, and its files by purpose."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trinitylake.lakehouse.file_stats import FileStats
+from trinitylake.base.qualified_names import full_name
+from trinitylake.lakehouse.vacuum import Files, sum_of
 
 if TYPE_CHECKING:
     from trinitylake import _core
+
+_NONE = Files(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The files in the folder of one managed table.
+
+    Attributes:
+        name: of the table in the latest version; None if that has none there any more.
+        folder: below the root; "" for files in none.
+        by_kind: what the latest version has, by kind: "data files", "delete files", "table metadata".
+        small: data files of the latest version that are smaller than 72 MiB.
+        history: what only older versions and snapshots have, and keep.
+        expiring: what only versions have that `expire` would let go.
+        garbage: what nothing has, and `vacuum` would delete.
+    """
+
+    name: str | None
+    folder: str
+    by_kind: dict[str, Files]
+    small: Files
+    history: Files
+    expiring: Files
+    garbage: Files
+
+    @property
+    def total(self) -> Files:
+        """All that lies in the folder, but for what is too young to be judged."""
+        return sum_of([*self.by_kind.values(), self.history, self.expiring, self.garbage])
+
+
+@dataclass(frozen=True, slots=True)
+class FileStats:
+    """What all files below the root are there for. Each is counted once, by the first of these that holds it.
+
+    Attributes:
+        by_kind: what the latest version has, and the format's own, by kind: also "tree nodes", "definitions", "roots".
+        small: data files of the latest version that are smaller than 72 MiB.
+        history: what only older versions and snapshots have, and keep.
+        expiring: what only versions have that `expire` would let go; a `vacuum` after that frees it.
+        garbage: what nothing has, and a `vacuum` deletes now.
+        young: what nothing has, and is younger than `txn_ttl_millis`: somebody may be about to commit it.
+        unknown: what no release of this format makes.
+        foreign: files of external and federated tables.
+        tables: folders of managed tables, the largest first.
+    """
+
+    by_kind: dict[str, Files]
+    small: Files
+    history: Files
+    expiring: Files
+    garbage: Files
+    young: Files
+    unknown: Files
+    foreign: Files
+    tables: list[TableFiles] = field(repr=False)
+
+    @property
+    def total(self) -> Files:
+        """All files below the root."""
+        others = (self.history, self.expiring, self.garbage, self.young, self.unknown, self.foreign)
+        return sum_of([*self.by_kind.values(), *others])
+
+
+def file_stats(found: _core.Usage) -> FileStats:
+    """As people read it."""
+    small = {folder: Files(files, size) for folder, files, size in found.small}
+    rows: dict[str, list[tuple[str, str, Files]]] = defaultdict(list)
+    names: dict[str, str | None] = {}
+    for folder, name, held, kind, files, size_bytes in found.by_folder:
+        rows[folder].append((held, kind, Files(files, size_bytes)))
+        names[folder] = None if name is None else full_name(*name)
+    tables = [
+        TableFiles(
+            names[folder],
+            folder,
+            _by_kind(some),
+            small.get(folder, _NONE),
+            history=_held(some, "history"),
+            expiring=_held(some, "expiring"),
+            garbage=_held(some, "garbage"),
+        )
+        for folder, some in rows.items()
+    ]
+    tables.sort(key=lambda table: (-table.total.size_bytes, table.folder))
+    every = [(held, kind, Files(files, size_bytes)) for held, kind, files, size_bytes in found.by_kind]
+    return FileStats(
+        _by_kind(every),
+        sum_of(small.values()),
+        history=_held(every, "history"),
+        expiring=_held(every, "expiring"),
+        garbage=_held(every, "garbage"),
+        young=_held(every, "young"),
+        unknown=Files(*found.unknown),
+        foreign=Files(*found.foreign),
+        tables=tables,
+    )
+
+
+def _by_kind(rows: Iterable[tuple[str, str, Files]]) -> dict[str, Files]:
+    return {kind: files for held, kind, files in rows if held == "latest"}
+
+
+def _held(rows: Iterable[tuple[str, str, Files]], holder: str) -> Files:
+    return sum_of(files for held, _, files in rows if held == holder)
+
 
 _KINDS = {"namespaces": "B===", "tables": "C===", "views": "D==="}
 

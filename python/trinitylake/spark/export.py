@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from trinitylake import _core
-from trinitylake.lakehouse.exported_objects import (
+from trinitylake.lakehouse.object_copier import (
     Copied,
     ExportedObject,
     FileToCopy,

@@ -12,8 +12,8 @@ from trinitylake.definitions import parse_table_def, serialize
 from trinitylake.errors import CommitConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
+from trinitylake.tables.autocommit_catalog import AutocommitCatalog
 from trinitylake.tables.frozen_table import FrozenTable
-from trinitylake.tables.own_commits import OwnCommits
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -146,7 +146,7 @@ class AutocommitTable(FrozenTable):
     def _handle(
         self, identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: LakehouseFileIO
     ) -> IcebergTable:
-        return CatalogTable(identifier, metadata, uri, io, OwnCommits(self._commit, self._newest, identifier))
+        return CatalogTable(identifier, metadata, uri, io, AutocommitCatalog(self._commit, self._newest, identifier))
 
     def _commit(
         self, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate], base: IcebergTable

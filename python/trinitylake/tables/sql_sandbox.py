@@ -1,7 +1,7 @@
 """DuckDB as a calculator: a connection that reaches nothing but the rows and files that it is given.
 
 This is the first of two rules that keep a query inside; the second is which functions its text may call
-(`queries/allowed_functions.py`).
+(`queries/parsed_query.py`).
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from trinitylake.lakehouse.bulk.registration_options import Registration, Regist
 
 if TYPE_CHECKING:
     from trinitylake import _core
-    from trinitylake.lakehouse.exported_objects import ExportWorkers, OnProgress
     from trinitylake.lakehouse.fsck import FsckReport, Versions
     from trinitylake.lakehouse.handle import Handle
+    from trinitylake.lakehouse.object_copier import ExportWorkers, OnProgress
     from trinitylake.lakehouse.vacuum import Asked, Vacuumed
 
 #: The package that a session's class is of -> the package that works with it.

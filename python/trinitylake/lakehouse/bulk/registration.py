@@ -23,7 +23,7 @@ from trinitylake.lakehouse.bulk.definition_writer import (
 )
 from trinitylake.lakehouse.bulk.engines import engine_of
 from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
-from trinitylake.lakehouse.retries import again_after_lost_races
+from trinitylake.lakehouse.handle import retry_conflicts
 from trinitylake.reopening import StorageForTasks
 from trinitylake.tables.input_rows import read_all
 
@@ -61,7 +61,7 @@ def register(
     counts = {one["values"]: one["counts"] for one in pc.value_counts(table["kind"]).to_pylist()}
     counted = [counts.get(kind, 0) for kind in OBJECT_KINDS]
     table = table.select([*REQUIRED, "location"])
-    version = again_after_lost_races(
+    version = retry_conflicts(
         lambda: lake.core.register(table, options.message, options.author, options.replace, options.dry_run, since)
     )
     return Registration(version, *counted)

@@ -13,9 +13,9 @@ from pyiceberg.table import Table
 from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
+from trinitylake.lakehouse.handle import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import client_faults
 from trinitylake.rest.metadata_limits import BoundedForeignFileIO

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from trinitylake.base.log_note import LogNote
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.lakehouse.maintenance_policy import reason_of, run_policy
+from trinitylake.lakehouse.maintenance_policy import Skipped, run_policy
 from trinitylake.rest.secret_redaction import without_secrets
 from trinitylake.rest.server_metrics import ServerMetrics
 from trinitylake.rest.workers.maintenance_jobs import maintain_tables
@@ -51,7 +51,7 @@ class MaintenanceSchedule:
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._workers = workers
-        self._skipped: dict[str, str] = {}
+        self._skipped: dict[str, Skipped] = {}
 
     def begin(self) -> None:
         """Start the schedule, if there is one."""
@@ -133,8 +133,8 @@ class MaintenanceSchedule:
         }
         logger.info("maintenance done", extra={"fields": fields})
         for table, why in done.skipped.items():
-            self._metrics.skipped_tables.labels(reason_of(why)).inc()
-            logger.warning("maintenance skipped table %s: %s", without_secrets(table), without_secrets(why))
+            self._metrics.skipped_tables.labels(why.kind).inc()
+            logger.warning("maintenance skipped table %s: %s", without_secrets(table), without_secrets(why.message))
 
 
 class _Stopped(Exception):

@@ -38,7 +38,7 @@ class MaintenanceJob(Job):
     kind: ClassVar[str] = "maintenance"
 
     storage: StorageForTasks
-    skipped: dict[str, str]
+    skipped: dict[str, Skipped]
 
     def run(self, report: Callable[[str], None]) -> MaintainedTables:
         """Compact tables and expire their snapshots, as the policy of the lakehouse says."""
@@ -48,7 +48,7 @@ class MaintenanceJob(Job):
 
 
 def maintain_tables(
-    workers: WorkerPool, storage: _core.Storage, skipped: dict[str, str], is_wanted: Callable[[], bool]
+    workers: WorkerPool, storage: _core.Storage, skipped: dict[str, Skipped], is_wanted: Callable[[], bool]
 ) -> MaintainedTables:
     """Run `MaintenanceJob`, and again without the table that ended its worker, which is added to `skipped`.
 

@@ -19,8 +19,7 @@ from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.workers.worker import Job
 from trinitylake.tables.first_rows import FirstRows, first_rows
-from trinitylake.tables.queries.limits import QueryLimits
-from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
+from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions
 from trinitylake.tables.row_values import float_text, json_text, python_values
 
 MAX_ROWS, MAX_COLUMNS = 1000, 200

@@ -27,10 +27,10 @@ from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, 
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.tables.declared_limits import Limits
 from trinitylake.tables.merging.candidate_files import candidate_files
-from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clause, Clauses
 from trinitylake.tables.merging.file_rewrite import FileRewrite, Rewritten, completed
 from trinitylake.tables.merging.matching import find_matches
+from trinitylake.tables.merging.take_rows import take_rows
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -111,7 +111,7 @@ class _Added:
                 if not len(chosen):
                     continue
                 plain = clause.plain(self.clauses.source, target)
-                given = chosen_rows(rows.select(list(dict.fromkeys(plain.values()))), chosen)
+                given = take_rows(rows.select(list(dict.fromkeys(plain.values()))), chosen)
                 values: dict[str, pa.ChunkedArray | pa.Array] = {
                     name: given.column(column) for name, column in plain.items()
                 }

@@ -22,10 +22,10 @@ from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWrit
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.tables.input_rows import fitting
-from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clauses
 from trinitylake.tables.merging.differences import differing
 from trinitylake.tables.merging.matching import Hits
+from trinitylake.tables.merging.take_rows import take_rows
 
 #: Files that are written anew at the same time.
 WORKERS = min(4, os.cpu_count() or 1)
@@ -195,7 +195,7 @@ class FileRewrite:
                 continue
             before = rows.take(pa.array(hits.positions[chosen]))
             plain = clause.plain(self._clauses.source, self._clauses.target)
-            source = chosen_rows(self._source.select(list(dict.fromkeys(plain.values()))), hits.source[chosen])
+            source = take_rows(self._source.select(list(dict.fromkeys(plain.values()))), hits.source[chosen])
             computed = hits.computed[number] if hits.computed else {}
             values = {
                 **{name: source.column(column) for name, column in plain.items()},

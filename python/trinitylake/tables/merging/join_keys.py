@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.dense_keys import is_whole_number, whole_numbers
+from trinitylake.tables.merging.take_rows import take_rows
 
 #: Keys that an error names.
 _SHOWN = 5
@@ -56,7 +56,7 @@ def _all_differ(column: pa.ChunkedArray) -> bool:
 
 def shown(rows: pa.Table, columns: Sequence[str], positions: pa.Array) -> str:
     """The keys of some rows for an error, the first few of them."""
-    keys = chosen_rows(rows.select(columns), positions.slice(0, _SHOWN).to_numpy()).to_pylist()
+    keys = take_rows(rows.select(columns), positions.slice(0, _SHOWN).to_numpy()).to_pylist()
     told = ", ".join("(" + ", ".join(f"{name}={value!r}" for name, value in key.items()) + ")" for key in keys)
     return f"{told}, …" if len(positions) > _SHOWN else told
 

@@ -17,10 +17,10 @@ from pyiceberg.table import FileScanTask
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
-from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clauses
 from trinitylake.tables.merging.dense_keys import DenseKeys
 from trinitylake.tables.merging.join_keys import join_columns, key_names, shown
+from trinitylake.tables.merging.take_rows import take_rows
 
 #: The fewest rows of a table that are joined at once.
 CHUNK_ROWS = 1_000_000
@@ -102,7 +102,7 @@ def find_matches(
         order = np.lexsort((rows, at))
         at, rows = at[order], rows[order]
         target = chunk.select(read).take(pa.array(at)) if read else None
-        outcome = clauses.outcome(chosen_rows(source, rows) if read or _reads(clauses) else _bare(len(rows)), target)
+        outcome = clauses.outcome(take_rows(source, rows) if read or _reads(clauses) else _bare(len(rows)), target)
         speaks = outcome.clause.to_numpy() >= 0
         at, rows = at[speaks], rows[speaks]
         twice = np.flatnonzero(at[1:] == at[:-1])

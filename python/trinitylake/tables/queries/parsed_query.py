@@ -13,9 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.queries.allowed_functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from trinitylake.tables.sql_sandbox import folded
 
+#: Functions that a query may call in the place of a table.
+TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
+#: Functions that a query may not call: they read settings of the process, or run SQL from a text.
+REFUSED_FUNCTIONS = frozenset(
+    {"current_setting", "getenv", "json_serialize_plan", "parse_duckdb_log_message", "which_secret", "write_log"}
+)
 #: What differs from one run of a query to the next.
 _MOMENTARY = frozenset(
     {

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
 from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, replaced
 from trinitylake.tables.queries.parsed_query import Parsed, shortened, tree_of
@@ -30,6 +29,23 @@ NEEDS = "SQL over a lakehouse"
 OWN_NAME = "trinitylake_"
 _DESCRIBE = "DESCRIBE "
 _QUOTED_LINE = "LINE 1: "
+
+
+@dataclass(frozen=True)
+class QueryLimits:
+    """Limits of one query, as far as DuckDB keeps them; a process of its own keeps the others.
+
+    Attributes:
+        memory_size_bytes: that DuckDB may take, and as much again on disk.
+    """
+
+    memory_size_bytes: int
+
+    @property
+    def settings(self) -> dict[str, str | bool | int | float | list[str]]:
+        """For a connection of DuckDB."""
+        size = f"{self.memory_size_bytes}B"
+        return {"memory_limit": size, "max_temp_directory_size": size, "threads": 2}
 
 
 @dataclass(frozen=True)

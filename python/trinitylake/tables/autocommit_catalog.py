@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Commit: TypeAlias = Callable[[Sequence[TableRequirement], Sequence[TableUpdate], Table], StagedTable]
 
 
-class OwnCommits(KeepsOldMetadata, NoopCatalog):
+class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
     """A catalog of one table. Errors are PyIceberg's, because what it does next goes by them: after a
     `CommitStateUnknownException` it deletes nothing, and after a `CommitFailedException` what it wrote.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from trinitylake.lakehouse.export import Mode
-    from trinitylake.lakehouse.exported_objects import OnProgress
+    from trinitylake.lakehouse.object_copier import OnProgress
     from trinitylake.lakehouse.opening import Durability
     from trinitylake.lakehouse.version_reference import VersionReference
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 
-def chosen_rows(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
+def take_rows(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
     """The rows with some numbers, in that order.
 
     Arrow's `take` copies all texts of a column that has more than one chunk, however few rows are wanted. Here each
