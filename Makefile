@@ -22,7 +22,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -n
 PAGE_SOURCES := Cargo.toml Cargo.lock scripts/build_page.py $(shell find page proto $(addprefix rust/,base format tree version) \
 	-type f -not -path '*/node_modules/*')
 
-.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench bench-check clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
@@ -41,8 +41,7 @@ help:
 	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, dlt, polars, Spark 3.5 and Spark Connect with the server (needs Java 17 and Maven)"
 	@echo "make integrations   dlt, dbt, Airflow, Dagster, SQLMesh, Ibis, Daft, Ray and DataFusion, each in an environment of its own"
 	@echo "make planted-bugs   plant serious mistakes one at a time; fails if the tests miss one (WORDS=…; about an hour)"
-	@echo "make bench          the benchmarks, with the peers in the same run"
-	@echo "make bench-check    the instructions that the kernels take, beside those that are kept (needs valgrind)"
+	@echo "make bench          the benchmarks with their peers; writes benches/RESULTS.md"
 	@echo "make clean          remove what these commands made"
 
 $(VENV)/.uv: pyproject.toml
@@ -236,7 +235,7 @@ soak: export TRINITYLAKE_SOAK_SECONDS := $(SECONDS)
 soak: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python -m pytest -s tests/core/test_sigkill.py -k lose_no_increment
 	$(BIN)/python -m pytest -s tests/core/test_vacuum_soak.py
-	$(BIN)/python -m benches.python.soak_server --seconds $(SECONDS)
+	$(BIN)/python -m benches.soak_server --seconds $(SECONDS)
 
 # The pages of docs/integrations that need environments of their own; INTEGRATIONS="dlt dbt" for some of them.
 INTEGRATIONS :=
@@ -265,12 +264,7 @@ planted-bugs: $(VENV)/.built $(VENV)/.packages-test
 # Figures are those of a core built as for a release.
 bench: $(VENV)/.built $(VENV)/.packages-bench
 	@$(STEP) "core, compiled for release" env $(MATURIN) develop --release --uv
-	$(BIN)/python benches/run.py --plot target/bench.svg
-
-# The same on every machine, whatever else it does: Debian's valgrind counts. RENEW=--renew keeps the counts of now.
-RENEW :=
-bench-check:
-	$(PYTHON) scripts/bench_check.py $(RENEW)
+	$(BIN)/python -m benches --results benches/RESULTS.md
 
 clean:
 	rm -rf $(VENV) target .demo

@@ -1,1 +1,1 @@
-"""Benchmarks: see benches/README.md."""
+"""Benchmarks of the package, each compared with a peer or a limit that is measured in the same run."""

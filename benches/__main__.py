@@ -1,4 +1,4 @@
-"""`python -m benches [names] [--quick]`: runs benchmarks and reports each beside its peer or limit."""
+"""`python -m benches [NAMES] [--quick] [--results FILE]`: run benchmarks and report the figures."""
 
 from __future__ import annotations
 
@@ -12,66 +12,49 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benches.python import (
+from benches import (
     bench_bulk,
-    bench_bulk_spark,
-    bench_catalog,
     bench_commit,
-    bench_format,
     bench_hot_table,
     bench_lookup,
+    bench_maintenance,
     bench_merge,
-    bench_open,
     bench_process,
     bench_rest,
     bench_rounds,
     bench_rows,
-    bench_safekeeping,
-    bench_sizes,
     bench_spark,
     bench_sql,
-    bench_uncoordinated,
 )
-from benches.python.measure import Bench, Figure, as_json
-from benches.python.plots import as_svg
-from benches.python.report import as_markdown, cells, machine, print_report
+from benches.measure import Bench, Figure
+from benches.report import cells, machine, print_report, write_results
 
 BENCHMARKS: dict[str, Callable[[Bench], None]] = {
+    **bench_rounds.BENCHMARKS,
     **bench_commit.BENCHMARKS,
-    **bench_sizes.BENCHMARKS,
-    **bench_open.BENCHMARKS,
     **bench_lookup.BENCHMARKS,
     **bench_bulk.BENCHMARKS,
-    **bench_bulk_spark.BENCHMARKS,
     **bench_rows.BENCHMARKS,
-    **bench_safekeeping.BENCHMARKS,
     **bench_hot_table.BENCHMARKS,
     **bench_merge.BENCHMARKS,
-    **bench_uncoordinated.BENCHMARKS,
-    **bench_format.BENCHMARKS,
-    **bench_process.BENCHMARKS,
-    **bench_catalog.BENCHMARKS,
-    **bench_rest.BENCHMARKS,
-    **bench_rounds.BENCHMARKS,
-    **bench_spark.BENCHMARKS,
     **bench_sql.BENCHMARKS,
+    **bench_spark.BENCHMARKS,
+    **bench_rest.BENCHMARKS,
+    **bench_maintenance.BENCHMARKS,
+    **bench_process.BENCHMARKS,
 }
 
 
 def main(
-    names: Annotated[
-        list[str] | None, typer.Argument(help=f"Of {', '.join(BENCHMARKS)}; all if none is given.")
-    ] = None,
-    quick: Annotated[bool, typer.Option(help="Small: to see that it runs, not how fast.")] = False,
-    json: Annotated[str, typer.Option(help="Also write the report as JSON to this file; - for standard output.")] = "",
-    markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file, for docs.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw how far each figure is from its goal, as SVG.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="On the disk to measure; a temporary folder by default.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help=f"Some of {', '.join(BENCHMARKS)}; default: all.")] = None,
+    quick: Annotated[bool, typer.Option(help="Small sizes, to check that everything runs.")] = False,
+    results: Annotated[Path | None, typer.Option(help="Replace the rows of these benchmarks in this file.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder on the disk to measure; default: temporary.")] = None,
 ) -> None:
-    """Run benchmarks. The exit code is 1 if one could not be run; a goal that was missed is a result."""
+    """Run benchmarks. The exit code is 1 if one of them fails; a limit that is missed is a result."""
     unknown = [name for name in names or () if name not in BENCHMARKS]
     if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)}: not one of {', '.join(BENCHMARKS)}")
+        raise typer.BadParameter(f"{', '.join(unknown)}: expected some of {', '.join(BENCHMARKS)}")
     progress = Console(stderr=True)
 
     def show(figure: Figure) -> None:
@@ -92,17 +75,9 @@ def main(
                 traceback.print_exc()
     finally:
         bench.remove()
-    print_report(bench.figures, facts, progress if json == "-" else Console(width=None if sys.stdout.isatty() else 200))
-    if markdown is not None:
-        markdown.write_text(as_markdown(bench.figures, facts))
-    if plot is not None:
-        plot.write_text(as_svg(bench.figures, facts))
-    if json:
-        text = as_json(bench.figures, facts)
-        if json == "-":
-            print(text)
-        else:
-            Path(json).write_text(text + "\n")
+    print_report(bench.figures, facts, Console(width=None if sys.stdout.isatty() else 200))
+    if results is not None:
+        write_results(results, bench.figures, facts, list(BENCHMARKS))
     raise typer.Exit(int(failed))
 
 

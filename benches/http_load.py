@@ -1,4 +1,4 @@
-"""A client that keeps connections busy, in a process of its own: `python -m benches.python.http_load`.
+"""A client that keeps connections busy, in a process of its own: `python -m benches.http_load`.
 
 It reads a JSON document from standard input (`port`, `requests`: for each connection what it sends, as
 lists of method, path and body; `repeats`) and writes one with the seconds of all together, and the median and the 99th

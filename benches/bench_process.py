@@ -1,16 +1,19 @@
-"""Targets 18 and 19: memory at a million objects, and what an import costs, each in a process of its own."""
+"""Memory at a million objects, and the duration of an import and of short commands, each in a separate process."""
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
-from benches.python import lakes
-from benches.python.measure import Bench, at_most, in_turn
+import trinitylake as tl
+from benches import lakes
+from benches.measure import Bench, at_most, in_turn
 
-#: From here the programs below import `benches`.
-TOP = Path(__file__).resolve().parent.parent.parent
+#: `benches` is importable from this folder.
+TOP = Path(__file__).resolve().parent.parent
 
 IMPORTS = """
 import sys, time
@@ -24,11 +27,12 @@ MEMORY = """
 import random, sys
 import pyarrow as pa
 import trinitylake as tl
-from benches.python import lakes
+import trinitylake as tl
+from benches import lakes
 from trinitylake import core
 
 def resident(line="VmRSS"):
-    # Not getrusage: its peak counts what the parent had before this program was started.
+    # Not getrusage, whose peak includes that of the parent process.
     with open("/proc/self/status") as file:
         return next(int(text.split()[1]) * 1024 for text in file if text.startswith(line))
 
@@ -52,19 +56,6 @@ assert version.list("table", "namespace_00001").num_rows
 print("peak", resident("VmHWM"))
 """
 
-QUIET = """
-import os
-def state():
-    sockets = sum(os.readlink(f"/proc/self/fd/{fd}").startswith("socket:") for fd in os.listdir("/proc/self/fd")
-                  if os.path.exists(f"/proc/self/fd/{fd}") or os.path.islink(f"/proc/self/fd/{fd}"))
-    return len(os.listdir("/proc/self/task")), sockets
-import pyarrow
-before = state()
-import trinitylake
-after = state()
-print(after[0] - before[0], after[1] - before[1])
-"""
-
 
 def _python(program: str, *arguments: str) -> str:
     command = [sys.executable, "-c", program, *arguments]
@@ -72,14 +63,13 @@ def _python(program: str, *arguments: str) -> str:
 
 
 def memory(bench: Bench) -> None:
-    """Scan, random look-ups and commits at a million objects, with a cache that holds every node."""
+    """Scan, random look-ups and commits at a million objects, with a cache that can contain every node."""
     tables = bench.size(1_000_000, 20_000)
     # A lakehouse of its own: the process commits to it.
     uri = lakes.registered(bench.folder("memory"), tables)
     lines = _python(MEMORY, uri, str(tables)).splitlines()
     sizes = {name: float(size) for name, size in (line.rsplit(" ", 1) for line in lines)}
     bench.figure(
-        18,
         f"peak resident memory: scan, look-ups and commits at {tables:,} tables",
         [sizes["peak"]],
         "bytes",
@@ -89,7 +79,7 @@ def memory(bench: Bench) -> None:
 
 
 def import_time(bench: Bench) -> None:
-    """`import trinitylake` after pyarrow, beside pyarrow alone."""
+    """`import trinitylake` after pyarrow, and pyarrow alone."""
     before = "import pyarrow"
     times: dict[str, list[float]] = {"ours": [], "pyarrow": []}
 
@@ -102,11 +92,32 @@ def import_time(bench: Bench) -> None:
         ours=lambda _: timed("ours", IMPORTS.format(before=before, timed="import trinitylake")),
         pyarrow=lambda _: timed("pyarrow", IMPORTS.format(before="", timed=before)),
     )
-    threads, sockets = _python(QUIET).split()
-    bench.figure(19, "import trinitylake, beyond pyarrow's own", times["ours"], "s", at_most(60e-3))
-    bench.figure(None, "import pyarrow", times["pyarrow"], "s")
-    bench.figure(19, "threads that the import starts", [float(threads)], "count", at_most(0))
-    bench.figure(19, "sockets that the import opens", [float(sockets)], "count", at_most(0))
+    bench.figure("import trinitylake, in addition to pyarrow", times["ours"], "s", at_most(60e-3))
+    bench.figure("import pyarrow", times["pyarrow"], "s")
 
 
-BENCHMARKS = {"memory": memory, "import": import_time}
+def startup(bench: Bench) -> None:
+    """Processor time of short commands, with compiled bytecode in a cache."""
+    folder = bench.folder("startup")
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    root = folder / "lake"
+    lake = tl.create(str(root))
+    for number in range(20):
+        lake.create_namespace(f"n{number}")
+
+    def processor_seconds(*arguments: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, *arguments]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, cwd=TOP, env=environment)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    rounds = range(bench.size(15, 3))
+    bench.figure("python -c pass: processor time", [processor_seconds("-c", "pass") for _ in rounds], "s")
+    for command in (["--help"], ["ls", "--root", str(root)], ["log", "--root", str(root)]):
+        times = [processor_seconds("-m", "trinitylake", *command) for _ in rounds]
+        bench.figure(f"trinitylake {command[0]}: processor time", times, "s")
+
+
+BENCHMARKS = {"memory": memory, "import": import_time, "startup": startup}

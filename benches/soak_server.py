@@ -1,4 +1,4 @@
-"""The REST server under mixed load for a long time: `python -m benches.python.soak_server --seconds 1800`.
+"""The REST server under mixed load for a long time: `python -m benches.soak_server --seconds 1800`.
 
 Sixteen clients read, write, collide and work in transactions, at a steady pace. What they make they also drop, and old
 versions expire meanwhile, so the lakehouse does not grow. Attackers do all the while what once took memory: a reader
@@ -31,7 +31,7 @@ import psutil
 import pyarrow as pa
 
 import trinitylake as tl
-from benches.python import peers
+from benches import peers
 from trinitylake.rest import serve
 from trinitylake.rest.handlers import scan_planning
 
@@ -288,7 +288,7 @@ def soak(seconds: float, pause: float, *, attacks: bool) -> int:
         tokens = Path(folder, "tokens")
         tokens.write_text(f"{READER} reader reader:shared.*\n{WRITER} writer admin:*\n")
         tokens.chmod(0o600)
-        command = [sys.executable, "-m", "benches.python.soak_server", "--serve", f"{folder}/lake"]
+        command = [sys.executable, "-m", "benches.soak_server", "--serve", f"{folder}/lake"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TOP) as server:
             try:
                 assert server.stdout is not None

@@ -1,6 +1,6 @@
 """What a browser waits for, and what it is sent, when it opens the page of files over a lakehouse.
 
-    python -m benches.python.page_of_files [TABLES]
+    python -m benches.page_of_files [TABLES]
 
 Needs Chromium and its driver, as `make test-browser` does. Every round begins with an empty cache. The server of files
 sends what there is as it is, without compression.
@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from benches.python.lakes import registered
+from benches.lakes import registered
 from trinitylake.page import write_files
 
 ROUNDS = 7

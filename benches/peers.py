@@ -1,11 +1,8 @@
-"""The peers, each set up the way its own documentation does it, on the same disk as we are."""
+"""Peers, each set up as in its own documentation, on the measured disk."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("value", pa.floa
 
 
 def ten_rows(number: int) -> pa.Table:
-    """What one append appends."""
+    """The rows of one append."""
     start = number * ROWS
     return pa.table(
         {
@@ -30,65 +27,15 @@ def ten_rows(number: int) -> pa.Table:
 
 
 def sql_catalog(folder: Path) -> Any:
-    """PyIceberg's catalog in SQLite, which syncs its own file and none of the tables'."""
+    """PyIceberg's catalog in SQLite, which syncs its own file and no file of a table."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     folder.mkdir(parents=True)
     return SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
 
 
-class Icechunk:
-    """An Icechunk repository in a folder; it never syncs."""
-
-    def __init__(self, folder: Path) -> None:
-        import icechunk
-        import zarr
-
-        icechunk.set_logs_filter("error")
-        self._repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))
-        session = self._repository.writable_session("main")
-        zarr.group(store=session.store)
-        session.commit("first")
-
-    def change(self, number: int) -> Any:
-        """A session that made one group and has not committed it."""
-        import zarr
-
-        session = self._repository.writable_session("main")
-        zarr.create_group(store=session.store, path=f"group_{number:06d}")
-        return session
-
-
-class IcechunkElsewhere:
-    """Icechunk's commits of a changed attribute, in a process of the Python that `ICECHUNK_PYTHON` names."""
-
-    def __init__(self, folder: Path) -> None:
-        program = Path(__file__).parent / "icechunk_commits.py"
-        python = os.environ.get("ICECHUNK_PYTHON", sys.executable)
-        self._process = subprocess.Popen(
-            [python, str(program), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        self.version = self._answer()
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        if answer := self._process.stdout.readline().strip():
-            return answer
-        raise RuntimeError(f"Icechunk's process ended with {self._process.wait()}")
-
-    def commits(self, count: int) -> float:
-        """Seconds of the median of so many commits."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{count}\n")
-        return float(self._answer())
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
-
-
 class DeltaTable:
-    """A delta-rs table; it never syncs."""
+    """A delta-rs table, which never syncs."""
 
     def __init__(self, folder: Path) -> None:
         from deltalake import DeltaTable as Table
@@ -127,7 +74,7 @@ class DuckLake:
             self.connection.execute(f"CREATE TABLE lake.{name} (id BIGINT, name VARCHAR, value DOUBLE)")
 
     def append(self, names: Sequence[str], rows: pa.Table) -> None:
-        """The rows to every table, in one transaction."""
+        """Append the rows to every table in one transaction."""
         self.connection.register("new_rows", rows)
         self.connection.execute("BEGIN")
         for name in names:
@@ -136,7 +83,7 @@ class DuckLake:
 
 
 class Lmdb:
-    """An LMDB file: the ordered key-value store on one machine, which syncs each transaction."""
+    """An LMDB file, an ordered key-value store on one machine that syncs each transaction."""
 
     def __init__(self, folder: Path) -> None:
         import lmdb
@@ -146,16 +93,16 @@ class Lmdb:
         self._environment = lmdb.open(str(folder), map_size=4 << 30)
 
     def load(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """All at once, in key order."""
+        """Load all keys at once, in key order."""
         with self._environment.begin(write=True) as transaction, transaction.cursor() as cursor:
             cursor.putmulti(zip(keys, values, strict=True), append=True)
 
     def get(self, keys: Sequence[bytes]) -> int:
-        """Look up each key; returns how many are there."""
+        """Look up each key; returns how many exist."""
         with self._environment.begin() as transaction:
             return sum(transaction.get(key) is not None for key in keys)
 
     def scan(self) -> int:
-        """Read all keys in order into a list; returns how many there are."""
+        """Read all keys in order into a list; returns their number."""
         with self._environment.begin() as transaction, transaction.cursor() as cursor:
             return len(list(cursor.iternext(keys=True, values=False)))

@@ -1,4 +1,4 @@
-"""Targets 8 to 10: finding, listing and scanning objects in a lakehouse of a million."""
+"""Opening a lakehouse of a million objects, and finding, listing and scanning its objects."""
 
 from __future__ import annotations
 
@@ -7,9 +7,45 @@ import random
 import pyarrow as pa
 
 import trinitylake as tl
-from benches.python import lakes, peers
-from benches.python.measure import Bench, at_least, at_most, in_turn, seconds
+from benches import lakes, peers
+from benches.measure import Bench, at_least, at_most, in_turn, seconds
 from trinitylake import core
+
+
+def _requests(after: dict[str, int], before: dict[str, int]) -> float:
+    return float(sum(after[verb] - before[verb] for verb in after if not verb.endswith("_bytes")))
+
+
+def cold_open(bench: Bench) -> None:
+    """A fresh handle, then one look-up; then a refresh of the handle."""
+    tables = bench.size(1_000_000, 20_000)
+    uri = lakes.shared(bench, tables)
+    namespaces, names = lakes.table_names(tables)
+    chance = random.Random(2)
+    requests, read, refreshes, opens = [], [], [], []
+    for _ in range(bench.size(30, 5)):
+        row = chance.randrange(tables)
+        opened: list[tl.Lakehouse] = []
+
+        def find(row: int = row, opened: list[tl.Lakehouse] = opened) -> None:
+            opened.append(tl.open(uri))
+            # By number, because the version that `open` read needs no request.
+            assert opened[0]._core.version(1).exists("table", namespaces[row], names[row])
+
+        opens.append(seconds(find))
+        lake = opened[0]
+        counts = lake._storage.counters()
+        requests.append(_requests(counts, dict.fromkeys(counts, 0)))
+        read.append(float(counts["read_bytes"]))
+        assert lake.version == 1
+        refreshes.append(_requests(lake._storage.counters(), counts))
+    what = f"cold open and one look-up at {tables:,} tables"
+    note = "hint and boundary in parallel, root and next root in parallel, then one node per level below the root"
+    bench.figure(f"{what}: requests", requests, "count", note=note)
+    bench.figure(f"{what}: bytes read", read, "bytes", at_most(150_000))
+    bench.figure(what, opens, "s", note="the files are in the page cache")
+    note = "in one round: the next root, the one after it, and once a second the hint and the boundary"
+    bench.figure("refresh of an open handle: requests", refreshes, "count", at_most(4), note)
 
 
 def _rates(count: int, times: list[float]) -> list[float]:
@@ -17,7 +53,7 @@ def _rates(count: int, times: list[float]) -> list[float]:
 
 
 def look_up(bench: Bench) -> None:
-    """Target 8: warm look-ups one by one and by the batch, beside LMDB and SQLite."""
+    """Warm look-ups one by one and in a batch, compared with LMDB and SQLite."""
     tables = bench.size(1_000_000, 20_000)
     lake = tl.open(lakes.shared(bench, tables), cache_size_bytes=lakes.WARM_CACHE_SIZE_BYTES)
     at = lake.at()
@@ -36,8 +72,7 @@ def look_up(bench: Bench) -> None:
     chance = random.Random(3)
     count = bench.size(50_000, 2_000)
     rows = [chance.randrange(tables) for _ in range(count)]
-    pairs = [(namespaces[row], names[row]) for row in rows]
-    identifiers = [f"{namespace}.{name}" for namespace, name in pairs]
+    identifiers = [f"{namespaces[row]}.{names[row]}" for row in rows]
     some_keys = [raw_keys[row] for row in rows]
     batch = keys.take(pa.array(chance.choices(range(tables), k=bench.size(500_000, 10_000))))
     few = max(count // 100, 1)
@@ -46,9 +81,6 @@ def look_up(bench: Bench) -> None:
 
     def one_by_one(_: int) -> None:
         found.append(all(at.exists(identifier) for identifier in identifiers))
-
-    def core_one_by_one(_: int) -> None:
-        found.append(all(version.exists("table", namespace, name) for namespace, name in pairs))
 
     def in_batch(_: int) -> None:
         found.append(pa.array(version.locate_keys(batch)).null_count == 0)
@@ -59,33 +91,19 @@ def look_up(bench: Bench) -> None:
     def sql(_: int) -> None:
         found.append(all(catalog.table_exists(("namespace", "table")) for _ in range(few)))
 
-    times = in_turn(bench.size(7, 2), 1, exists=one_by_one, core=core_one_by_one, batch=in_batch, lmdb=lmdb, sql=sql)
+    times = in_turn(bench.size(7, 2), 1, exists=one_by_one, batch=in_batch, lmdb=lmdb, sql=sql)
     assert all(found)
     ours = _rates(count, times["exists"])
+    what = f"exists, warm, at {tables:,} tables"
     reads = lake._storage.counters()["get"] - before
-    bench.figure(
-        8,
-        f"exists, warm, at {tables:,} tables",
-        ours,
-        "1/s",
-        at_least(200_000),
-        note=f"{reads} nodes had to be read again",
-    )
-    bench.figure(None, "the same, at the core", _rates(count, times["core"]), "1/s")
-    bench.figure(8, "locate_keys, a batch as Arrow, warm", _rates(len(batch), times["batch"]), "1/s", at_least(2e6))
-    bench.cost(None, "exists", ours, "LMDB get", _rates(count, times["lmdb"]), unit="1/s")
-    bench.cost(
-        None,
-        "exists",
-        ours,
-        "SqlCatalog.table_exists, 1 table",
-        _rates(few, times["sql"]),
-        unit="1/s",
-    )
+    bench.figure(what, ours, "1/s", at_least(200_000), note=f"{reads} nodes had to be read again")
+    bench.figure("locate_keys, a batch as Arrow, warm", _rates(len(batch), times["batch"]), "1/s", at_least(1e6))
+    bench.cost(what, ours, "LMDB get", _rates(count, times["lmdb"]), unit="1/s")
+    bench.cost(what, ours, "SqlCatalog.table_exists, 1 table", _rates(few, times["sql"]), unit="1/s")
 
 
 def list_tables(bench: Bench) -> None:
-    """Target 9: the 10,000 tables of one namespace of a hundred, cold and warm, beside PyIceberg's catalog."""
+    """The 10,000 tables of one namespace of a hundred, cold and warm, compared with PyIceberg's catalog."""
     tables = bench.size(1_000_000, 20_000)
     uri = lakes.shared(bench, tables)
     namespaces, _ = lakes.table_names(tables)
@@ -111,10 +129,10 @@ def list_tables(bench: Bench) -> None:
     )
     assert set(rows) == {expected}
     what = f"list {expected:,} tables of {tables:,}"
-    bench.figure(9, f"{what}, to Arrow, warm", times["ours"], "s", at_most(10e-3))
-    bench.figure(9, f"{what}, cold: GETs", gets, "count", at_most(100))
-    bench.figure(None, f"{what}, cold", cold, "s", note="the files are in the page cache")
-    bench.speed(None, what, times["ours"], f"SqlCatalog.list_tables of {expected:,}", times["sql"])
+    bench.figure(f"{what}, to Arrow, warm", times["ours"], "s", at_most(10e-3))
+    bench.figure(f"{what}, cold: GETs", gets, "count", at_most(100))
+    bench.figure(f"{what}, cold", cold, "s", note="the files are in the page cache")
+    bench.speed(what, times["ours"], f"SqlCatalog.list_tables of {expected:,}", times["sql"])
 
 
 def _fill_sql_catalog(catalog: object, namespace: str, tables: int) -> None:
@@ -137,7 +155,7 @@ def _fill_sql_catalog(catalog: object, namespace: str, tables: int) -> None:
 
 
 def scan_all(bench: Bench) -> None:
-    """Target 10: all keys in order, warm, beside LMDB."""
+    """All keys in order, warm, compared with LMDB."""
     tables = bench.size(1_000_000, 20_000)
     lake = tl.open(lakes.shared(bench, tables), cache_size_bytes=lakes.WARM_CACHE_SIZE_BYTES)
     version = lake._core.latest()
@@ -147,7 +165,6 @@ def scan_all(bench: Bench) -> None:
     store = peers.Lmdb(bench.folder("lmdb"))
     store.load([key.encode() for key in keys], [b"location" * 14] * len(keys))
     rows: list[int] = []
-    before = lake._storage.counters()["get"]
     times = in_turn(
         bench.size(9, 3),
         1,
@@ -156,19 +173,12 @@ def scan_all(bench: Bench) -> None:
         lmdb=lambda _: rows.append(store.scan()),
     )
     assert min(rows) >= tables
-    reads = lake._storage.counters()["get"] - before
     ours = _rates(tables, times["keys"])
-    bench.figure(
-        10,
-        f"scan of all keys of {tables:,} tables to Arrow, warm",
-        ours,
-        "1/s",
-        at_least(10e6),
-        note=f"{reads} nodes had to be read again",
-    )
-    bench.figure(None, "the same with locations", _rates(tables, times["both"]), "1/s")
-    bench.figure(None, "the same, keys only, no node cached", [tables / cold], "1/s")
-    bench.cost(None, "scan of all keys", ours, "LMDB cursor into a list", _rates(tables, times["lmdb"]), unit="1/s")
+    what = f"scan of all keys of {tables:,} tables to Arrow, warm"
+    bench.figure(what, ours, "1/s")
+    bench.figure("the same with locations", _rates(tables, times["both"]), "1/s")
+    bench.figure("the same, keys only, no node cached", [tables / cold], "1/s")
+    bench.cost(what, ours, "LMDB cursor into a list", _rates(tables, times["lmdb"]), at_least(1), unit="1/s")
 
 
-BENCHMARKS = {"look-up": look_up, "list": list_tables, "scan": scan_all}
+BENCHMARKS = {"open": cold_open, "look-up": look_up, "list": list_tables, "scan": scan_all}

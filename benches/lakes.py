@@ -1,4 +1,4 @@
-"""Lakehouses of a wanted size, built in one registration."""
+"""Lakehouses of a given size, built in one registration."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from pathlib import Path
 import pyarrow as pa
 
 import trinitylake as tl
-from benches.python.measure import Bench
+from benches.measure import Bench
 from trinitylake import core
 
 TABLES_PER_NAMESPACE = 10_000
-#: Holds every decoded node of a million tables, of which leaves may take three quarters. What is not used of it
-#: is not allocated.
+#: Enough for every decoded node of a million tables; leaves may take three quarters. Unused memory is not allocated.
 WARM_CACHE_SIZE_BYTES = 480 << 20
 
 
 def table_names(tables: int) -> tuple[list[str], list[str]]:
-    """Namespace and name of each table, in key order: 10,000 to a namespace, a tenth of that below 100,000 tables."""
+    """Namespace and name of each table, in key order.
+
+    A namespace has 10,000 tables, or a tenth of all if there are less than 100,000.
+    """
     share = TABLES_PER_NAMESPACE if tables >= 100_000 else max(tables // 10, 1)
     namespaces = [f"namespace_{i // share:05d}" for i in range(tables)]
     return namespaces, [f"table_{i % share:07d}" for i in range(tables)]
 
 
 def table_locations(tables: int) -> pa.StringArray:
-    """Locations as a writer would choose them, each with an id of its own."""
+    """Locations as a writer chooses them, each with a unique id."""
     digits = random.Random(7).randbytes(16 * tables).hex()
     ids = [digits[start : start + 32] for start in range(0, len(digits), 32)]
     namespaces, names = table_names(tables)
@@ -38,7 +40,7 @@ def table_locations(tables: int) -> pa.StringArray:
 
 
 def objects(tables: int) -> pa.Table:
-    """What `register` takes: the namespaces, and that many tables in them. Definition files do not exist."""
+    """Input of `register`: namespaces and tables. Their definition files do not exist."""
     namespaces, names = table_names(tables)
     parents = list(dict.fromkeys(namespaces))
     heads = pa.record_batch(
@@ -61,14 +63,14 @@ def objects(tables: int) -> pa.Table:
 
 
 def registered(folder: Path, tables: int) -> str:
-    """A lakehouse of that many tables; returns its URI."""
+    """Create a lakehouse of that many tables and return its URI."""
     lake = tl.create(str(folder), durability="none")
     lake._core.register(objects(tables))
     return lake.uri
 
 
 def shared(bench: Bench, tables: int) -> str:
-    """The URI of a lakehouse that benchmarks of one run share, which therefore only read it."""
+    """URI of a lakehouse that the benchmarks of one run share and only read."""
     if tables not in bench.shared_lakes:
         bench.shared_lakes[tables] = registered(bench.folder(f"lake-{tables}"), tables)
     return bench.shared_lakes[tables]

@@ -1,6 +1,6 @@
-"""A hundred writers append to one table: all must land, none by being done again by its user.
+"""A hundred writers append to one table; every append must land without a retry by its caller.
 
-Once as threads of one process, once as processes of five threads each, which know nothing of each other.
+The writers are threads of one process, or processes of five threads each, with and without the intent queue.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -20,27 +19,25 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 import trinitylake as tl
-from benches.python import peers
-from benches.python.measure import Bench, at_least, at_most, seconds
-from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from benches import peers
+from benches.measure import Bench, at_least, at_most, seconds
 
 Append = Callable[[pa.Table], object]
-#: How long a process waits for the others to have imported everything.
+#: A process waits this long until the others have started.
 START_TIMEOUT_SECONDS = 300
 LONE_APPENDS = 20
 
 
 class Appended(NamedTuple):
-    """What some writers did: how long each append took, the errors of those that failed, how often one was redone."""
+    """Duration of each append, and the errors of those that failed."""
 
     seconds: list[float]
     errors: list[str]
-    redone: int
 
 
 @dataclass(frozen=True)
 class Writers:
-    """How many there are, and how many appends each of them makes."""
+    """Number of writers, and of the appends of each."""
 
     processes: int
     threads: int
@@ -52,7 +49,7 @@ class Writers:
 
 
 class Lake:
-    """A lakehouse on disk with the table `n.t`. Each append is a transaction that its user would have to redo."""
+    """A lakehouse on disk with the table `n.t`; each append is one transaction without a retry by the caller."""
 
     def __init__(self, folder: Path, coordination: str = "none") -> None:
         self._uri, self._coordination = str(folder), coordination
@@ -102,14 +99,13 @@ class Sql:
 
 
 def work(target: Lake | Sql, writers: Writers, number: int, start: Callable[[], object]) -> Appended:
-    """What one process does: all its threads append, through one handle, as soon as `start` returns."""
-    counter = _count_redone()
-    logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # it tells of each retry
+    """The work of one process: all its threads append through one handle as soon as `start` returns."""
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # it logs each retry
     handle = target.handle()
 
     def append_each(thread: int) -> Appended:
         append = target.appender(handle)
-        done = Appended([], [], 0)
+        done = Appended([], [])
         for position in range(writers.each):
             rows = peers.ten_rows((number * writers.threads + thread) * writers.each + position)
             began = time.perf_counter()
@@ -124,11 +120,11 @@ def work(target: Lake | Sql, writers: Writers, number: int, start: Callable[[], 
     with ThreadPoolExecutor(writers.threads) as pool:
         start()
         parts = list(pool.map(append_each, range(writers.threads)))
-    return _sum([*parts, Appended([], [], counter())])
+    return _sum(parts)
 
 
 def in_processes(target: Lake | Sql, writers: Writers, folder: Path) -> Appended:
-    """All writers at once; alone in this process if there is to be no more than one."""
+    """Run all writers, in this process if there is only one process."""
     if writers.processes == 1:
         return work(target, writers, 0, lambda: None)
     folder.mkdir(parents=True)
@@ -142,7 +138,7 @@ def in_processes(target: Lake | Sql, writers: Writers, folder: Path) -> Appended
 
 
 def _meet(folder: Path, number: int, processes: int) -> None:
-    """Wait until all processes are here."""
+    """Wait until all processes have called this."""
     (folder / str(number)).touch()
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while len(list(folder.iterdir())) < processes:
@@ -155,25 +151,7 @@ def _sum(parts: Sequence[Appended]) -> Appended:
     return Appended(
         [one for part in parts for one in part.seconds],
         [one for part in parts for one in part.errors],
-        sum(part.redone for part in parts),
     )
-
-
-def _count_redone() -> Callable[[], int]:
-    """Counts from now on how often a staged table is redone, in this process."""
-    lock, counts = threading.Lock(), [0]
-    reapply = _REAPPLY
-
-    def counting(staged: StagedTable, newer_metadata_path: str) -> None:
-        with lock:
-            counts[0] += 1
-        reapply(staged, newer_metadata_path)
-
-    StagedTable.reapply = counting  # type: ignore[method-assign]
-    return lambda: counts[0]
-
-
-_REAPPLY = StagedTable.reapply
 
 
 def _percentile(values: Sequence[float], share: float) -> float:
@@ -183,7 +161,7 @@ def _percentile(values: Sequence[float], share: float) -> float:
 
 def _hot_table(bench: Bench, writers: Writers, coordination: str = "none") -> None:
     name = f"{writers.processes} processes of {writers.threads} threads" if writers.processes > 1 else "100 threads"
-    name += ", commit queue" if coordination == "queue" else ""
+    name += ", intent queue" if coordination == "queue" else ""
     lake = Lake(bench.folder("hot"), coordination)
     lone_append = lake.appender(lake.handle())
     lone = [seconds(partial(lone_append, peers.ten_rows(number))) for number in range(LONE_APPENDS)][1:]
@@ -196,18 +174,12 @@ def _hot_table(bench: Bench, writers: Writers, coordination: str = "none") -> No
     versions = lake.versions() - before
     errors = "; ".join(sorted(set(ours.errors))[:3])
     what = f"{name} append to one table"
-    bench.figure(None, f"{what}: appends that raised", [float(len(ours.errors))], "count", at_most(0), note=errors)
-    bench.figure(None, f"{what}: share that landed", [landed / writers.appends], "count", at_least(1))
-    bench.figure(
-        None,
-        f"{what}: root versions for {writers.appends:,} appends",
-        [float(versions)],
-        "count",
-        note=f"{ours.redone:,} redone on newer metadata, {ours.redone / writers.appends:.2f} for each append",
-    )
+    bench.figure(f"{what}: appends that raised", [float(len(ours.errors))], "count", at_most(0), note=errors)
+    bench.figure(f"{what}: share that landed", [landed / writers.appends], "count", at_least(1))
+    bench.figure(f"{what}: root versions for {writers.appends:,} appends", [float(versions)], "count")
     for share in (0.5, 0.99):
         contended = [_percentile(ours.seconds, share)]
-        bench.cost(None, f"{what}: p{share * 100:.0f}", contended, "one lone append", [statistics.median(lone)])
+        bench.cost(f"{what}: p{share * 100:.0f}", contended, "one lone append", [statistics.median(lone)])
     if coordination == "queue":
         return
     sql = Sql(bench.folder("sql"))
@@ -217,14 +189,12 @@ def _hot_table(bench: Bench, writers: Writers, coordination: str = "none") -> No
     their_landed = sql.rows() // peers.ROWS
     reasons = "; ".join(sorted({error[:80] for error in theirs.errors})[:3])
     bench.figure(
-        None,
         f"SqlCatalog, {what}: appends that raised",
         [float(len(theirs.errors))],
         "count",
         note=f"of {writers.appends:,}; {their_landed:,} landed; {reasons}",
     )
     bench.cost(
-        None,
         f"{what}: landed a second, processes started",
         [landed / took[0]],
         "SqlCatalog, those that landed",
@@ -244,7 +214,7 @@ def hot_table_processes(bench: Bench) -> None:
 
 
 def hot_table_queue(bench: Bench) -> None:
-    """The same processes with the commit queue."""
+    """The same processes with the intent queue."""
     _hot_table(bench, Writers(bench.size(20, 3), 5, bench.size(5, 2)), "queue")
 
 

@@ -1,1 +1,0 @@
-"""Benchmarks of the Python package, each beside the peer or the limit it is compared with."""
