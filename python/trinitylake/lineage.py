@@ -20,11 +20,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import trinitylake
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidName
-from trinitylake.extras import needing
 
-with needing("trinitylake.lineage"):
+with optional_dependency("trinitylake.lineage"):
     import attr
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState

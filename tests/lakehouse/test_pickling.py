@@ -18,7 +18,8 @@ import pytest
 import s3_server
 import trinitylake as tl
 from s3_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S3Server
-from trinitylake import _core, reopening
+from trinitylake import _core
+from trinitylake.base import pickling
 from trinitylake.iceberg import TrinityLakeCatalog
 from trinitylake.iceberg_storage.external import load_external
 
@@ -42,7 +43,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 @pytest.fixture(autouse=True)
 def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reopening, "_ALLOWED", set())
+    monkeypatch.setattr(pickling, "_ALLOWED", set())
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
@@ -230,7 +231,7 @@ def test_a_pickle_of_another_release_is_refused_before_anything_is_opened(lake: 
     class Later(pickle.Pickler):
         def reducer_override(self, one: Any) -> Any:
             if isinstance(one, _core.Storage):
-                return reopening.opened_storage, (reopening.PICKLE_FORMAT + 1, {"root": "what comes later"})
+                return pickling.opened_storage, (pickling.PICKLE_FORMAT + 1, {"root": "what comes later"})
             return NotImplemented
 
     for handle in (lake, lake.at(), lake.table("nyc.t"), lake.table("nyc.t").scan()):
@@ -243,7 +244,7 @@ def test_a_pickle_of_another_release_is_refused_before_anything_is_opened(lake: 
 def test_a_pickle_of_this_form_stays_readable(lake: tl.Lakehouse) -> None:
     """Written out, since whatever changes it must change `PICKLE_FORMAT`, too."""
     written = (
-        f"\x80\x04ctrinitylake.lakehouse.lakehouse\nreopened_lakehouse\n(ctrinitylake.reopening\nopened_storage\n"
+        f"\x80\x04ctrinitylake.lakehouse.lakehouse\nreopened_lakehouse\n(ctrinitylake.base.pickling\nopened_storage\n"
         f"(K\x01V{lake.uri}\nNV{'none'}\n]tRNtR."
     )
     assert pickle.loads(written.encode("latin-1")).namespaces() == ["nyc"]
@@ -288,7 +289,7 @@ def found_in(data: bytes) -> list[str]:
 
 def test_a_secret_that_only_the_call_had_stops_the_pickle(server: S3Server) -> None:
     for handle in handles(s3_lake(server), server.storage_options):
-        with pytest.raises(tl.InvalidArgument, match="is a secret, and no environment variable has it") as caught:
+        with pytest.raises(tl.InvalidArgument, match="is a secret that no environment variable contains") as caught:
             pickle.dumps(handle)
         assert not found_in(str(caught.value).encode())
 
@@ -342,19 +343,19 @@ def test_a_variable_with_the_same_value_by_chance_is_not_taken(monkeypatch: pyte
     """The secret of a test store was "user", and the pickle named the variable USER, which was another one there."""
     monkeypatch.setenv("USER", "chance")
     with pytest.raises(tl.InvalidArgument, match="no environment variable"):
-        reopening.travelling({"aws_secret_access_key": "chance"})
+        pickling.pickled_options({"aws_secret_access_key": "chance"})
     monkeypatch.setenv("Z_SECRET", "chance")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "chance")
-    assert reopening.travelling({"aws_secret_access_key": "chance"}) == {
+    assert pickling.pickled_options({"aws_secret_access_key": "chance"}) == {
         "aws_secret_access_key": ("AWS_SECRET_ACCESS_KEY",)
     }
 
 
 def test_a_password_in_an_address_is_a_secret() -> None:
     with pytest.raises(tl.InvalidArgument, match="proxy_url"):
-        reopening.travelling({"proxy_url": "http://user:password@proxy:8080"})
+        pickling.pickled_options({"proxy_url": "http://user:password@proxy:8080"})
     options = {"proxy_url": "http://proxy:8080", "region": "env:r", "endpoint": "@x"}
-    assert reopening.arrived(reopening.travelling(options)) == options
+    assert pickling.unpickled_options(pickling.pickled_options(options)) == options
 
 
 def test_what_the_configuration_of_pyiceberg_says_is_looked_up_where_it_arrives(
@@ -374,14 +375,14 @@ def test_the_settings_for_external_tables_are_secrets_too(tmp_path: Path) -> Non
     table = load_external(other.table("nyc.t").metadata_location, settings)
     with pytest.raises(tl.InvalidArgument, match=r"s3\.secret-access-key"):
         pickle.dumps(table)
-    reopening.allow_secrets(settings)
+    pickling.allow_secrets(settings)
     assert again(table).io.properties == settings
 
 
 def test_what_an_engine_sends_to_its_own_executors_has_its_secrets() -> None:
     """Without them, the executors of a registration would have had no access."""
     options = KEYS
-    carried = again(reopening.StorageForTasks(_core.Storage("s3://bucket/lake", options)))
+    carried = again(pickling.StorageForTasks(_core.Storage("s3://bucket/lake", options)))
     assert carried.storage.__getnewargs__()[1] == options
     with pytest.raises(tl.InvalidArgument, match="a secret"):
         pickle.dumps(carried.storage)

@@ -18,8 +18,8 @@ import s3_server
 import trinitylake as tl
 from conformance.reachable import Reachable, files_below
 from full_lakehouse import ROWS, age, full_lakehouse
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.lakehouse.vacuum import Vacuumed
-from trinitylake.reopening import StorageForTasks
 from trinitylake.spark import collection
 
 Batches = Iterable[pa.RecordBatch]

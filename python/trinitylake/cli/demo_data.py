@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from trinitylake.extras import not_installed
+from trinitylake.base.optional_dependencies import not_installed
 
 #: Table -> rows, as published.
 ROWS = {"airlines": 16, "airports": 1_458, "planes": 3_322, "weather": 26_115, "flights": 336_776}

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.cli.output import emit_error
 from trinitylake.cli.sql_names import column_name, namespace_name, object_name
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.extras import needing
 from trinitylake.printable import printable
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def history_path() -> Path:
 
 def split_statements(text: str) -> list[str]:
     """The statements of a text that end with a semicolon, and what is behind the last."""
-    with needing("SQL over a lakehouse"):
+    with optional_dependency("SQL over a lakehouse"):
         import duckdb
     data = text.encode(errors="replace")
     ends = [start for start, _ in duckdb.tokenize(data.decode()) if data[start : start + 1] == b";"]

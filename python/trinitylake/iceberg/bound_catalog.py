@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from trinitylake.base.foreign_errors import errors_as
+from trinitylake.base.pickling import PickledOption, pickled_options, refuse_transaction, unpickled_options
 from trinitylake.errors import InvalidArgument, InvalidName
 from trinitylake.iceberg.configuration import bind, configured, properties_of, storage_options
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import ExtendedCatalog
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.reopening import Travelling, arrived, refuse_transaction, travelling
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -78,7 +78,7 @@ class BoundCatalog(ExtendedCatalog, ABC):
         configuration = configured(self.name, {})
         own = {name: value for name, value in self.properties.items() if configuration.get(name) != value}
         version = self._source.version if isinstance(self._source, LakehouseVersion) else None
-        given = (self._given, version, travelling(own), travelling(self._storage_options or {}))
+        given = (self._given, version, pickled_options(own), pickled_options(self._storage_options or {}))
         return _reopened, (type(self), self.name, self._source._storage.root, *given)
 
     @property
@@ -126,16 +126,18 @@ def _reopened(
     root: str,
     lakehouse: Lakehouse | None,
     version: int | None,
-    properties: Mapping[str, Travelling],
-    storage_options: Mapping[str, Travelling],
+    properties: Mapping[str, PickledOption],
+    storage_options: Mapping[str, PickledOption],
 ) -> BoundCatalog:
     """A catalog that has arrived by pickle. Raises as its class does, and for a secret that is not here."""
-    own = arrived(properties)
+    own = unpickled_options(properties)
     for choice in ("version", "timestamp"):  # the number of the version has been found
         own.pop(choice, None)
     if lakehouse is None:
         own["root"] = root
-    return kind(name, lakehouse=lakehouse, version=version, storage_options=arrived(storage_options) or None, **own)
+    return kind(
+        name, lakehouse=lakehouse, version=version, storage_options=unpickled_options(storage_options) or None, **own
+    )
 
 
 def names_checked(missing: type[Exception]) -> errors_as:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
 
+from trinitylake.base.pickling import PickledOption, pickled_options, unpickled_options
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.reopening import Travelling, arrived, travelling
 
 
 @dataclass(frozen=True)
@@ -15,16 +15,16 @@ class PickledIO:
     """What stands in a pickle for file access outside of a lakehouse."""
 
     kind: type[FileIO]
-    properties: dict[str, Travelling]
+    properties: dict[str, PickledOption]
 
 
 def pickled(io: FileIO) -> FileIO | PickledIO:
-    """What to put into a pickle. Raises `InvalidArgument` for a secret that must not be there (`reopening.py`)."""
+    """What to put into a pickle. Raises `InvalidArgument` for a secret that must not be there (`base/pickling.py`)."""
     if isinstance(io, LakehouseFileIO):
         return io
-    return PickledIO(type(io), travelling({name: str(value) for name, value in io.properties.items()}))
+    return PickledIO(type(io), pickled_options({name: str(value) for name, value in io.properties.items()}))
 
 
 def unpickled(io: FileIO | PickledIO) -> FileIO:
     """The file access, where the pickle arrives."""
-    return io.kind(arrived(io.properties)) if isinstance(io, PickledIO) else io
+    return io.kind(unpickled_options(io.properties)) if isinstance(io, PickledIO) else io

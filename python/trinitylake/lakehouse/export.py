@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from trinitylake import _core
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
 from trinitylake.definitions import (
     LakehouseDef,
@@ -48,7 +49,6 @@ from trinitylake.lakehouse.object_copier import (
     ThisProcess,
     key_sizes_of,
 )
-from trinitylake.reopening import StorageForTasks
 
 Mode: TypeAlias = Literal["minimal", "full"]
 

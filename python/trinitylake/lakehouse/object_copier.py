@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from trinitylake import _core
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.definitions import MANAGED, parse_definition, parse_lakehouse_def, parse_table_def, read_definition
 from trinitylake.errors import CorruptFile
-from trinitylake.reopening import StorageForTasks
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.reader import Kind

@@ -10,11 +10,11 @@ from typing import Literal, Unpack, overload
 
 from trinitylake import _core
 from trinitylake.base.arguments import checked
+from trinitylake.base.pickling import allow_secrets
 from trinitylake.errors import CorruptFile, InvalidLocation, NotALakehouse, ObjectAlreadyExists, TrinityLakeError
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.settings import FormatSettings, new_lakehouse_def
-from trinitylake.reopening import allow_secrets
 
 # Background writes of the hint are finished at exit; otherwise later readers search longer for the latest version.
 atexit.register(_core.finish_background_tasks, 2.0)

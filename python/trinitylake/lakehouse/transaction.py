@@ -12,6 +12,7 @@ from trinitylake.base import tracing
 from trinitylake.base.arguments import checked
 from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.base.markup import framed, pairs, shown
+from trinitylake.base.pickling import refuse_transaction
 from trinitylake.errors import (
     CheckFailed,
     CommitConflict,
@@ -26,7 +27,6 @@ from trinitylake.errors import (
 from trinitylake.lakehouse.checks import Check, Checks
 from trinitylake.lakehouse.html_repr import heading, listed
 from trinitylake.lakehouse.statements import OpenTransaction
-from trinitylake.reopening import refuse_transaction
 
 if TYPE_CHECKING:
     from trinitylake import _core

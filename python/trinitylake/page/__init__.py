@@ -14,8 +14,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from trinitylake.base.optional_dependencies import NotInstalled
 from trinitylake.errors import InvalidArgument
-from trinitylake.extras import NotInstalled
 from trinitylake.page.duckdb_wasm import files_of_duckdb
 
 _MEDIA_TYPES = {

@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from trinitylake.extras import needing, not_installed
+from trinitylake.base.optional_dependencies import not_installed, optional_dependency
 
 for _library in ("starlette", "uvicorn"):
     if find_spec(_library) is None:
@@ -41,7 +41,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'trinitylake.rest' has no attribute {name!r}")
-    with needing("the REST server"):
+    with optional_dependency("the REST server"):
         value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from trinitylake.extras import not_installed
+from trinitylake.base.optional_dependencies import not_installed
 
 if find_spec("pyspark") is None:
     raise not_installed("trinitylake.spark", "pyspark")

@@ -30,10 +30,10 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from trinitylake import _core
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.errors import CorruptFile, VersionExpired
 from trinitylake.lakehouse.history import time_of
 from trinitylake.lakehouse.vacuum import Asked, Files, Progress, Vacuumed, sum_of
-from trinitylake.reopening import StorageForTasks
 from trinitylake.spark.runtime import require_driver
 from trinitylake.spark.task_errors import raised_in_task
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trinitylake import core
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.definitions import MANAGED, PARSERS, TableDef, parse_lakehouse_def, read_definition
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.lakehouse.fsck import Finding, FsckReport, Versions
 from trinitylake.lakehouse.version_reference import find_version
-from trinitylake.reopening import StorageForTasks
 from trinitylake.spark.runtime import require_driver
 
 if TYPE_CHECKING:

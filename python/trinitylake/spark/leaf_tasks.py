@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from trinitylake import _core
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.errors import InvalidArgument, InvalidName
-from trinitylake.reopening import StorageForTasks
 from trinitylake.spark.sorted_runs import Batches, objects_of
 
 PARTS = "number long, path string, text string, location string, error_kind string, error string"

@@ -25,6 +25,7 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from trinitylake import _core, errors
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.errors import (
     InvalidArgument,
     ObjectAlreadyExists,
@@ -49,7 +50,6 @@ from trinitylake.lakehouse.bulk.registration import (
     needs_definitions,
 )
 from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
-from trinitylake.reopening import StorageForTasks
 from trinitylake.spark.key_ranges import KeyRange, ranges_of
 from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
 from trinitylake.spark.runtime import require_driver

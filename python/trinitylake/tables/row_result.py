@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from trinitylake.base.arguments import checked
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
-from trinitylake.extras import needing
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -31,13 +31,13 @@ class RowResult(ABC):
     @checked
     def to_pandas(self, **options: Any) -> PandasFrame:
         """All rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
-        with needing("a pandas frame"):
+        with optional_dependency("a pandas frame"):
             import pandas  # noqa: F401
         frame: PandasFrame = self.to_arrow().to_pandas(**options)
         return frame
 
     def _to_polars(self) -> PolarsFrame:
-        with needing("a polars frame"):
+        with optional_dependency("a polars frame"):
             import polars
 
         frame = polars.from_arrow(self.to_arrow())
@@ -47,7 +47,7 @@ class RowResult(ABC):
     @checked
     def to_duckdb(self, table_name: str, connection: DuckDBPyConnection | None = None) -> DuckDBPyConnection:
         """Register the rows as `table_name` in a duckdb connection, a new one in memory if none is given."""
-        with needing("a connection of DuckDB"):
+        with optional_dependency("a connection of DuckDB"):
             import duckdb
 
         if connection is None:

@@ -11,9 +11,9 @@ from pyiceberg.expressions import AlwaysTrue
 
 from trinitylake.base.arguments import checked
 from trinitylake.base.markup import shown
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.base.tracing import Span, begin, span
 from trinitylake.errors import InvalidArgument
-from trinitylake.extras import needing
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
@@ -117,7 +117,7 @@ class Scan(RowResult):
         """
         if not lazy:
             return self._to_polars()
-        with needing("a polars frame"):
+        with optional_dependency("a polars frame"):
             from trinitylake.tables.lazy_polars import lazy_frame
         return lazy_frame(self._scan, lambda scan: Scan(scan, self._subject, self._table_name).to_arrow_batch_reader())
 

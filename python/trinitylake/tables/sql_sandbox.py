@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
-from trinitylake.extras import needing
 
 #: Texts as scans have them (`iceberg_storage/arrow_rows.py`).
 _ARROW: dict[str, str | bool | int | float | list[str]] = {"arrow_large_buffer_size": "true"}
@@ -58,7 +58,7 @@ def connect(
 
     Raises `NotInstalled` without DuckDB.
     """
-    with needing(needs):
+    with optional_dependency(needs):
         import duckdb
     settings = {"disabled_optimizers": without_optimizers, **_WITHOUT_VARIABLES, **_ARROW}
     if is_plan:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from weakref import ref
 
 from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.definitions import (
     PREVIOUS_METADATA_LOCATION,
     Schema,
@@ -18,7 +19,6 @@ from trinitylake.definitions import (
 )
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
-from trinitylake.reopening import refuse_staged_table
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import describe, metadata_path, name_metadata
 

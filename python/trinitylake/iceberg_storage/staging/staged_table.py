@@ -27,6 +27,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
+from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
 from trinitylake.errors import InvalidArgument, InvalidLocation, TransactionClosed
 from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of, statistics_in
@@ -59,7 +60,6 @@ from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json,
 from trinitylake.iceberg_storage.staging.summary import Told, changes_told
 from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
 from trinitylake.iceberg_storage.write_rules import check_update
-from trinitylake.reopening import refuse_staged_table
 
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import Storage

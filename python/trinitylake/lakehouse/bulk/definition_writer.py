@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 
 from trinitylake import _core
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.qualified_names import full_name
 from trinitylake.core import KeySizes
 from trinitylake.definitions import PARSERS, new_namespace_def, serialize
 from trinitylake.errors import InvalidArgument, RefusedObject, StorageError, TrinityLakeError
-from trinitylake.reopening import StorageForTasks
 
 #: Files that are read at the same time.
 READ_THREADS = 16

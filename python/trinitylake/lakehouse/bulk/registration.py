@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.core import KeySizes
 from trinitylake.errors import InvalidArgument, RefusedObject, RegistrationFailed, TransactionExpired
 from trinitylake.lakehouse.bulk.definition_writer import (
@@ -24,7 +25,6 @@ from trinitylake.lakehouse.bulk.definition_writer import (
 from trinitylake.lakehouse.bulk.engines import engine_of
 from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 from trinitylake.lakehouse.handle import retry_conflicts
-from trinitylake.reopening import StorageForTasks
 from trinitylake.tables.input_rows import read_all
 
 if TYPE_CHECKING:

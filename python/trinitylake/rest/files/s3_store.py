@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trinitylake import _core
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
-from trinitylake.extras import needing
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.files.bounded_aws import bound
 from trinitylake.rest.outbound import Outbound
@@ -67,7 +67,7 @@ class S3Store:
     def __init__(self, root: str, storage_options: Mapping[str, str], outbound: Outbound | None = None) -> None:
         if not root.startswith("s3://"):
             raise InvalidArgument(f"clients get access to files on S3 only, and the lakehouse is at {root}")
-        with needing("giving clients access to S3"):
+        with optional_dependency("giving clients access to S3"):
             from botocore.session import Session
         for name in _TALKATIVE:
             if (logger := logging.getLogger(name)).level == logging.NOTSET:

@@ -12,9 +12,9 @@ from typing import Any
 
 from starlette.responses import Response
 
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.errors import VersionExpired, VersionNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_entry, millis_of
-from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, require_something, whole_number, work

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.exceptions import NoSuchTableError
 from starlette.responses import Response
 
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.handlers.external_tables import reached
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, version_of, whole_number, work

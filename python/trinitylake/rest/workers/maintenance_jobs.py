@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from trinitylake import _core
 from trinitylake.base.log_note import LogNote
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.maintenance_policy import MaintainedTables, Skipped
 from trinitylake.lakehouse.maintenance_policy import maintain_tables as maintain
-from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.workers.pool import WorkerDied, WorkerPool
 from trinitylake.rest.workers.worker import Job
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake import _core
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.workers.worker import Job
 from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from trinitylake.extras import needing
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.tables.sql_sandbox import literal
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
@@ -16,7 +16,7 @@ Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 def numbered(sql: str) -> str:
     """The text with `$1`, `$2`, … in the places of `?`, so that it can be taken apart."""
-    with needing("SQL over a lakehouse"):
+    with optional_dependency("SQL over a lakehouse"):
         import duckdb
 
     data = sql.encode()

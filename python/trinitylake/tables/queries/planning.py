@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
-from trinitylake.extras import needing
 from trinitylake.tables.sql_sandbox import connect
 
 #: Optimizers that would go by what is in the empty tables, and those that only a run gains from. The order of joins
@@ -61,7 +61,7 @@ def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
 
 
 def _require_known_duckdb(needs: str) -> None:
-    with needing(needs):
+    with optional_dependency(needs):
         import duckdb
     if int(duckdb.__version__.partition(".")[0]) >= _FIRST_UNKNOWN:
         raise InvalidArgument(

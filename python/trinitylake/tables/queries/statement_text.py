@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
-from trinitylake.extras import needing
 from trinitylake.tables.queries.parsed_query import shortened
 from trinitylake.tables.sql_sandbox import folded
 
@@ -36,7 +36,7 @@ class Token:
 
 def tokens_of(sql: str) -> list[Token]:
     """The tokens of a statement, up to a semicolon at its end."""
-    with needing("SQL over a lakehouse"):
+    with optional_dependency("SQL over a lakehouse"):
         import duckdb
 
     data = sql.encode()

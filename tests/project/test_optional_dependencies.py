@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from trinitylake.base.optional_dependencies import _EXTRA_OF, NotInstalled, optional_dependency
 from trinitylake.errors import InvalidArgument
-from trinitylake.extras import _EXTRA_OF, NotInstalled, needing
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
 
@@ -97,8 +97,8 @@ def test_an_extra_brings_the_library_that_is_asked_for() -> None:
 
 
 def test_a_mistake_of_somebody_else_stays_what_it_is() -> None:
-    with pytest.raises(ModuleNotFoundError, match="elsewhere") as raised, needing("this test"):
+    with pytest.raises(ModuleNotFoundError, match="elsewhere") as raised, optional_dependency("this test"):
         import elsewhere  # type: ignore[import-not-found]  # noqa: F401
     assert not isinstance(raised.value, InvalidArgument)
-    with pytest.raises(NotInstalled, match="the outer needs polars"), needing("unheard"):
+    with pytest.raises(NotInstalled, match="the outer needs polars"), optional_dependency("unheard"):
         raise NotInstalled("the outer needs polars")

@@ -1,7 +1,4 @@
-"""Libraries that not everybody needs: **the rule for what is said where one is missing**.
-
-What needs such a library imports it in `needing`, so that whoever lacks it reads what to install.
-"""
+"""Libraries that belong to an extra of this package, and the error if one is not installed."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from contextlib import contextmanager
 
 from trinitylake.errors import InvalidArgument
 
-#: The extra of this package that brings a module; None: the package of that name does.
+#: The extra that installs a module; None if the package of that name does.
 _EXTRA_OF = {
     "botocore": "s3",
     "duckdb": "sql",
@@ -31,21 +28,21 @@ _EXTRA_OF = {
 
 
 class NotInstalled(InvalidArgument, ModuleNotFoundError):
-    """A library that was not installed along with this package is needed; the message says how to install it."""
+    """An optional dependency is not installed; the message names the command that installs it."""
 
 
-def not_installed(needs: str, module: str) -> NotInstalled:
-    """The error for what needs a module that is missing."""
+def not_installed(feature: str, module: str) -> NotInstalled:
+    """The error for a feature whose module is not installed."""
     extra = _EXTRA_OF[module]
     wanted = module if extra is None else f"'trinitylake[{extra}]'"
-    return NotInstalled(f"{needs} needs {module}, which is not installed: pip install {wanted}")
+    return NotInstalled(f"{feature} needs {module}, which is not installed: pip install {wanted}")
 
 
 @contextmanager
-def needing(needs: str) -> Iterator[None]:
-    """Around imports of what not everybody has: raises `NotInstalled` if it is missing.
+def optional_dependency(feature: str) -> Iterator[None]:
+    """Raise `NotInstalled` if an import in the block fails because an optional dependency is not installed.
 
-    `needs` is what it is for. A module of another name that is missing is somebody else's mistake, and stays as it is.
+    Any other import error passes unchanged.
     """
     try:
         yield
@@ -55,4 +52,4 @@ def needing(needs: str) -> Iterator[None]:
         module = (error.name or "").partition(".")[0]
         if module not in _EXTRA_OF:
             raise
-        raise not_installed(needs, module) from error
+        raise not_installed(feature, module) from error
