@@ -240,18 +240,18 @@ def test_the_demo_holds_what_it_claims(tmp_path: Path) -> None:
 
 def test_the_demo_makes_nothing_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had made a lakehouse when it told what to install."""
-    monkeypatch.setattr("trinitylake.cli.demo_data.find_spec", lambda name: None)
+    monkeypatch.setattr("trinitylake.cli.demo.find_spec", lambda name: None)
     done = run("demo", "--root", str(tmp_path / "lake"), code=2)
     assert "pip install 'trinitylake[demo]'" in done.output
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_demo_fails_if_an_answer_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trinitylake.cli import demo_data
+    from trinitylake.cli import demo
 
-    monkeypatch.setitem(demo_data.ROWS, "planes", 1)
+    monkeypatch.setitem(demo.ROWS, "planes", 1)
     result = run("demo", "--root", str(tmp_path / "demo"), code=1)
-    assert "every published row is there" in result.stderr
+    assert "every published row exists" in result.stderr
 
 
 def test_a_tree_is_drawn_within_eighty_columns_and_as_svg(tmp_path: Path) -> None:

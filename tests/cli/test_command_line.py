@@ -91,7 +91,6 @@ def test_help_loads_neither_the_commands_nor_the_library() -> None:
         "trinitylake",
         "trinitylake.cli",
         "trinitylake.cli.app",
-        "trinitylake.cli.exit_codes",
         "trinitylake.cli.plain_values",
         "trinitylake.errors",
         "trinitylake.printable",
@@ -363,7 +362,7 @@ def test_loading_appends_overwrites_or_updates_in_one_version(root: str, tmp_pat
     file = tmp_path / "more.jsonl"
     file.write_text('{"id": 3, "city": "Kyoto"}\n{"id": 4, "city": "Nairobi"}\n')
     refused = run("load", str(file), "shop.other", "--root", root, code=4)
-    assert "table shop.other does not exist: --create makes it" in refused.stderr
+    assert "table shop.other does not exist: use --create to create it" in refused.stderr
     lake = tl.open(root)
     before = lake.version
     shown = json.loads(run("load", str(file), "shop.orders", "--root", root, "--dry-run", "--json").stdout)

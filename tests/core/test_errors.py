@@ -17,7 +17,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake import errors
-from trinitylake.cli.exit_codes import exit_code
+from trinitylake.cli.app import exit_code
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
 

@@ -62,7 +62,7 @@ NEEDS = {
     "table.scan().to_pandas()": "pandas",
     "table.scan().to_polars()": "polars",
     "table.scan().to_polars(lazy=True)": "polars",
-    "from trinitylake.cli.demo_data import data_folder; data_folder()": "'trinitylake[demo]'",
+    "from trinitylake.cli.demo import data_folder; data_folder()": "'trinitylake[demo]'",
     "from trinitylake.cli.sql_shell import split_statements; split_statements('SELECT 1')": "'trinitylake[sql]'",
 }
 

@@ -12,7 +12,7 @@ def main() -> None:
     from trinitylake.cli.app import app
 
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character of a name shows its code.
+        # Characters that the terminal cannot encode are printed as codes.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
     def show_warning(message: Warning | str, *_: object) -> None:

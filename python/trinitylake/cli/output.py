@@ -1,7 +1,7 @@
-"""What commands print: rich text for people, one JSON document for programs; errors go to standard error.
+"""Output of commands: tables for people, one JSON document for programs; errors on standard error.
 
-All output goes through `emit` and its siblings, or through a `console`. There, and nowhere else, names and messages
-become harmless: nothing in them is markup, and no character that a terminal would obey is printed (`printable`).
+All output goes through `emit`, its siblings or `console`. They escape names and messages: no markup is interpreted, and
+no control character reaches the terminal (`printable`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -26,13 +27,13 @@ from trinitylake.printable import printable, printable_json
 if TYPE_CHECKING:
     from rich.style import Style
 
-#: A pipe has no width: no line is broken there, so that programs find names and paths whole.
+#: Lines are not wrapped in a pipe, so that programs find whole names and paths.
 PIPE_WIDTH = 10_000
 _AGES = ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (60 * 86400, 86400, "days"))
 
 
 class HarmlessConsole(Console):
-    """A console that neither takes text for markup nor prints a character that a terminal would obey."""
+    """A console without markup and without control characters of terminals."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         if isinstance(renderable, Text):
@@ -56,22 +57,20 @@ def _harmless(text: Text) -> Text:
 
 
 class Harmless:
-    """A stream that prints no character that a terminal would obey, for rows that are printed as they come."""
+    """A stream that escapes control characters of terminals."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Print a part of the text."""
         return self._stream.write(printable(text, keep="\n\t"))
 
     def flush(self) -> None:
-        """Print what waits."""
         self._stream.flush()
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on what standard output is at this moment."""
+    """A console on the current standard output or standard error."""
     stream = sys.stderr if stderr else sys.stdout
     has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return HarmlessConsole(
@@ -80,7 +79,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def emit(document: Any, picture: RenderableType, as_json: bool) -> None:
-    """Print `document` as JSON, or `picture` for people."""
+    """Print `document` as JSON or `picture` for people."""
     if as_json:
         print(_json(document, indent=2))
     else:
@@ -88,21 +87,21 @@ def emit(document: Any, picture: RenderableType, as_json: bool) -> None:
 
 
 def emit_error(error: TrinityLakeError, as_json: bool) -> None:
-    """Print an error on standard error: its kind, its message, and the attributes that its class adds."""
+    """Print kind, message and attributes of an error on standard error."""
     emit_failure(error.kind, error.message, as_json, vars(error))
     if not as_json and isinstance(error, CommitConflict):
         for winner in error.winners:
             note = f" by {winner.author}" if winner.author else ""
-            told = winner.message or winner.transaction_id
-            console(stderr=True).print(Text(f"  lost to version {winner.version}: {told}{note}"))
+            what = winner.message or winner.transaction_id
+            console(stderr=True).print(Text(f"  lost to version {winner.version}: {what}{note}"))
 
 
 def emit_failure(kind: str, message: str, as_json: bool, more: Mapping[str, Any]) -> None:
-    """Print what went wrong on standard error, in the one shape of all errors; `more` is for programs."""
+    """Print an error on standard error; `more` contains further fields of the JSON form."""
     if as_json:
         print(_json({"error": {"kind": kind, "message": message, **more}}), file=sys.stderr)
         return
-    # A line break in a message must not look like the end of it.
+    # Indented, so that a line break does not look like the end of the message.
     text = Text.assemble((f"{kind}: ", "bold red"), "\n  ".join(message.splitlines()))
     console(stderr=True).print(text, soft_wrap=True)
     if hint := more.get("hint"):
@@ -110,7 +109,7 @@ def emit_failure(kind: str, message: str, as_json: bool, more: Mapping[str, Any]
 
 
 def emit_unexpected(error: Exception, as_json: bool) -> None:
-    """Print an error that is none of ours, for people with the place where it came from."""
+    """Print an error that is no `TrinityLakeError`, for people with its traceback."""
     if not as_json:
         lines = "".join(traceback.format_exception(error)).rstrip()
         console(stderr=True).print(Text(lines, "dim"), soft_wrap=True)
@@ -123,16 +122,16 @@ def emit_warning(message: str) -> None:
 
 
 class _HarmlessGrid(Grid):
-    """A table whose columns are as wide as what is printed in them."""
+    """A table that computes the width of its columns from the escaped text."""
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         super().add_row(*(_harmless(one) if isinstance(one, Text) else one for one in cells), **options)
 
 
 def grid(*headers: str, numbers: Container[str] = ()) -> Grid:
-    """An empty table with these headers, without lines; the columns in `numbers` are aligned to the right.
+    """An empty table without lines; the columns in `numbers` are aligned to the right.
 
-    Numbers and what stands in one short word are never broken; the other columns share the rest of the line.
+    Numbers and short words are never wrapped; the other columns share the rest of the line.
     """
     table = _HarmlessGrid(box=None, pad_edge=False, header_style="bold")
     for header in headers:
@@ -141,12 +140,12 @@ def grid(*headers: str, numbers: Container[str] = ()) -> Grid:
     return table
 
 
-#: Columns whose cells are not broken.
+#: Columns whose cells are not wrapped.
 _WHOLE = {"", "created", "kind", "size", "isolation", "began", "expires"}
 
 
 def pairs(rows: dict[str, Any]) -> Grid:
-    """Names and values, one pair a line. Numbers whose names end in a unit are written in the units of people."""
+    """Names and values, one pair per line. A number whose name ends in a unit is printed with a readable unit."""
     table = _HarmlessGrid(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -156,7 +155,7 @@ def pairs(rows: dict[str, Any]) -> Grid:
 
 
 def _readable(name: str, value: Any) -> tuple[str, str]:
-    """A pair as people read it; programs get `--json`."""
+    """A pair for people."""
     if type(value) is int and name.endswith("_millis"):
         return name.removesuffix("_millis"), duration_text(value)
     if type(value) is int and name.endswith("size_bytes"):
@@ -168,13 +167,47 @@ def _readable(name: str, value: Any) -> tuple[str, str]:
     return name, str(value)
 
 
+@contextmanager
+def progress(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, if that is a terminal.
+
+    Yields a function that takes the number of finished parts and the number of all parts.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    out = console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        task = bar.add_task(description)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield update
+
+
+@contextmanager
+def counting(description: str) -> Iterator[Callable[[str, int], object]]:
+    """A counter on standard error, if that is a terminal, for work of unknown size.
+
+    Yields a function that takes a description and the number of finished parts.
+    """
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    out = console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda what, done: bar.update(task, description=f"{done} files {what}")
+
+
 def time_text(time: datetime) -> str:
-    """A time for people, in their zone."""
+    """A time in the local zone."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def age_text(time: datetime) -> str:
-    """How long ago, for people: `3 min ago`; the date of what is old."""
+    """An age such as `3 min ago`; the date if it is old."""
     seconds = (datetime.now(UTC) - time).total_seconds()
     for below, unit, name in _AGES:
         if 0 <= seconds < below:
@@ -183,7 +216,7 @@ def age_text(time: datetime) -> str:
 
 
 def time_left_text(time: datetime) -> str:
-    """How long until then, for people: `in 3 h`; `over` for what has passed."""
+    """A remaining time such as `in 3 h`; `over` if it is negative."""
     seconds = (time - datetime.now(UTC)).total_seconds()
     if seconds < 0:
         return "over"
@@ -194,7 +227,7 @@ def time_left_text(time: datetime) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """A size for people."""
+    """A size such as `1.2 MB`."""
     from rich import filesize
 
     return filesize.decimal(size_bytes)
@@ -210,7 +243,7 @@ def _json(document: Any, indent: int | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What `json` cannot write by itself."""
+    """JSON form of values that `json` cannot write."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
     if hasattr(value, "_asdict"):

@@ -1,8 +1,8 @@
-"""Values of options and arguments without pydantic, which typer asks about every one of them since 0.27.
+"""Conversion of simple option values without pydantic, which typer uses since 0.27.
 
-Importing it takes longer than all else that a small command does. Texts, whole numbers, switches and lists of texts
-are what they are; whatever is not at first sight goes typer's own way, with its words about mistakes. The part of typer
-whose place this takes is private: where it is another, commands are only slower, and a test of their modules fails.
+Importing pydantic takes longer than a small command. Texts, whole numbers, switches and lists of texts are converted
+here; all other values, also invalid ones, are left to typer. This replaces a private part of typer: if that changes,
+commands become slower and a test of their imports fails.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any, get_args, get_origin
 from typer.core import TyperCommand, TyperGroup
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
-#: Where typer keeps what turns the value of a parameter into its type; None until it is needed.
+#: Attribute of typer with the converter of a parameter; None until it is needed.
 _PLACE = "_runtime_param"
 
 
 class PlainCommand(TyperCommand):
-    """A command whose parameters take plain values as they are."""
+    """A command with fast conversion of simple values."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _taken_plainly(super().get_params(ctx))
 
 
 class PlainGroup(TyperGroup):
-    """A command that has commands."""
+    """A group of commands with fast conversion of simple values."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _taken_plainly(super().get_params(ctx))
@@ -41,14 +41,14 @@ def _taken_plainly(parameters: Iterable[Any]) -> list[Any]:
 
 
 class _Plain:
-    """Turns the value of one parameter into its type."""
+    """Converter of the values of one parameter."""
 
     def __init__(self, descriptor: Any) -> None:
         self._type = descriptor.annotation
         self._limits = descriptor.parameter_info
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value for the command. Raises what typer does."""
+        """Convert a value. Raises as typer does."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         if self._type is str and isinstance(value, str):
@@ -64,7 +64,7 @@ class _Plain:
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
     def _number(self, value: Any) -> int | None:
-        """A whole number within the limits of the parameter."""
+        """A whole number within the limits of the parameter, else None."""
         if not isinstance(value, int | str) or _WHOLE_NUMBER.fullmatch(str(value)) is None:
             return None
         number, least, greatest = int(value), self._limits.min, self._limits.max

@@ -1,4 +1,4 @@
-"""`head`, `count` and `cat`: the rows of a table, for people and for other programs."""
+"""`head`, `count` and `cat`: rows of a table."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from rich.text import Text
 
 from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import Harmless, console, emit, grid, pairs
-from trinitylake.cli.progress import counting
+from trinitylake.cli.output import Harmless, console, counting, emit, grid, pairs
 from trinitylake.errors import InvalidArgument
 from trinitylake.printable import printable
 
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
     from trinitylake.tables.scan import Scan
 
 Format = Literal["csv", "json", "parquet"]
-#: Of a longer value the beginning is shown.
+#: Longer values are truncated.
 _CELL_MAX = 60
-#: A column of a table for people takes at least so much of a line; with more of them rows are shown one by one.
+#: Minimum width of a column; if a line is too short for all columns, rows are printed one by one.
 _COLUMN_MIN = 10
 
 Identifier = Annotated[str, typer.Argument(help="A table.", autocompletion=object_names("table"))]
-Where = Annotated[str | None, typer.Option("--where", help='Only rows that match, such as "month = 1".')]
-Columns = Annotated[list[str] | None, typer.Option("--column", "-c", help="Only this column; may be repeated.")]
+Where = Annotated[str | None, typer.Option("--where", help='Filter, such as "month = 1".')]
+Columns = Annotated[list[str] | None, typer.Option("--column", "-c", help="Only this column, repeatable.")]
 
 
 @command
@@ -73,9 +72,9 @@ def count(
 def cat(
     root: Root,
     table: Identifier,
-    format: Annotated[Format, typer.Option("--format", "-f", help="JSON has one row a line.")] = "csv",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output without it.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Rows at most.")] = None,
+    format: Annotated[Format, typer.Option("--format", "-f", help="JSON has one row per line.")] = "csv",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; default: standard output.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = None,
     where: Where = None,
     columns: Columns = None,
     at: At = None,
@@ -84,11 +83,11 @@ def cat(
 ) -> None:
     """Write the rows of a table as CSV, JSON lines or Parquet.
 
-    They are written as they are read. With --json errors are JSON; it says nothing of the rows.
+    Rows are streamed. --json applies to errors only.
     """
     to_terminal = output is None and sys.stdout.isatty()
     if to_terminal and format == "parquet":
-        raise InvalidArgument("a terminal cannot show Parquet: name a file with --output, or send it to a program")
+        raise InvalidArgument("a terminal cannot show Parquet: use --output FILE or a pipe")
     reader = _scan(root, options, table, at, where, columns, limit).to_arrow_batch_reader()
     with _target(output) as target, counting("reading") as on_progress:
         done = 0
@@ -100,11 +99,11 @@ def cat(
 
 
 def picture(rows: pa.Table) -> RenderableType:
-    """Rows for people: as a table, or one by one where a line has no room for all columns."""
+    """Rows as a table, or one by one if a line is too short for all columns."""
     from trinitylake.tables.row_values import python_values
 
     if not rows.num_rows:
-        return Text("no row", "dim")
+        return Text("no rows", "dim")
     columns = [python_values(column) for column in rows.columns]
     given = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
     if rows.num_columns * _COLUMN_MIN <= console().width:
@@ -181,7 +180,7 @@ def csv_writer(target: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBa
 
 
 def print_json(batches: Iterable[pa.RecordBatch]) -> None:
-    """Print rows as one list of JSON, as they come."""
+    """Print rows as one JSON list, streamed."""
     from trinitylake.tables.row_values import json_texts
 
     separator = "["
@@ -192,7 +191,7 @@ def print_json(batches: Iterable[pa.RecordBatch]) -> None:
 
 
 class AsText:
-    """Where Arrow writes bytes of a text."""
+    """Binary file over a text stream, for Arrow's CSV writer."""
 
     closed = False
 

@@ -1,4 +1,4 @@
-"""`txn ls|show|commit|rollback`: transactions that were saved and wait to be resumed; `changes`: what each changed."""
+"""`txn ls|show|commit|rollback`: saved transactions."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import typer
 from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, app, command, open_lakehouse
-from trinitylake.cli.history import told
 from trinitylake.cli.output import age_text, emit, grid, pairs, time_left_text, time_text
 from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.errors import ObjectNotFound
 
-txn = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Saved transactions: list them, look at one, end one.")
+txn = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Saved transactions: list, show, commit, roll back.")
 app.add_typer(txn, name="txn")
 
 Id = Annotated[str, typer.Argument(help="The id of the transaction.")]
 
 
 def ls(root: Root, options: Options = None, as_json: Json = False) -> None:
-    """Print the saved transactions that can be resumed."""
+    """List saved transactions that can be resumed."""
     saved = open_lakehouse(root, options).transactions.list()
     picture = grid("id", "isolation", "began", "expires", "base", "message", numbers=["base"])
     for one in saved:
@@ -31,7 +30,7 @@ def ls(root: Root, options: Options = None, as_json: Json = False) -> None:
 
 
 def show(root: Root, id: Id, options: Options = None, as_json: Json = False) -> None:
-    """Print what became of a transaction, and what is saved of it."""
+    """Print the outcome of a transaction and its saved state."""
     lake = open_lakehouse(root, options)
     outcome = lake.transactions.outcome(id)
     saved = next((one for one in lake.transactions.list() if one.id == id), None)
@@ -59,23 +58,23 @@ def commit(
     id: Id,
     allow_checks: Annotated[
         list[str] | None,
-        typer.Option(help="A module whose functions may run as checks of the transaction. May be repeated."),
+        typer.Option(help="Module whose functions may run as checks of the transaction, repeatable."),
     ] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Commit a saved transaction.
 
-    One that has been committed says so again.
+    Committing it again prints the same version.
     """
     version = open_lakehouse(root, options).resume(id, allow_checks=allow_checks or ()).commit()
     emit({"id": id, "version": version}, Text(f"transaction {id} is version {version}"), as_json)
 
 
 def rollback(root: Root, id: Id, options: Options = None, as_json: Json = False) -> None:
-    """Roll a saved transaction back, and delete what it wrote.
+    """Roll back a saved transaction and delete its files.
 
-    Ends with 3 if it was committed.
+    The exit code is 3 if it was committed.
     """
     open_lakehouse(root, options).resume(id).rollback()
     emit({"id": id, "rolled_back": True}, Text(f"transaction {id} was rolled back"), as_json)
@@ -83,21 +82,3 @@ def rollback(root: Root, id: Id, options: Options = None, as_json: Json = False)
 
 for function in (ls, show, commit, rollback):
     command(function, txn)
-
-
-@command
-def changes(
-    root: Root,
-    since: Annotated[int, typer.Argument(help="The last version that was seen.")],
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
-    """Print what each transaction changed since a version.
-
-    The oldest first.
-    """
-    feed = list(open_lakehouse(root, options).changes(since))
-    picture = grid("version", "what happened", "changes", numbers=["version"])
-    for one in feed:
-        picture.add_row(str(one.version), told(one.transaction), Text(str(one.diff)))
-    emit([asdict(one) for one in feed], picture if feed else Text("no change", "dim"), as_json)

@@ -1,4 +1,4 @@
-"""`serve`: the lakehouse as an Iceberg REST catalog, and as a page for browsers."""
+"""`serve` and `page`: the REST server, and the web page as files."""
 
 from __future__ import annotations
 
@@ -6,47 +6,59 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import filesize
 from rich.text import Text
 
 import trinitylake
 from trinitylake.cli.command import Json, Options, Root, command, storage_options
 from trinitylake.cli.output import emit, emit_warning
-from trinitylake.page import NOT_BUILT, is_built
+from trinitylake.page import NOT_BUILT, is_built, write_files
 
 
 @command
 def serve(
     root: Root,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for one that is free.")] = 8181,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 8181,
     token_file: Annotated[
-        Path | None, typer.Option(help="Tokens, one a line: TOKEN or sha256:HEX, a name, and role:pattern grants.")
+        Path | None,
+        typer.Option(help="File of tokens, one per line: TOKEN or sha256:HEX, a name, role:pattern grants."),
     ] = None,
-    jwt_issuer: Annotated[str, typer.Option(help="Let JSON Web Tokens of this issuer in.")] = "",
-    jwt_audience: Annotated[str, typer.Option(help="That they must be meant for.")] = "",
+    jwt_issuer: Annotated[str, typer.Option(help="Accept JSON Web Tokens of this issuer.")] = "",
+    jwt_audience: Annotated[str, typer.Option(help="Required audience of JSON Web Tokens.")] = "",
     jwt_keys: Annotated[str, typer.Option(help="Key set (JWKS) of the issuer: a file or an https:// URL.")] = "",
     jwt_grants_claim: Annotated[str, typer.Option(help="The claim with role:pattern grants.")] = "trinitylake",
-    certificate: Annotated[Path | None, typer.Option(help="A certificate for TLS (PEM).")] = None,
-    key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="A proxy in front ends TLS.")] = False,
-    max_connections: Annotated[int, typer.Option(min=1, help="More are answered with 503.")] = 1000,
+    certificate: Annotated[Path | None, typer.Option(help="Certificate for TLS (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A reverse proxy in front terminates TLS.")
+    ] = False,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Concurrency limit of connections; others get 503.")
+    ] = 1000,
     override_locations: Annotated[
-        bool, typer.Option("--override-locations", help="Choose a location where a client asks for one outside.")
+        bool,
+        typer.Option(
+            "--override-locations",
+            help="Replace requested locations outside of the lakehouse instead of refusing them.",
+        ),
     ] = False,
     vend_role: Annotated[
-        str, typer.Option(metavar="ARN", help="Give clients temporary S3 credentials of this role, for one table each.")
+        str, typer.Option(metavar="ARN", help="Give clients temporary S3 credentials of this role, each for one table.")
     ] = "",
-    vend_seconds: Annotated[int, typer.Option(min=900, max=43200, help="How long they work.")] = 3600,
-    sts_endpoint: Annotated[str, typer.Option(help="The service that gives them; by default the store's.")] = "",
+    vend_seconds: Annotated[
+        int, typer.Option(min=900, max=43200, help="Lifetime of temporary credentials in seconds.")
+    ] = 3600,
+    sts_endpoint: Annotated[str, typer.Option(help="STS endpoint; default: that of the store.")] = "",
     sign_requests: Annotated[
         bool, typer.Option("--sign-requests", help="Sign requests to S3 for clients without credentials.")
     ] = False,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Show the lakehouse in a browser, at /.")] = True,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Serve the web page at /.")] = True,
     page_rows: Annotated[
         bool | None,
         typer.Option(
             "--page-rows/--no-page-rows",
-            help="Show first rows of tables there to their readers; without tokens that is so anyway.",
+            help="Show rows of tables on the page to their readers; default: only without tokens.",
         ),
     ] = None,
     maintenance_every: Annotated[
@@ -56,9 +68,9 @@ def serve(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Serve the lakehouse to Iceberg's clients and to browsers.
+    """Serve the lakehouse as an Iceberg REST catalog and a web page.
 
-    As an Iceberg REST catalog and with a page, until interrupted.
+    Runs until it is interrupted.
     """
     from trinitylake import rest
     from trinitylake.rest.http.observation import log_to_standard_error
@@ -100,5 +112,31 @@ def serve(
     emit({"url": server.url}, Text(f"serving {server.url}"), as_json)
     try:
         server.run_process()
-    except KeyboardInterrupt:  # the server has ended in good order by now
+    except KeyboardInterrupt:  # after a clean shutdown
         return
+
+
+@command
+def page(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the files of the page.")],
+    lakehouse: Annotated[
+        str, typer.Option(metavar="URL", help="URL of the root of the lakehouse, relative to the page or absolute.")
+    ],
+    sql: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PACKAGE",
+            help="Adds SQL: the npm package @duckdb/duckdb-wasm, as a folder or a file of `npm pack`.",
+            exists=True,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the web page as files that need no server.
+
+    The page reads the lakehouse over HTTP.
+    """
+    files = write_files(folder, lakehouse, sql)
+    size_bytes = sum(path.stat().st_size for path in files)
+    document = {"files": len(files), "size_bytes": size_bytes, "index": str(folder / "index.html")}
+    emit(document, Text(f"{len(files)} files, {filesize.decimal(size_bytes)}: {folder / 'index.html'}"), as_json)

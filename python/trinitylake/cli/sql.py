@@ -1,4 +1,4 @@
-"""`sql`: a statement over the lakehouse, or a shell for many."""
+"""`sql`: a SQL statement, or a shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trinitylake.cli.rows import AsText, csv_writer, print_json
 if TYPE_CHECKING:
     from trinitylake.tables.queries.query import Query
 
-#: Rows of a table for people.
+#: Default number of printed rows.
 SHOWN_ROWS = 100
 
 
@@ -32,20 +32,23 @@ def sql(
     root: Root,
     statement: Annotated[
         str | None,
-        typer.Argument(help="One statement. Without it a shell opens, or statements are read from standard input."),
+        typer.Argument(help="One statement; default: an interactive shell, or statements from standard input."),
     ] = None,
     at: Annotated[
         str | None, typer.Option("--at", help="Read a version: its number, a time in ISO 8601, or a snapshot's name.")
     ] = None,
-    format: Annotated[Format, typer.Option("--format", "-f", help="How rows are printed.")] = Format.TABLE,
-    limit: Annotated[int, typer.Option(min=1, help="Rows of a table to print; csv and json have all.")] = SHOWN_ROWS,
+    format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.TABLE,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows of --format table.")] = SHOWN_ROWS,
     allow_external: Annotated[
-        bool, typer.Option("--allow-external", help="Let queries read files and URLs outside of the lakehouse.")
+        bool, typer.Option("--allow-external", help="Allow queries to read files and URLs outside of the lakehouse.")
     ] = False,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Run SQL over tables and views, with DuckDB; statements that write are transactions."""
+    """Run SQL over tables and views, with DuckDB.
+
+    A statement that writes is a transaction.
+    """
     from trinitylake.cli.sql_shell import SqlShell
 
     lake = open_lakehouse(root, options)
@@ -62,7 +65,7 @@ def sql(
 
 
 def print_rows(query: Query, format: Format, limit: int) -> None:
-    """Print the rows of a query as they come."""
+    """Print the rows of a query, streamed."""
     if format is Format.TABLE:
         query.show(limit)
         return

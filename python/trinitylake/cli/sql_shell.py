@@ -1,16 +1,16 @@
-"""The shell of `trinitylake sql`: statements and commands, one after the other, with history and completion."""
+"""Interactive shell of `trinitylake sql`, with history and completion."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.cli.output import emit_error
-from trinitylake.cli.sql_names import column_name, namespace_name, object_name
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.printable import printable
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from trinitylake.tables.queries.query import Query
 
 HELP = """\
-A statement ends with a semicolon and may have many lines; Ctrl-C drops it.
+A statement ends with a semicolon and may have several lines; Ctrl-C discards it.
   .tables [NAMESPACE]   tables and views
   .schema NAME          the columns of a table or view
-  .version              the version that is read
-  .at [VERSION]         read a version, a time or a snapshot; the latest without one
-  .begin [MESSAGE]      begin a transaction: what follows is one version
-  .commit, .rollback    end it
+  .version              the current version
+  .at [VERSION]         read a version, time or tag; without one, the latest
+  .begin [MESSAGE]      begin a transaction; its statements become one version
+  .commit, .rollback    end the transaction
   .help, .quit"""
 _KEYWORDS = (
     *("AND", "AS", "ASC", "BETWEEN", "BY", "CASE", "CREATE", "DELETE", "DESC", "DISTINCT", "DROP", "ELSE", "END"),
@@ -37,18 +37,20 @@ _KEYWORDS = (
     *("SELECT", "SET", "TABLE", "THEN", "UNION", "UPDATE", "USING", "VALUES", "VIEW", "WHEN", "WHERE", "WITH"),
 )
 _COMMANDS = (".at", ".begin", ".commit", ".help", ".quit", ".rollback", ".schema", ".tables", ".version")
-#: Names that are offered at most.
+#: At most so many names are offered.
 _MAX_NAMES = 10_000
 _HISTORY_LINES = 1000
+#: A namespace with more levels is quoted in SQL.
+_PLAIN_LEVELS_MAX = 2
 
 
 class SqlShell:
-    """Runs statements on the latest version, on one that stands still, or in a transaction.
+    """Runs statements on the latest version, on a fixed version, or in a transaction.
 
     Args:
         lake: the lakehouse.
         show: prints the rows of a query.
-        allow_external: whether queries may leave the lakehouse.
+        allow_external: whether queries may read files outside of the lakehouse.
     """
 
     def __init__(self, lake: Lakehouse, show: Callable[[Query], None], *, allow_external: bool = False) -> None:
@@ -61,24 +63,23 @@ class SqlShell:
 
     @property
     def reader(self) -> Reader:
-        """What statements run on."""
+        """The transaction, version or lakehouse that statements read."""
         if self._transaction is not None:
             return self._transaction
         return self._lake if self._past is None else self._past
 
     def look_at(self, moment: str) -> None:
-        """Read a version from now on. Raises as `Lakehouse.at` does."""
+        """Read a fixed version. Raises as `Lakehouse.at` does."""
         self._past = self._lake.at(moment)
 
     def run(self, statement: str) -> None:
-        """Run one statement, and print its rows."""
+        """Run one statement and print its rows."""
         self._show(self.reader.sql(statement, allow_external=self._allow_external))
 
     def run_all(self, text: str) -> None:
-        """Run statements and commands one after the other, up to the first that fails.
+        """Run statements and commands up to the first that fails.
 
-        Raises its error, and `InvalidArgument` if the text ends in a transaction, for which it lacks `.commit`. A
-        transaction that is still open is rolled back.
+        Raises its error, or `InvalidArgument` if the text ends in an open transaction, which is rolled back.
         """
         try:
             pending = ""
@@ -87,12 +88,12 @@ class SqlShell:
             if pending.strip():
                 self.run(pending)
             if self._transaction is not None:
-                raise InvalidArgument("the statements end in an open transaction: .commit or .rollback is missing")
+                raise InvalidArgument("the input ends in an open transaction: .commit or .rollback is missing")
         finally:
-            self._give_up()
+            self._roll_back()
 
     def talk(self) -> None:
-        """Ask for statements until somebody has enough."""
+        """Read statements from the terminal until it is closed."""
         self._prepare_line()
         print("TrinityLake: .help for help, .quit to leave")
         pending = ""
@@ -107,7 +108,7 @@ class SqlShell:
                 pending = ""
             except (EOFError, SystemExit):
                 break
-        self._give_up()
+        self._roll_back()
         self._keep_history()
 
     def _prompt(self, pending: str) -> str:
@@ -118,7 +119,7 @@ class SqlShell:
         return "lake> " if self._past is None else f"lake@{self._past.version}> "
 
     def _read(self, pending: str, line: str) -> str:
-        """Run what a line completes; what is not complete yet."""
+        """Run the statements that a line completes; returns the incomplete rest."""
         if not pending and line.lstrip().startswith("."):
             name, _, argument = line.strip().partition(" ")
             self._command(name, argument.strip())
@@ -158,7 +159,9 @@ class SqlShell:
             case ".begin":
                 self._require_no_transaction()
                 if self._past is not None:
-                    raise InvalidArgument("an old version is read-only: .at without a version goes back to the latest")
+                    raise InvalidArgument(
+                        "an old version is read-only: use .at without a version to return to the latest"
+                    )
                 self._transaction = self._lake.begin(message=argument)
             case ".commit":
                 transaction, self._transaction = self._open(), None
@@ -167,28 +170,28 @@ class SqlShell:
                 transaction, self._transaction = self._open(), None
                 transaction.rollback()
             case _:
-                raise InvalidArgument(f"{printable(name)} is no command, or lacks a name: .help lists them")
+                raise InvalidArgument(f"{printable(name)} is no command or needs an argument: see .help")
 
     def _open(self) -> Transaction:
         if self._transaction is None:
-            raise InvalidArgument("there is no transaction: .begin begins one")
+            raise InvalidArgument("no transaction is open: use .begin")
         return self._transaction
 
     def _require_no_transaction(self) -> None:
         if self._transaction is not None:
-            raise InvalidArgument("a transaction is open: .commit or .rollback first")
+            raise InvalidArgument("a transaction is open: use .commit or .rollback first")
 
-    def _give_up(self) -> None:
+    def _roll_back(self) -> None:
         if self._transaction is not None:
             transaction, self._transaction = self._transaction, None
             transaction.rollback()
             print("the open transaction was rolled back", file=sys.stderr)
 
     def candidates(self, line: str, word: str) -> list[str]:
-        """What may stand in the place of the last word of a line."""
+        """Completions of the last word of a line."""
         if line.lstrip().startswith(".") and " " not in line.lstrip():
             return [one for one in _COMMANDS if one.startswith(word)]
-        # Typed with or without quotes.
+        # The user may have typed quotes or not.
         lower = word.lower().replace('"', "")
         found = [*self._known_names(), *self._columns(line)]
         names = [one for one in found if one.lower().replace('"', "").startswith(lower)]
@@ -196,7 +199,7 @@ class SqlShell:
         return [*dict.fromkeys(names), *(keywords if word else [])]
 
     def _known_names(self) -> dict[str, str | None]:
-        """Names as SQL writes them, and the tables and views whose names they are."""
+        """Names as written in SQL, with the full names of tables and views."""
         reader = self.reader
         state = (id(reader), getattr(reader, "version", None))
         if self._names[0] != state:
@@ -214,7 +217,7 @@ class SqlShell:
         return [one for one in columns if one is not None]
 
     def _prepare_line(self) -> None:
-        """History and completion, where Python has a library for lines."""
+        """Set up history and completion if Python has `readline`."""
         try:
             import readline
         except ImportError:
@@ -251,13 +254,13 @@ class SqlShell:
 
 
 def history_path() -> Path:
-    """Where the lines of earlier shells are kept."""
+    """File of the lines of earlier shells."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "trinitylake" / "sql_history"
 
 
 def split_statements(text: str) -> list[str]:
-    """The statements of a text that end with a semicolon, and what is behind the last."""
+    """Split a text into statements that end with a semicolon, and the rest after the last semicolon."""
     with optional_dependency("SQL over a lakehouse"):
         import duckdb
     data = text.encode(errors="replace")
@@ -265,3 +268,45 @@ def split_statements(text: str) -> list[str]:
     starts = [0, *(end + 1 for end in ends)]
     parts = [data[start:end].decode() for start, end in zip(starts, [*ends, len(data)], strict=True)]
     return [*(one for one in parts[:-1] if one.strip()), parts[-1] if parts[-1].strip() else ""]
+
+
+# Completed names are executed, so a name that SQL would read as something else is quoted, and a name with characters
+# that are not printable is not offered.
+
+
+def object_name(full_name: str) -> str | None:
+    """The name of a table or view in SQL; None if it is not offered."""
+    namespace, _, name = full_name.rpartition(".")
+    written = namespace_name(namespace), column_name(name)
+    return f"{written[0]}.{written[1]}" if written[0] and written[1] else None
+
+
+def namespace_name(full_name: str) -> str | None:
+    """The name of a namespace in SQL; None if it is not offered."""
+    levels = full_name.split(".")
+    if len(levels) <= _PLAIN_LEVELS_MAX and all(map(_is_plain, levels)):
+        return full_name
+    return column_name(full_name, is_plain=False)
+
+
+def column_name(name: str, is_plain: bool | None = None) -> str | None:
+    """The name of a column in SQL; None if it is not offered."""
+    if not name.isprintable():
+        return None
+    from trinitylake.tables.sql_sandbox import quoted
+
+    return name if (_is_plain(name) if is_plain is None else is_plain) else quoted(name)
+
+
+def _is_plain(name: str) -> bool:
+    """Whether DuckDB reads it as a name without quotes."""
+    return name.isascii() and name.isidentifier() and name.lower() not in _words()
+
+
+@cache
+def _words() -> frozenset[str]:
+    import duckdb
+
+    with duckdb.connect() as connection:
+        found = connection.execute("SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category != 'unreserved'")
+        return frozenset(word for (word,) in found.fetchall())

@@ -1,4 +1,4 @@
-"""`export` and `restore`: copies of a lakehouse at another root."""
+"""`export`, `restore` and `relocate`: a lakehouse at another root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from rich.text import Text
 import trinitylake
 from trinitylake.cli.command import (
     At,
+    Author,
+    DryRun,
     Json,
+    Message,
     Options,
     Root,
     command,
@@ -20,8 +23,7 @@ from trinitylake.cli.command import (
     secret_key_values,
     storage_options,
 )
-from trinitylake.cli.output import emit
-from trinitylake.cli.progress import progress
+from trinitylake.cli.output import counted, emit, progress
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.export import Mode
 
@@ -31,27 +33,25 @@ _Mode = Annotated[str, typer.Option("--mode", help='"minimal": one version; "ful
 @command
 def export(
     root: Root,
-    target: Annotated[str, typer.Argument(help="Where to: an empty place, or an earlier export of this lakehouse.")],
+    target: Annotated[str, typer.Argument(help="An empty root, or an earlier export of this lakehouse.")],
     at: At = None,
     mode: _Mode = "minimal",
     namespaces: Annotated[
-        list[str] | None, typer.Option("--namespace", help="Only this namespace, and all in it; may be repeated.")
+        list[str] | None, typer.Option("--namespace", help="Only this namespace and its objects, repeatable.")
     ] = None,
-    tables: Annotated[
-        list[str] | None, typer.Option("--table", help="Only this table or view; may be repeated.")
-    ] = None,
+    tables: Annotated[list[str] | None, typer.Option("--table", help="Only this table or view, repeatable.")] = None,
     target_options: Annotated[
         list[str] | None,
         typer.Option("--target-option", metavar="KEY=VALUE", help="As --option, for the target."),
     ] = None,
-    message: Annotated[str, typer.Option("--message", "-m", help="Why, for the log there.")] = "",
-    author: Annotated[str, typer.Option("--author", help="Who, for the log there.")] = "",
+    message: Message = "",
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Copy the lakehouse to another root.
 
-    Again to the same one, only what changed since is copied.
+    An export to the same root again copies only changes.
     """
     lake = open_lakehouse(root, options)
     with progress("objects") as on_progress:
@@ -68,27 +68,27 @@ def export(
         )
     size = filesize.decimal(done.size_bytes)
     text = Text(f"{done.root} is at version {done.version}, which is version {done.source_version} of {lake.uri}")
-    text.append(f"\n{done.files} files written, {size}; {done.present} were there", "dim")
+    text.append(f"\n{done.files} files written, {size}; {done.present} existed", "dim")
     emit(asdict(done), text, as_json)
 
 
 @command
 def restore(
     root: Root,
-    source: Annotated[str, typer.Argument(help="A backup that export made, or any other lakehouse.")],
+    source: Annotated[str, typer.Argument(help="A backup from export, or any other lakehouse.")],
     at: At = None,
     mode: _Mode = "full",
     source_options: Annotated[
         list[str] | None,
         typer.Option("--source-option", metavar="KEY=VALUE", help="As --option, for the backup."),
     ] = None,
-    author: Annotated[str, typer.Option("--author", help="Who, for the log.")] = "",
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Make a lakehouse at --root out of a backup.
+    """Create a lakehouse at --root from a backup.
 
-    There must be none at --root.
+    No lakehouse may exist at --root.
     """
     with progress("objects") as on_progress:
         lake = trinitylake.restore(
@@ -102,6 +102,49 @@ def restore(
             progress=on_progress,
         )
     emit({"uri": lake.uri, "version": lake.version}, Text(f"{lake.uri} is at version {lake.version}"), as_json)
+
+
+@command
+def relocate(
+    root: Root,
+    rewrite: Annotated[
+        bool, typer.Option(help="Rewrite metadata of tables, so that other engines find their files.")
+    ] = True,
+    former: Annotated[
+        list[str] | None,
+        typer.Option(help="Former root of a lakehouse that never recorded its root, repeatable."),
+    ] = None,
+    message: Message = "",
+    author: Author = "",
+    dry_run: DryRun = False,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Record the new root of a lakehouse that was moved or copied.
+
+    Locations in the metadata of its tables are rewritten in one version.
+    """
+    lake = open_lakehouse(root, options)
+    with progress("tables") as on_progress:
+        done = lake.maintenance.relocate(
+            rewrite=rewrite,
+            former=former or (),
+            dry_run=dry_run,
+            message=message,
+            author=author,
+            progress=on_progress,
+        )
+    files = f"{counted(len(done.tables), 'table')}, {counted(done.files, 'file')}"
+    if done.version is not None:
+        text = Text(f"version {done.version} records {done.root}: {files} rewritten")
+    elif dry_run:
+        text = Text(f"would record {done.root} and rewrite {files}")
+    else:
+        text = Text(f"nothing to do: the lakehouse and its tables already record {done.root}")
+    for table in done.skipped:
+        text.append(f"\nskipped {table.name}: {table.reason}", "yellow")
+    document = asdict(done) | {"skipped": [one._asdict() for one in done.skipped]}
+    emit(document, text, as_json)
 
 
 def _mode(text: str) -> Mode:

@@ -1,0 +1,235 @@
+"""`compact`, `expire`, `vacuum` and `maintain`: maintenance of a lakehouse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import filesize
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from trinitylake.cli.command import Author, DryRun, Json, Message, Options, Root, command, open_lakehouse
+from trinitylake.cli.completion import object_names
+from trinitylake.cli.output import counted, counting, emit, grid, progress, time_text
+from trinitylake.lakehouse.history import Expired
+from trinitylake.lakehouse.maintenance_policy import MaintenanceReport
+from trinitylake.lakehouse.tree_compaction import TreeCompaction
+from trinitylake.lakehouse.vacuum import Files, Vacuumed
+
+if TYPE_CHECKING:
+    from trinitylake.tables.compaction import CompactResult
+
+#: At most so many tables and unknown files are printed.
+_SHOWN_MAX = 20
+
+
+@command
+def compact(
+    root: Root,
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Tables whose small data files are compacted; without any, the tree of the catalog.",
+            autocompletion=object_names("table"),
+        ),
+    ] = None,
+    sort_by: Annotated[
+        str | None, typer.Option("--sort-by", help="Tables only: rewrite all data files, sorted by this column.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Tree only: also if it saves little.")] = False,
+    dry_run: DryRun = False,
+    message: Message = "",
+    author: Author = "",
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Rebuild the tree, or compact small data files of tables.
+
+    Older versions do not change.
+    """
+    lake = open_lakehouse(root, options)
+    if not tables:
+        if sort_by is not None:
+            raise typer.BadParameter("--sort-by needs the name of a table")
+        done = lake.maintenance.compact(force=force, dry_run=dry_run, message=message or "compact", author=author)
+        emit(asdict(done), _tree_text(done), as_json)
+        return
+    if force:
+        raise typer.BadParameter("--force applies to the tree, not to tables")
+    results = {}
+    for name in tables:
+        with progress(name) as on_progress:
+            results[name] = lake.table(name).maintenance.compact(
+                sort_by=sort_by, dry_run=dry_run, progress=on_progress, message=message, author=author
+            )
+    emit({name: result._asdict() for name, result in results.items()}, _tables_grid(results), as_json)
+
+
+@command
+def expire(
+    root: Root,
+    before: Annotated[
+        str | None,
+        typer.Option("--before", help="Versions older than this version, date or time (ISO 8601, default zone UTC)."),
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", help='Versions older than this: "7 days", "36 h".', metavar="DURATION")
+    ] = None,
+    keep: Annotated[int | None, typer.Option("--keep", min=1, help="Keep at least so many versions.")] = None,
+    dry_run: DryRun = False,
+    message: Message = "",
+    author: Author = "",
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Delete old versions, by retention or by these options.
+
+    Versions with a tag and bases of open saved transactions are kept. Use `vacuum` to delete the files that only
+    expired versions reference.
+    """
+    oldest = int(before) if before is not None and before.isdecimal() else before
+    expired = open_lakehouse(root, options).maintenance.expire(
+        before=oldest, older_than=older_than, keep=keep, dry_run=dry_run, message=message, author=author
+    )
+    document = {
+        "versions": list(expired),
+        "size_bytes": expired.size_bytes,
+        "oldest": expired.oldest,
+        "kept_size_bytes": expired.kept_size_bytes,
+        "dry_run": dry_run,
+    }
+    emit(document, Text(_expired_text(expired, dry_run)), as_json)
+
+
+@command
+def vacuum(
+    root: Root,
+    grace: Annotated[
+        str | None,
+        typer.Option(
+            "--grace", metavar="DURATION", help='Keep younger files, by the clock of the store; default "1 day".'
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    message: Message = "",
+    author: Author = "",
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Delete files that no version or transaction references.
+
+    Use `expire` first to delete old versions.
+    """
+    with counting("listing") as on_progress:
+        done = open_lakehouse(root, options).maintenance.vacuum(
+            grace=grace, dry_run=dry_run, progress=on_progress, message=message, author=author
+        )
+    emit(asdict(done), _vacuumed_group(done), as_json)
+
+
+@command
+def maintain(
+    root: Root,
+    dry_run: DryRun = False,
+    message: Message = "",
+    author: Author = "",
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Run the maintenance policy: compact, expire, vacuum."""
+    with counting("listing") as on_progress:
+        done = open_lakehouse(root, options).maintenance.run(
+            dry_run=dry_run, progress=on_progress, message=message, author=author
+        )
+    parts = [
+        _compacted_part(done, dry_run),
+        Text(f"{sum(done.snapshots_expired.values())} snapshots of {len(done.snapshots_expired)} tables expired"),
+        *(Text(f"skipped {name}: {why.message}", "yellow") for name, why in done.skipped.items()),
+        _off("compact-tree") if done.tree is None else _tree_text(done.tree),
+        _off("expire") if done.expired is None else Text(_expired_text(done.expired, dry_run)),
+        _off("vacuum") if done.vacuumed is None else _vacuumed_group(done.vacuumed),
+    ]
+    document = {
+        "policy": asdict(done.policy),
+        "compacted": {name: one._asdict() for name, one in done.compacted.items()},
+        "snapshots_expired": done.snapshots_expired,
+        "skipped": {name: why.message for name, why in done.skipped.items()},
+        "tree": None if done.tree is None else asdict(done.tree),
+        "expired": None if done.expired is None else list(done.expired),
+        "vacuumed": None if done.vacuumed is None else asdict(done.vacuumed),
+    }
+    emit(document, Group(*parts), as_json)
+
+
+def _off(step: str) -> Text:
+    return Text(f"{step} is off (property maintenance.{step})", "dim")
+
+
+def _compacted_part(done: MaintenanceReport, dry_run: bool) -> RenderableType:
+    if done.compacted:
+        return _tables_grid(done.compacted, dry_run)
+    return Text("no table has enough small files", "dim") if done.policy.compact else _off("compact")
+
+
+def _tree_text(done: TreeCompaction) -> Text:
+    before = counted(done.nodes_before, "node")
+    if done.version is None:
+        return Text(f"tree not rebuilt: {before}, a new tree would have {done.nodes_after}", "dim")
+    return Text(f"tree rebuilt in version {done.version}: {before} before, {done.nodes_after} after")
+
+
+def _tables_grid(results: Mapping[str, CompactResult], dry_run: bool = False) -> Table:
+    """Files and bytes by table. The size of new files is only known after they were written."""
+    before, after = ("would replace", "would write") if dry_run else ("files before", "after")
+    headers = ["size before", *(["size after"] if any(one.bytes_added for one in results.values()) else [])]
+    table = grid("table", before, after, *headers, numbers=[before, after, *headers])
+    for name, result in results.items():
+        sizes = [filesize.decimal(result.bytes_removed), filesize.decimal(result.bytes_added)]
+        table.add_row(Text(name), str(result.files_removed), str(result.files_added), *sizes[: len(headers)])
+    return table
+
+
+def _expired_text(expired: Expired, dry_run: bool) -> str:
+    if not expired:
+        return f"nothing to expire: the oldest version is {expired.oldest}"
+    span = (
+        f"version {expired[0]}" if len(expired) == 1 else f"{len(expired)} versions from {expired[0]} to {expired[-1]}"
+    )
+    before = filesize.decimal(expired.size_bytes + expired.kept_size_bytes)
+    after = filesize.decimal(expired.kept_size_bytes)
+    verb = "would expire" if dry_run else "expired"
+    return f"{span} {verb}; the oldest version is {expired.oldest}; root files before: {before}, after: {after}"
+
+
+def _vacuumed_group(done: Vacuumed) -> RenderableType:
+    """Deleted and kept files, by kind and by table."""
+    verb = "would be deleted" if done.dry_run else "deleted"
+    parts: list[RenderableType] = [Text(f"{_files(done.total_deleted)} {verb}, {_files(done.total_kept)} kept")]
+    kinds = grid("kind", verb, "size", "kept", "size", numbers=[verb, "size", "kept"])
+    for kind in dict.fromkeys([*done.deleted, *done.kept]):
+        deleted, kept = done.deleted.get(kind, Files(0, 0)), done.kept.get(kind, Files(0, 0))
+        sizes = filesize.decimal(deleted.size_bytes), filesize.decimal(kept.size_bytes)
+        kinds.add_row(kind, str(deleted.files), sizes[0], str(kept.files), sizes[1])
+    parts.append(kinds)
+    if done.deleted_by_table:
+        tables = grid("table folder", verb, "size", numbers=[verb, "size"])
+        largest = sorted(done.deleted_by_table.items(), key=lambda item: -item[1].size_bytes)
+        for folder, count in largest[:_SHOWN_MAX]:
+            tables.add_row(Text(folder), str(count.files), filesize.decimal(count.size_bytes))
+        parts.append(tables)
+    if done.young.files:
+        parts.append(Text(f"kept {_files(done.young)} younger than {time_text(done.before)}", "dim"))
+    if done.foreign.files:
+        parts.append(Text(f"kept {_files(done.foreign)} of external or federated tables", "dim"))
+    if done.unknown.files:
+        shown = "\n  ".join(done.unknown_paths[:_SHOWN_MAX])
+        parts.append(Text(f"kept {_files(done.unknown)} of unknown kind:\n  {shown}", "yellow"))
+    return Group(*parts)
+
+
+def _files(count: Files) -> str:
+    return f"{counted(count.files, 'file')} ({filesize.decimal(count.size_bytes)})"
