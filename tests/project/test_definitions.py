@@ -62,7 +62,7 @@ def test_a_table_is_read_back() -> None:
     assert list(definition.primary_keys) == ["id"]
     read = parse_table_def(serialize(definition))
     assert read == definition
-    assert definitions.from_proto(read.schema, tuple(read.primary_keys)) == SCHEMA
+    assert Schema.from_definition(read.schema, tuple(read.primary_keys)) == SCHEMA
     assert new_table_def(table_type="external").table_type == definitions.EXTERNAL
 
 
@@ -114,7 +114,7 @@ def test_every_cut_and_every_flipped_byte_is_read_or_refused() -> None:
     refused = 0
     for one in damaged:
         try:
-            definitions.from_proto(parse_table_def(one, "t.binpb").schema, path="t.binpb")
+            Schema.from_definition(parse_table_def(one, "t.binpb").schema, path="t.binpb")
         except (CorruptFile, UnsupportedVersion):
             refused += 1
     assert refused > len(data) / 2
@@ -154,7 +154,7 @@ def test_a_schema_nested_too_deep_is_refused() -> None:
             column = b"\x12\x01l\x18\x12" + field(9, column)
         table = data + field(2, field(1, column))
         if readable:
-            assert len(definitions.from_proto(parse_table_def(table).schema).columns) == 1
+            assert len(Schema.from_definition(parse_table_def(table).schema).columns) == 1
         else:
             with pytest.raises(CorruptFile):
                 parse_table_def(table, "deep.binpb")
@@ -166,7 +166,7 @@ def test_a_newer_format_is_refused() -> None:
     with pytest.raises(UnsupportedVersion):
         parse_table_def(serialize(TableDef(id=str(uuid.uuid4()), table_type=9)))  # type: ignore[arg-type]
     with pytest.raises(UnsupportedVersion, match="type number 99"):
-        definitions.from_proto(trinitylake_pb2.Schema(columns=[trinitylake_pb2.Column(name="x", type=99)]))  # type: ignore[arg-type]
+        Schema.from_definition(trinitylake_pb2.Schema(columns=[trinitylake_pb2.Column(name="x", type=99)]))  # type: ignore[arg-type]
 
 
 def test_properties_are_text() -> None:

@@ -44,17 +44,12 @@ from trinitylake.definitions import (
     Column,
     Schema,
     Type,
-    arrow_schema,
     as_schema,
-    from_iceberg,
-    from_proto,
     list_of,
     map_of,
     parse_type,
     struct_of,
-    to_iceberg,
     to_iceberg_schema,
-    to_proto,
 )
 from trinitylake.definitions import trinitylake_pb2 as proto
 from trinitylake.definitions.sql_type import ALIASES
@@ -96,8 +91,8 @@ SCHEMAS = st.lists(COLUMNS, max_size=5, unique_by=lambda column: column.name).ma
 
 @given(SCHEMAS)
 def test_a_declared_schema_is_stored_without_loss(schema: Schema) -> None:
-    stored = to_proto(schema)
-    assert from_proto(proto.Schema.FromString(stored.SerializeToString())) == schema
+    stored = schema.to_definition()
+    assert Schema.from_definition(proto.Schema.FromString(stored.SerializeToString())) == schema
 
 
 @given(TYPES)
@@ -111,11 +106,11 @@ def test_the_text_of_a_type_is_read_back(type: Type) -> None:
 @given(SCHEMAS)
 def test_iceberg_types_do_not_change_again_once_mapped(schema: Schema) -> None:
     assume(schema.columns)  # PyIceberg's empty schemas are not equal to each other
-    iceberg = to_iceberg(schema)
-    declared = from_iceberg(iceberg)
-    assert to_iceberg(declared) == iceberg
-    assert from_proto(to_proto(declared)) == declared
-    assert from_iceberg(to_iceberg(declared)) == declared
+    iceberg = schema.to_iceberg()
+    declared = Schema.from_iceberg(iceberg)
+    assert declared.to_iceberg() == iceberg
+    assert Schema.from_definition(declared.to_definition()) == declared
+    assert Schema.from_iceberg(declared.to_iceberg()) == declared
     assert [c.nullable for c in declared.columns] == [c.nullable for c in schema.columns]
     assert [c.doc for c in declared.columns] == [c.doc for c in schema.columns]
 
@@ -153,10 +148,10 @@ def test_every_iceberg_type_survives_a_trip_through_a_definition_file() -> None:
         NestedField(200, "key", LongType(), required=True),
         identifier_field_ids=[200],
     )
-    declared = from_iceberg(schema)
-    stored = from_proto(to_proto(declared), declared.primary_key)
-    assert to_iceberg(stored) == schema
-    assert to_iceberg(stored).identifier_field_ids == [200]
+    declared = Schema.from_iceberg(schema)
+    stored = Schema.from_definition(declared.to_definition(), declared.primary_key)
+    assert stored.to_iceberg() == schema
+    assert stored.to_iceberg().identifier_field_ids == [200]
     assert stored["deep.list"].doc == "ids"
 
 
@@ -192,7 +187,7 @@ def test_every_iceberg_type_survives_a_trip_through_a_definition_file() -> None:
     ],
 )
 def test_the_type_table_of_the_format(sql: str, expected: IcebergType) -> None:
-    (field,) = to_iceberg(Schema([("c", sql)])).fields
+    (field,) = Schema([("c", sql)]).to_iceberg().fields
     assert field.field_type == expected
 
 
@@ -209,7 +204,7 @@ def test_the_type_table_of_the_format(sql: str, expected: IcebergType) -> None:
     ],
 )
 def test_the_type_table_backwards(iceberg: IcebergType, kind: str, precision: int) -> None:
-    (column,) = from_iceberg(IcebergSchema(NestedField(1, "c", iceberg, required=False))).columns
+    (column,) = Schema.from_iceberg(IcebergSchema(NestedField(1, "c", iceberg, required=False))).columns
     assert (column.type.kind, column.type.precision) == (kind, precision)
 
 
@@ -305,11 +300,11 @@ def test_a_stored_column_that_contradicts_itself_is_corrupt() -> None:
         proto.Column(name="x", type="INT4", scale=2),
     ):
         with pytest.raises(CorruptFile):
-            from_proto(proto.Schema(columns=[column]), path="t.binpb")
+            Schema.from_definition(proto.Schema(columns=[column]), path="t.binpb")
 
 
 def test_a_timestamp_of_a_writer_that_knows_no_precision_is_in_microseconds() -> None:
-    (column,) = from_proto(proto.Schema(columns=[proto.Column(name="x", type="TIMESTAMP")])).columns
+    (column,) = Schema.from_definition(proto.Schema(columns=[proto.Column(name="x", type="TIMESTAMP")])).columns
     assert column.type.precision == 6
 
 
@@ -373,7 +368,7 @@ def test_every_kind_of_source_gives_the_same_schema() -> None:
         table.to_reader(),
         expected,
         Schema.from_iceberg(expected),
-        to_proto(Schema.from_iceberg(expected)),
+        Schema.from_iceberg(expected).to_definition(),
         [Column("id", "bigint"), ("name", "text")],
         pandas.DataFrame({"id": [1], "name": ["x"]}),
         polars.from_arrow(table),
@@ -399,4 +394,4 @@ def test_documentation_and_nullability_come_from_arrow() -> None:
     schema = pa.schema([pa.field("id", pa.int32(), nullable=False, metadata={"doc": "the number"})])
     (column,) = as_schema(schema).columns
     assert (column.nullable, column.doc) == (False, "the number")
-    assert arrow_schema(Schema([column])).field("id").nullable is False
+    assert Schema([column]).to_arrow().field("id").nullable is False

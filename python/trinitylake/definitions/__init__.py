@@ -1,7 +1,7 @@
-"""Definitions of lakehouses, namespaces, tables and views: how users declare them, how files store them (format §6).
+"""Definitions of lakehouses, namespaces, tables and views: schemas, types and definition files (format §6).
 
-`declared_types.py` (with the grammar in `sql_type.py`) and `schema.py` are what people write; `stored_schema.py`,
-`iceberg_types.py` and `arrow_types.py` convert columns; `files.py` builds, reads and writes the files themselves.
+`declared_types.py` (grammar in `sql_type.py`) and `schema.py` contain the classes for users; `stored_schema.py`,
+`iceberg_types.py` and `arrow_types.py` convert columns; `files.py` builds, reads and writes definition files.
 `trinitylake_pb2.py` is generated (`scripts/generate_definitions.py`).
 
 Importing this package imports neither PyIceberg nor pyarrow.
@@ -32,13 +32,8 @@ from trinitylake.definitions.files import (
 from trinitylake.definitions.schema import (
     Schema,
     SchemaLike,
-    arrow_schema,
     as_schema,
-    from_iceberg,
-    from_proto,
-    to_iceberg,
     to_iceberg_schema,
-    to_proto,
 )
 from trinitylake.definitions.trinitylake_pb2 import (
     EXTERNAL,
@@ -76,10 +71,7 @@ __all__ = [
     "TableDef",
     "Type",
     "ViewDef",
-    "arrow_schema",
     "as_schema",
-    "from_iceberg",
-    "from_proto",
     "list_of",
     "map_of",
     "new_id",
@@ -97,7 +89,5 @@ __all__ = [
     "read_definition",
     "serialize",
     "struct_of",
-    "to_iceberg",
     "to_iceberg_schema",
-    "to_proto",
 ]

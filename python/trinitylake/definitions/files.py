@@ -1,7 +1,7 @@
 """Definition files, `*.binpb` (format §6): building new ones, reading and rewriting old ones.
 
 A definition is a protobuf message of `trinitylake_pb2`. To change one, parse it, change the message and write it
-back: fields that this library does not know then survive. Never build a new message from an old one.
+back, so that fields unknown to this library are kept. Never build a new message from an old one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Literal, TypeAlias, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from trinitylake import _core
-from trinitylake.base.random_names import random_uuid_text
 from trinitylake.definitions import trinitylake_pb2 as proto
-from trinitylake.definitions.schema import Schema, to_proto
+from trinitylake.definitions.schema import Schema
 from trinitylake.errors import CorruptFile, InvalidArgument, UnsupportedVersion
 
 #: A larger definition file is refused before it is decoded.
@@ -42,14 +41,13 @@ def read_definition(storage: _core.Storage, location: str) -> bytes:
 
 
 def new_id() -> str:
-    """The id of a new object: a random UUID, which it keeps for life, so that drop and recreate shows."""
-    return random_uuid_text()
+    """A random UUID, the permanent id of a new object; a recreated object gets another one."""
+    return str(uuid.uuid4())
 
 
 def new_namespace_def(id: str | None = None, properties: Mapping[str, str] | None = None) -> proto.NamespaceDef:
     """The definition of a namespace. `id` defaults to a fresh one."""
-    # An empty map takes protobuf as long as all the rest.
-    return proto.NamespaceDef(id=id or new_id(), properties=_text_properties(properties) or None)
+    return proto.NamespaceDef(id=id or new_id(), properties=_text_properties(properties))
 
 
 def new_table_def(
@@ -70,7 +68,7 @@ def new_table_def(
     `metadata_location`, a URI; of a federated one the properties of its catalog (`iceberg_storage/federated.py`).
     `primary_keys` default to the primary key of `schema`.
     """
-    stored = to_proto(schema) if isinstance(schema, Schema) else schema
+    stored = schema.to_definition() if isinstance(schema, Schema) else schema
     if isinstance(schema, Schema) and not primary_keys:
         primary_keys = schema.primary_key
     return proto.TableDef(
@@ -107,7 +105,7 @@ def new_view_def(
             raise InvalidArgument(f"a view needs a dialect and a query, got {dialect!r}: {sql!r}")
     return proto.ViewDef(
         id=id or new_id(),
-        schema=to_proto(schema) if isinstance(schema, Schema) else schema,
+        schema=schema.to_definition() if isinstance(schema, Schema) else schema,
         representations=[proto.SQLRepresentation(dialect=dialect, sql=sql) for dialect, sql in representations.items()],
         default_namespace=default_namespace,
         properties=_text_properties(properties),
@@ -202,7 +200,7 @@ def _where(path: str, name: str) -> str:
     return path or name
 
 
-#: How the definition of an object is read, from its bytes and its path, by the kind that its key tells.
+#: Parser of the definition (bytes, path) by kind of object.
 PARSERS: dict[str, Callable[[bytes, str], object]] = {
     "namespace": parse_namespace_def,
     "table": parse_table_def,
@@ -216,13 +214,7 @@ ObjectDefinition: TypeAlias = proto.NamespaceDef | proto.TableDef | proto.ViewDe
 
 def parse_definition(kind: str, data: bytes, path: str = "") -> ObjectDefinition:
     """Read the definition of a namespace, table or view; `path` goes into the message of `CorruptFile`."""
-    match kind:
-        case "namespace":
-            return parse_namespace_def(data, path)
-        case "table":
-            return parse_table_def(data, path)
-        case _:
-            return parse_view_def(data, path)
+    return PARSERS[kind](data, path)  # type: ignore[return-value]
 
 
 def object_id(kind: str, data: bytes, path: str = "") -> str:

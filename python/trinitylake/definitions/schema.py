@@ -1,16 +1,16 @@
-"""Schemas as people declare them, and what they are made into.
+"""Schemas of tables and views.
 
     Schema([Column("id", "bigint", nullable=False), ("tags", "array<varchar>")], primary_key="id")
 
-A schema is stored in definition files (`stored_schema.py`, format §6), becomes one of Iceberg (`iceberg_types.py`, §9)
-and can be had from Arrow data (`arrow_types.py`). PyIceberg and pyarrow are imported only when a function needs them.
+A schema converts to the schema of a definition file (`stored_schema.py`, format §6) and of Iceberg (`iceberg_types.py`,
+format §9), and from that of Arrow data (`arrow_types.py`). PyIceberg and pyarrow are imported only when they are used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from trinitylake.definitions import iceberg_types
 from trinitylake.definitions import trinitylake_pb2 as proto
@@ -42,7 +42,7 @@ class Schema:
             named with dots. They must not be nullable. Not enforced on write, but `upsert` matches on them.
 
     Raises:
-        InvalidArgument: for an unknown type, a name used twice, or a primary key that is not there.
+        InvalidArgument: for an unknown type, a duplicate name, or a primary key that is not a column.
     """
 
     columns: tuple[Column, ...]
@@ -88,24 +88,32 @@ class Schema:
     @staticmethod
     def from_iceberg(schema: IcebergSchema) -> Schema:
         """The columns of a PyIceberg schema, with field ids, documentation and identifier fields."""
-        return from_iceberg(schema)
+        return Schema(*iceberg_types.from_iceberg(schema))
 
     @staticmethod
-    def from_definition(schema: proto.Schema, primary_key: Iterable[str] = ()) -> Schema:
-        """The columns of a stored schema. Raises `CorruptFile`, or `UnsupportedVersion` for an unknown type."""
-        return from_proto(schema, tuple(primary_key))
+    def from_definition(schema: proto.Schema, primary_key: Iterable[str] = (), path: str = "") -> Schema:
+        """The columns of a stored schema.
+
+        Raises `UnsupportedVersion` for an unknown type, and `CorruptFile` for an invalid column; `path` names the file.
+        """
+        try:
+            return Schema([column_from_proto(column) for column in schema.columns], primary_key)
+        except InvalidArgument as error:
+            raise CorruptFile(f"{path or 'schema'}: {error}", path=path) from error
 
     def to_iceberg(self) -> IcebergSchema:
-        """The PyIceberg schema (§9)."""
-        return to_iceberg(self)
+        """The PyIceberg schema (format §9); field ids are assigned unless every column has one."""
+        return iceberg_types.to_iceberg(self.columns, self.primary_key)
 
     def to_definition(self) -> proto.Schema:
-        """The stored schema, without the primary key, which a table definition holds beside it."""
-        return to_proto(self)
+        """The stored schema, without the primary key, which a table definition contains separately."""
+        return proto.Schema(columns=[column_to_proto(column) for column in self.columns])
 
     def to_arrow(self) -> pa.Schema:
-        """The pyarrow schema in which a scan of a table with these columns answers."""
-        return arrow_schema(self)
+        """The pyarrow schema of a scan of a table with these columns."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        return schema_to_pyarrow(self.to_iceberg(), include_field_ids=False)
 
 
 class ArrowStreamExportable(Protocol):
@@ -139,14 +147,14 @@ def as_schema(schema: SchemaLike) -> Schema:
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, proto.Schema):
-        return from_proto(schema)
+        return Schema.from_definition(schema)
     if isinstance(schema, Mapping) or (isinstance(schema, list | tuple) and not hasattr(schema, "__arrow_c_stream__")):
         return Schema(schema)
     if type(schema).__module__.startswith("pyiceberg."):
         from pyiceberg.schema import Schema as IcebergSchema
 
         if isinstance(schema, IcebergSchema):
-            return from_iceberg(schema)
+            return Schema(*iceberg_types.from_iceberg(schema))
     from trinitylake.definitions.arrow_types import arrow_schema_of, from_arrow
 
     arrow = arrow_schema_of(schema)
@@ -168,39 +176,4 @@ def to_iceberg_schema(schema: SchemaLike) -> IcebergSchema:
 
         if isinstance(schema, IcebergSchema):
             return schema
-    return to_iceberg(as_schema(schema))
-
-
-def to_proto(schema: Schema) -> proto.Schema:
-    """The stored form. The primary key is not part of it: a table definition holds it beside the schema."""
-    return proto.Schema(columns=[column_to_proto(column) for column in schema.columns])
-
-
-def from_proto(schema: proto.Schema, primary_key: tuple[str, ...] = (), path: str = "") -> Schema:
-    """The declared form of a stored schema.
-
-    Raises:
-        UnsupportedVersion: for a type that this library does not know yet.
-        CorruptFile: for a column that contradicts itself; `path` names the file.
-    """
-    try:
-        return Schema([column_from_proto(column) for column in schema.columns], primary_key)
-    except InvalidArgument as error:
-        raise CorruptFile(f"{path or 'schema'}: {error}", path=path) from error
-
-
-def to_iceberg(schema: Schema) -> IcebergSchema:
-    """The Iceberg schema of a declared one (§9); ids are assigned afresh unless every column has one."""
-    return iceberg_types.to_iceberg(schema.columns, schema.primary_key)
-
-
-def from_iceberg(schema: IcebergSchema) -> Schema:
-    """The declared form of an Iceberg schema: with field ids, documentation and identifier fields."""
-    return Schema(*iceberg_types.from_iceberg(schema))
-
-
-def arrow_schema(schema: Schema) -> Any:
-    """The pyarrow schema in which a scan of a table with this schema answers."""
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    return schema_to_pyarrow(to_iceberg(schema), include_field_ids=False)
+    return as_schema(schema).to_iceberg()

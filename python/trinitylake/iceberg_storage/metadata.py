@@ -31,7 +31,6 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEnt
 from pyiceberg.typedef import IcebergBaseModel
 
 from trinitylake._core import is_named_once
-from trinitylake.base.random_names import random_uuid_text
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     IndexedMetadataV3,
@@ -190,7 +189,7 @@ def new_file_stem(previous_uri: str | None) -> str:
     sequence = 0
     if previous_uri is not None and (match := _FILE_NAME.fullmatch(previous_uri.rsplit("/", 1)[-1])):
         sequence = int(match[1]) + 1
-    return f"{sequence:05d}-{random_uuid_text()}"
+    return f"{sequence:05d}-{uuid.uuid4()}"
 
 
 class _KnownTexts:

@@ -382,7 +382,7 @@ class Statements(Reader):
 
         What is None stays, except that a new text drops the old schema. The id stays. Raises `ObjectNotFound`.
         """
-        from trinitylake.definitions import as_schema, new_view_def, parse_view_def, serialize, to_proto
+        from trinitylake.definitions import as_schema, new_view_def, parse_view_def, serialize
 
         namespace, name = split(identifier)
 
@@ -395,7 +395,7 @@ class Statements(Reader):
                 definition.representations.extend(fresh.representations)
                 definition.ClearField("schema")
             if schema is not None:
-                definition.schema.CopyFrom(to_proto(as_schema(schema)))
+                definition.schema.CopyFrom(as_schema(schema).to_definition())
             if default_namespace is not None:
                 definition.default_namespace = default_namespace
             if properties is not None:

@@ -67,9 +67,9 @@ class View:
     @property
     def schema(self) -> Schema | None:
         """The columns, or None if the creator of the view did not give them."""
-        from trinitylake.definitions import from_proto
+        from trinitylake.definitions import Schema
 
-        return from_proto(self._definition.schema) if self._definition.HasField("schema") else None
+        return Schema.from_definition(self._definition.schema) if self._definition.HasField("schema") else None
 
     @property
     def default_namespace(self) -> str:

@@ -11,7 +11,7 @@ from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import Table as IcebergTable
 
 from trinitylake.base.log_note import NO_NOTE, LogNote
-from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, from_proto, parse_table_def, serialize
+from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, parse_table_def, serialize
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -42,7 +42,7 @@ class FrozenTable(Table):
     def schema(self) -> Schema:
         """The columns, in TrinityLake's types. Raises as `Table.schema` does."""
         if self._definition.HasField("schema") and self.type != "federated":
-            return from_proto(self._definition.schema, tuple(self._definition.primary_keys))
+            return Schema.from_definition(self._definition.schema, tuple(self._definition.primary_keys))
         return super().schema
 
     def _shown_version(self) -> int:

@@ -20,7 +20,7 @@ from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.base.markup import shown
 from trinitylake.base.qualified_names import full_name
 from trinitylake.base.tracing import span, traced
-from trinitylake.definitions import Schema, from_iceberg
+from trinitylake.definitions import Schema
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
@@ -146,7 +146,7 @@ class Table(ABC):
     @property
     def schema(self) -> Schema:
         """The columns, in TrinityLake's types."""
-        return from_iceberg(self._iceberg().schema())
+        return Schema.from_iceberg(self._iceberg().schema())
 
     @property
     def partition_spec(self) -> PartitionSpec:

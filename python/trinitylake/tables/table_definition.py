@@ -20,10 +20,6 @@ from trinitylake.definitions import (
     SortKey,
     TableDef,
     Type,
-    from_iceberg,
-    from_proto,
-    to_iceberg,
-    to_proto,
 )
 from trinitylake.errors import CorruptFile, InvalidArgument
 
@@ -69,11 +65,11 @@ def describe(definition: TableDef, metadata: TableMetadata, declared: Schema | N
     """
     current = metadata.schema()
     if declared is None:
-        declared = from_proto(definition.schema)
-    described = from_iceberg(current)
+        declared = Schema.from_definition(definition.schema)
+    described = Schema.from_iceberg(current)
     counterparts = _Counterparts(declared.columns)
     columns = [_keep_declared(column, counterparts.of(column)) for column in described.columns]
-    definition.schema.CopyFrom(to_proto(Schema(columns)))
+    definition.schema.CopyFrom(Schema(columns).to_definition())
     # In the order in which they were declared, which Iceberg's set of field ids does not keep.
     keys = [name for name in declared.primary_key or definition.primary_keys if name in described.primary_key]
     keys += [name for name in described.primary_key if name not in keys]
@@ -117,5 +113,5 @@ def _keep_declared(column: Column, declared: Column | None) -> Column:
 
 
 def _same_in_iceberg(one: Type, other: Type) -> bool:
-    schema = to_iceberg(Schema([Column("one", one, id=1), Column("other", other, id=2)]))
+    schema = Schema([Column("one", one, id=1), Column("other", other, id=2)]).to_iceberg()
     return schema.fields[0].field_type == schema.fields[1].field_type

@@ -14,7 +14,6 @@ from trinitylake.definitions import (
     PREVIOUS_METADATA_LOCATION,
     Schema,
     TableDef,
-    from_proto,
     serialize,
 )
 from trinitylake.errors import InvalidArgument, ObjectNotFound
@@ -109,7 +108,7 @@ class TransactionTable(Table):
         if self._staged is None:
             return super().schema
         self._bring_in_step(self._staged.metadata)
-        return from_proto(self._definition.schema, tuple(self._definition.primary_keys))
+        return Schema.from_definition(self._definition.schema, tuple(self._definition.primary_keys))
 
     def _note_scan(self) -> None:
         self._scans += 1

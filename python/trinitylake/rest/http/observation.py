@@ -13,11 +13,11 @@ import json
 import logging
 import re
 import time
+import uuid
 from datetime import UTC, datetime
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trinitylake.base.random_names import random_hex
 from trinitylake.rest.secret_redaction import Redaction, without_secrets
 from trinitylake.rest.security.guard import PRINCIPAL
 from trinitylake.rest.server_metrics import ServerMetrics
@@ -54,7 +54,7 @@ class Observer:
             return
         given = [value for name, value in scope["headers"] if name == b"x-request-id"]
         known = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-        request_id = given[0].decode() if known else random_hex()
+        request_id = given[0].decode() if known else uuid.uuid4().hex
         scope[REQUEST_ID] = request_id
         began = time.perf_counter()
         code = 500
