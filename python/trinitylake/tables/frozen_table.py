@@ -11,7 +11,7 @@ from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import Table as IcebergTable
 
 from trinitylake.base.log_note import NO_NOTE, LogNote
-from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, parse_table_def, serialize
+from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, Schema, parse_table_def, serialize
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from trinitylake import _core
-    from trinitylake.definitions import Schema, TableDef
+    from trinitylake.definitions import TableDef
 
 
 class FrozenTable(Table):
