@@ -110,6 +110,15 @@ def test_a_version_of_the_past_stays_as_it_was(lake: tl.Lakehouse) -> None:
     assert latest.list_tables("sales") == [ORDERS]
 
 
+def test_older_versions_contain_dropped_and_purged_tables(lake: tl.Lakehouse) -> None:
+    catalog, before = load(lake), lake.version
+    catalog.drop_table(ORDERS)
+    catalog.purge_table(LINES)
+    past = load(lake, version=before)
+    assert catalog.list_tables("sales") == []
+    assert (count(past, ORDERS), past.load_table(LINES).name()) == (2, LINES)
+
+
 def test_a_timestamp_chooses_the_version(lake: tl.Lakehouse) -> None:
     at = lake.at().created_at
     load(lake).load_table(ORDERS).append(ROWS)
@@ -315,6 +324,8 @@ def test_pyicebergs_configuration_supplies_what_the_call_leaves_out(
     assert load(name="lake", version=lake.version).list_tables("sales") == [LINES, ORDERS]
     monkeypatch.setenv("PYICEBERG_CATALOG__ELSEWHERE__ROOT", root)
     assert load(name="elsewhere").list_tables("sales") == [LINES, ORDERS]
+    monkeypatch.setenv("PYICEBERG_CATALOG__NOWHERE__ROOT", "/nowhere/at/all")
+    assert load(root, name="nowhere").list_tables("sales") == [LINES, ORDERS]
 
 
 def test_storage_options_come_from_properties_and_argument() -> None:

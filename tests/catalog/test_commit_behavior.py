@@ -261,7 +261,7 @@ def test_a_creation_does_not_replace_a_table(catalog: Catalog, schema: Schema) -
     with pytest.raises(CommitFailedException, match="Table already exists"):
         creation.commit_transaction()
     assert catalog.load_table(TABLE) == table
-    if is_ours(catalog):  # told at once, as a REST server does
+    if is_ours(catalog):  # raised at once, as by a REST server
         with pytest.raises(TableAlreadyExistsError):
             catalog.create_table_transaction(TABLE, schema)
 

@@ -1,4 +1,4 @@
-"""Several catalogs over one lakehouse at once: what fits lands, what does not is told, and nothing is lost."""
+"""Concurrent catalogs over one lakehouse: compatible commits land, others raise a conflict, and nothing is lost."""
 
 from __future__ import annotations
 
