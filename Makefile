@@ -1,21 +1,21 @@
-# Two commands matter: `make demo` and `make test`. Both set up what they need: a virtual environment with the
-# package, built from source, and nothing outside of this folder.
+# Two commands matter: `make demo` and `make test`. Both set up a virtual environment with the package, built from
+# source, and change nothing outside of this folder.
 
 PYTHON ?= python3
-# Some machines tell Python to keep no bytecode: each of a thousand processes then compiles all that it imports.
+# Without bytecode files each of a thousand processes would compile all its imports.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STEP := $(PYTHON) scripts/step.py
-# Cargo shares out processors by itself: what it is told of make's own jobs, it cannot use.
+# Cargo schedules its own jobs and cannot use the job server of make.
 CARGO := env -u MAKEFLAGS cargo
 UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
-# From uv.lock and nothing else: nothing is resolved, no index is named, and what another command installed stays.
+# Installs from uv.lock without resolving, and does not remove packages of other commands.
 INSTALL := $(UV) pip install --no-deps --require-hashes --requirement
 MATURIN := MAKEFLAGS= VIRTUAL_ENV=$(abspath $(VENV)) PATH=$(abspath $(BIN)):$$PATH maturin
-# Processes of tests, one more than processors: a third of the time tests wait, for clocks, for Spark and for processes
-# that end. A file stays in one of them; each has its own Spark session, S3 server and folder. In the order in which
-# files are found the last ones are small, so that all processes end at about the same time.
+# One test process more than processors, because tests wait a third of the time. A file runs in one process; each process
+# has its own Spark session, S3 server and folder. Files run in the order in which they are found: the last ones are
+# small, so all processes end at about the same time.
 WORKERS := 3
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
@@ -51,7 +51,7 @@ $(VENV)/.uv: pyproject.toml
 		$(STEP) "uv" $(BIN)/python -m pip install --quiet --disable-pip-version-check "uv$$range"
 	@touch $@
 
-# The extras and groups that each command needs. Sets that are not in the environment together: [tool.uv.conflicts].
+# Extras and groups of each command. [tool.uv.conflicts] lists sets that cannot be installed together.
 SET_build := --group build
 SET_demo := --extra demo
 SET_spark := --extra demo --extra spark
@@ -86,20 +86,20 @@ $(VENV)/.built: $(VENV)/.packages-build pyproject.toml $(RUST_SOURCES)
 	@$(STEP) "core, compiled" env $(MATURIN) develop --features development --uv
 	@touch $@
 
-# In parallel: while cargo has the processors, the network brings the packages and Spark.
+# In parallel: packages and Spark are downloaded while cargo compiles.
 demo:
 	@$(MAKE) --no-print-directory --jobs=4 demo-on-spark
 
 demo-alone: $(VENV)/.built $(VENV)/.packages-demo
 	@$(BIN)/trinitylake demo
 
-# What Spark says while it starts is shown if something fails.
+# The output of Spark is shown only after a failure.
 demo-on-spark: demo-alone target/.spark-fetched target/locks/spark.txt
 	@if command -v java >/dev/null; then $(INSTALL) target/locks/spark.txt --quiet --python $(VENV); fi
 	@echo; echo "Every tenth of these flights in a pipeline on Spark:"
 	@TRINITYLAKE_PIPELINE_EVERY=10 $(BIN)/python examples/nycflights_pipeline.py 2>target/spark.log || { cat target/spark.log; exit 1; }
 
-# Into uv's cache only (400 MB), so that nobody waits for it who does not need it yet.
+# Downloads Spark (400 MB) into uv's cache only, so that the demo does not wait for it.
 target/.spark-fetched: $(VENV)/.uv target/locks/spark.txt
 	@mkdir -p target
 	@if command -v java >/dev/null; then \
@@ -118,7 +118,7 @@ lint: $(VENV)/.built $(VENV)/.packages-lint target/locks/generator.txt
 	$(BIN)/lint-imports
 	$(UV) run --quiet --no-project --with-requirements target/locks/generator.txt scripts/generate_definitions.py --check
 
-# The site, in target/site; a link that leads nowhere or a parameter that does not exist is an error.
+# The site, in target/site; a broken link or an unknown parameter is an error.
 docs: $(VENV)/.packages-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
@@ -128,7 +128,7 @@ test-rust:
 test-python: $(VENV)/.built $(VENV)/.packages-test target/.page-built
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# The wheel as a stranger gets it: built, installed alone into a new environment, used. Versions are those of the lock.
+# Builds the wheel, installs it into a new environment with the versions of the lock, and uses it.
 test-wheel: $(VENV)/.packages-build target/locks/test.txt
 	rm -rf target/wheel-test
 	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/wheel-test/dist
@@ -136,8 +136,8 @@ test-wheel: $(VENV)/.packages-build target/locks/test.txt
 	$(UV) pip install --quiet --python target/wheel-test/venv --constraint target/locks/test.txt target/wheel-test/dist/*.whl
 	cd target/wheel-test && venv/bin/python $(abspath scripts/smoke_test.py)
 
-# What is handed out: optimised across crates and, on Linux, linked by zig against a C library of 2018. PYTHONS are those
-# to try the wheel with, the oldest and the newest of them; without, those that are found.
+# Release build: optimised across crates and, on Linux, linked by zig against a C library of 2018. PYTHONS are the
+# interpreters to test the wheel with; default: the oldest and the newest installed one.
 PYTHONS :=
 DIST_FLAGS := --profile dist $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_28)
 dist: $(VENV)/.packages-dist
@@ -147,7 +147,7 @@ dist: $(VENV)/.packages-dist
 	@$(STEP) "source distribution" env $(MATURIN) sdist --out dist
 	$(BIN)/python scripts/check_dist.py dist $(PYTHONS)
 
-# The server alone, with the versions of its lock: SERVER is where, SERVER_BUILD how its core is compiled.
+# The server alone, with the versions of the lock. SERVER is its folder, SERVER_BUILD the options of its core.
 SERVER := target/server
 SERVER_BUILD := --profile dist
 server: $(VENV)/.packages-build target/.page-built target/locks/server.txt
@@ -173,7 +173,7 @@ test-lowest: $(VENV)/.packages-build
 		$(addprefix --extra ,demo rest s3 sql telemetry) pyproject.toml --output-file target/lowest/versions.txt
 	@$(STEP) "packages, the lowest" env $(UV) pip install --python target/lowest/venv --requirement target/lowest/versions.txt --group test-tools
 	$(UV) pip install --quiet --python target/lowest/venv --no-deps target/lowest/dist/*.whl
-	@# That test writes a root with the tests' own hands, for which the lowest pyarrow lacks a parameter.
+	@# That test builds a root itself and needs a parameter that the lowest pyarrow lacks.
 	target/lowest/venv/bin/python -m pytest $(PARALLEL) $(TESTS_LOWEST) \
 		--deselect tests/core/test_bad_input.py::test_versions_beyond_32_bits_go_on
 
@@ -182,12 +182,12 @@ UPGRADE :=
 locks: $(VENV)/.uv
 	$(UV) lock $(UPGRADE)
 
-# What the release workflow asks before it builds.
+# Checked by the release workflow before it builds.
 TAG :=
 check-release:
 	$(PYTHON) scripts/check_release.py $(TAG)
 
-# Spark SQL with the PySpark before, in an environment of its own, from the wheel.
+# Spark SQL with the previous PySpark, in a separate environment, from the wheel.
 test-spark-3.5: $(VENV)/.packages-build target/locks/test-spark-3.5.txt
 	rm -rf target/spark-3.5
 	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/spark-3.5/dist
@@ -221,7 +221,7 @@ test:
 	@diff target/checkout-before target/checkout-after || { echo "make test changed the files above in the checkout"; exit 1; }
 
 test-deep: export TRINITYLAKE_DEEP := 1
-# Many minutes of histories in one test.
+# One test runs for many minutes.
 test-deep: export PYTEST_ADDOPTS := --timeout=14400
 test-deep: test-rust test-python
 
@@ -261,7 +261,7 @@ WORDS :=
 planted-bugs: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python scripts/planted_bugs.py $(WORDS)
 
-# Figures are those of a core built as for a release.
+# With a core compiled for release.
 bench: $(VENV)/.built $(VENV)/.packages-bench
 	@$(STEP) "core, compiled for release" env $(MATURIN) develop --release --uv
 	$(BIN)/python -m benches --results benches/RESULTS.md

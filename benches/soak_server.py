@@ -1,11 +1,11 @@
 """The REST server under mixed load for a long time: `python -m benches.soak_server --seconds 1800`.
 
-Sixteen clients read, write, collide and work in transactions, at a steady pace. What they make they also drop, and old
-versions expire meanwhile, so the lakehouse does not grow. Attackers do all the while what once took memory: a reader
-sends reports, eight bodies of 15 MB arrive at once, and plans are begun whose rest nobody asks for. The server is a
-process of its own with small caches, which are full when the warm-up, the first third, is over. Afterwards its memory
-must stay where it is. The exit code is 0 if it does, and if no request failed but by a conflict, nor one of an attacker
-but by a refusal. A run of less than ten minutes does not judge the memory. `--no-attacks` leaves the attackers out.
+Sixteen clients read, write, conflict and work in transactions at a steady pace. They drop what they create, and old
+versions expire, so the lakehouse does not grow. Attackers send requests that once leaked memory: reports, eight bodies
+of 15 MB at once, and scan plans that nobody continues. The server is a separate process with small caches, which are
+full after the first third of the run. After that its memory must not grow. The exit code is 0 if it does not, if
+requests of clients fail only with conflicts, and if requests of attackers are only refused. Memory is judged in runs of
+at least ten minutes. `--no-attacks` runs without attackers.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ CLIENTS = 16
 SHARED_TABLES = 8
 PAUSE_SECONDS = 0.1
 CACHE_SIZE_BYTES = 2 << 20
-#: Old versions expire as often, and when they are as old.
-UPKEEP_SECONDS = 10.0
+#: Interval of the expiry, and the age of versions that expire.
+EXPIRY_SECONDS = 10.0
 VERSION_AGE = timedelta(seconds=60)
-#: What the middle of the last third may lie above that of the second third, in a run that is no shorter than this.
+#: Allowed growth of the median memory from the second to the last third, in runs of at least this length.
 GROWTH_MAX = 0.03
 JUDGED_MIN_SECONDS = 600
 SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 FINE = (200, 201, 204, 304)
-#: What an attacker may be told: no, too much, not now.
+#: Status codes that refuse a request of an attacker.
 REFUSALS = (400, 408, 413, 422, 429, 503)
 READER, WRITER = "reader-of-the-shared-tables", "may-do-everything-here"
 LARGE_BODIES, LARGE_BODY_SIZE_BYTES, LARGE_BODIES_PAUSE_SECONDS = 8, 15 << 20, 15.0
 ATTACK_PAUSE_SECONDS = 0.2
 REPORT_SIZE_BYTES = 60_000
 SLOW_BYTES = 45
-#: So that plans have a rest: files of one answer, and of the table that is planned.
+#: Files per answer of a scan plan, and files of the planned table, so that a plan has several answers.
 PLAN_MAX_FILES, PLANNED_FILES = 2, 12
 
 
 class Client(threading.Thread):
-    """One client: a connection, and a random choice of what to do next, until `end`."""
+    """A client with one connection that runs random tasks until `end`."""
 
     def __init__(self, number: int, port: int, end: float, pause: float) -> None:
         super().__init__(name=f"client-{number}")
@@ -147,7 +147,7 @@ class Client(threading.Thread):
         self._ask("DELETE", f"/v1/latest/namespaces/own/tables/{name}_new")
 
     def _collide(self) -> None:
-        """All clients want the same name: one gets it, until it gives it back."""
+        """All clients create the same table; the one that succeeds drops it again."""
         made = self._ask("POST", "/v1/latest/namespaces/own/tables", {"name": "wanted", "schema": SCHEMA})
         if "metadata" in made:
             self._ask("DELETE", "/v1/latest/namespaces/own/tables/wanted")
@@ -177,7 +177,7 @@ class Client(threading.Thread):
 
 
 class Attacker(threading.Thread):
-    """One who does the same over and over, until `end`, and is refused or not."""
+    """An attacker that repeats one attack until `end`."""
 
     def __init__(self, name: str, port: int, end: float, attack: Callable[[Attacker], None], pause: float) -> None:
         super().__init__(name=name)
@@ -193,7 +193,7 @@ class Attacker(threading.Thread):
         while time.monotonic() < self._end:
             try:
                 self._attack(self)
-            except OSError:  # a connection that the server closed on a body that is too much
+            except OSError:  # the server closed the connection because the body is too large
                 self.codes[0] += 1
             except (http.client.HTTPException, LookupError, ValueError) as error:
                 self.errors.append(repr(error))
@@ -246,7 +246,7 @@ def _send_nonsense(attacker: Attacker) -> None:
 
 
 def _send_slowly(attacker: Attacker) -> None:
-    """A body that comes byte by byte until the server gives up, or nobody has the patience."""
+    """Send a body byte by byte until the server closes the connection."""
     with socket.create_connection(("127.0.0.1", attacker.port), timeout=60) as connection:
         lines = (
             "POST /v1/latest/namespaces HTTP/1.1",
@@ -275,7 +275,7 @@ def _attackers(port: int, end: float) -> list[Attacker]:
 
 
 def soak(seconds: float, pause: float, *, attacks: bool) -> int:
-    """The exit code."""
+    """Run the soak test and return the exit code."""
     with tempfile.TemporaryDirectory(prefix="trinitylake-soak-") as folder:
         lake = tl.create(f"{folder}/lake", durability="none")
         lake.create_namespace("own")
@@ -307,14 +307,14 @@ def soak(seconds: float, pause: float, *, attacks: bool) -> int:
 
 
 def _watch(process: psutil.Process, lake: tl.Lakehouse, end: float) -> list[tuple[float, float]]:
-    """Seconds since the start and the memory of a process in MiB, about once a second; upkeep of its lakehouse."""
-    began = kept_up = time.monotonic()
+    """Seconds since the start and the memory of a process in MiB, about once a second; and expire old versions."""
+    began = expired_at = time.monotonic()
     samples = []
     while (now := time.monotonic()) < end:
         samples.append((now - began, process.memory_info().rss / 2**20))
-        if now - kept_up > UPKEEP_SECONDS and now - began > VERSION_AGE.total_seconds():
+        if now - expired_at > EXPIRY_SECONDS and now - began > VERSION_AGE.total_seconds():
             lake.maintenance.expire(before=datetime.now(UTC) - VERSION_AGE)
-            kept_up = now
+            expired_at = now
         time.sleep(1)
     return samples
 
@@ -352,7 +352,7 @@ def _verdict(
 
 
 def run_server(root: str) -> None:
-    """Serve with small caches, and tell the port."""
+    """Serve with small caches and print the port."""
     scan_planning.MAX_FILES = PLAN_MAX_FILES
     lake = tl.open(root, durability="none", cache_size_bytes=CACHE_SIZE_BYTES)
     server = serve(lake, token_file=Path(root).parent / "tokens")

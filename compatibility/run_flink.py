@@ -153,7 +153,7 @@ def own_statements(engine: Flink, lake: tl.Lakehouse, report: Report) -> None:
     run("INSERT INTO lake.shop.stock VALUES (1, 'a'), (2, 'b')")
     run("INSERT INTO lake.shop.stock VALUES (2, 'c')")
     check("a key has one row", sorted(run("SELECT id, name FROM lake.shop.stock")), [(1, "a"), (2, "c")])
-    # Upserts write equality deletes, which PyIceberg does not read: that is told, and nothing is changed.
+    # Upserts write equality deletes, which PyIceberg does not read: the read raises, and nothing is changed.
     stock, before = lake.table("shop.stock"), lake.version
     for what, work in (
         ("read", lambda: stock.scan().to_arrow()),

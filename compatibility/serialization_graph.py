@@ -28,7 +28,7 @@ class Transaction:
         id: what it appends.
         reads: each list that it read, as it saw it.
         appends: the lists that it appended to.
-        outcome: True if it was told that it is committed, False if it is not, None if nobody told.
+        outcome: True if the commit was acknowledged, False if it was refused, None if the answer was lost.
     """
 
     id: str
@@ -96,7 +96,7 @@ def _edges(committed: Mapping[str, Transaction], final: Mapping[str, Sequence[st
         for name, seen in one.reads.items():
             elements = final[name]
             if list(seen) != list(elements[: len(seen)]):
-                continue  # told already
+                continue  # reported before
             if seen:
                 add(seen[-1], one.id, f"wr {name}")
             following = [element for element in elements[len(seen) :] if element != one.id]

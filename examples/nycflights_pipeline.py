@@ -74,7 +74,7 @@ def write(frame: DataFrame, name: str, txn: str, mode: str = "append", **options
     frame.write.format("trinitylake").option("root", uri).option("txn", txn).options(**options).mode(mode).save(name)
 
 
-def told(what: str, began: float) -> None:
+def report(what: str, began: float) -> None:
     print(f"{what:<78}{time.perf_counter() - began:6.1f} s")
 
 
@@ -116,7 +116,7 @@ with lake.transaction(message="reference data and empty layers", author="pipelin
     setup.create_table("silver.flights", SILVER, partition_spec="month")
     setup.create_table("gold.delays", GOLD)
     setup.create_table("feed.flights", SILVER)
-told(f"version {setup.version}: reference data and empty layers", began)
+report(f"version {setup.version}: reference data and empty layers", began)
 
 
 # %% [markdown]
@@ -190,7 +190,7 @@ def of_months(first: int, last: int) -> pa.Table:
 # %%
 began = time.perf_counter()
 version_autumn = publish(of_months(1, 11), "january-to-november")
-told(f"version {version_autumn}: January to November in all layers", began)
+report(f"version {version_autumn}: January to November in all layers", began)
 silver_autumn = read("silver.flights").count()
 assert lake.log(1)[0].message == "load january-to-november"
 
@@ -215,18 +215,18 @@ def consume() -> int:
 began = time.perf_counter()
 consumed = consume()
 assert consumed == silver_autumn
-told(f"the consumer took over {consumed:,} rows", began)
+report(f"the consumer took over {consumed:,} rows", began)
 
 # %%
 began = time.perf_counter()
 version_year = publish(of_months(12, 12), "december")
-told(f"version {version_year}: December in all layers", began)
+report(f"version {version_year}: December in all layers", began)
 silver_year = read("silver.flights").count()
 
 began = time.perf_counter()
 consumed = consume()
 assert consumed == silver_year - silver_autumn
-told(f"the consumer took over {consumed:,} rows, those of December alone", began)
+report(f"the consumer took over {consumed:,} rows, those of December alone", began)
 
 # %% [markdown]
 # ## A load that fails its audit
@@ -243,7 +243,7 @@ latest = lake.version
 try:
     publish(damaged, "december-again")
 except tl.CheckFailed as failed:
-    told(f"refused: {failed}", began)
+    report(f"refused: {failed}", began)
 else:
     raise AssertionError("the audit let a damaged load pass")
 assert lake.transactions.outcome("december-again") == ("rolled back", None)
@@ -275,12 +275,12 @@ def december_delay(**at: int) -> float:
 
 was, became = december_delay(version=corrected - 1), december_delay()
 assert abs(was - became - 15) < 1e-6
-told(f"version {corrected}: December's mean delay from {was:.1f} to {became:.1f} minutes", began)
+report(f"version {corrected}: December's mean delay from {was:.1f} to {became:.1f} minutes", began)
 
 began = time.perf_counter()
 back = lake.rollback(corrected - 1, message="the note was about another airport")
 assert abs(december_delay() - was) < 1e-6
-told(f"version {back}: as before the correction, {december_delay():.1f} minutes", began)
+report(f"version {back}: as before the correction, {december_delay():.1f} minutes", began)
 
 # %% [markdown]
 # ## What happened

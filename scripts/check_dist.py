@@ -47,21 +47,21 @@ def pythons_of_pyenv() -> list[str]:
 
 
 def version_of(python: str) -> tuple[int, ...]:
-    told = run(python, "-c", "import sys; print(*sys.version_info[:3])")
-    return tuple(map(int, told.split()))
+    version = run(python, "-c", "import sys; print(*sys.version_info[:3])")
+    return tuple(map(int, version.split()))
 
 
 def check_platform(wheel: Path) -> None:
     """The wheel asks for no newer C library than its name says, and for none that is too new."""
     if sys.platform != "linux":
         return
-    told = run(BIN / "auditwheel", "show", wheel)
-    print(told.strip())
+    report = run(BIN / "auditwheel", "show", wheel)
+    print(report.strip())
     tag = next(part for part in wheel.stem.split(".") if "manylinux_" in part)
     _, major, minor, *_ = tag[tag.index("manylinux_") :].split("_")
     if (int(major), int(minor)) > NEWEST_C_LIBRARY:
         raise SystemExit(f"{wheel.name} is for systems newer than {NEWEST_C_LIBRARY}")
-    if f"manylinux_{major}_{minor}_" not in told:
+    if f"manylinux_{major}_{minor}_" not in report:
         raise SystemExit(f"{wheel.name} is not what its name says")
 
 

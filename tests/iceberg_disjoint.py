@@ -75,7 +75,7 @@ def raced(lake: Lake, winner: Change, loser: Callable[[StagedTable], object]) ->
 
 
 def land(lake: Lake, staged: StagedTable) -> None:
-    """Redo and commit; no data file is written again, and what became useless is told of."""
+    """Rebase and commit; no data file is written again, and unused files are reported."""
     data = [path for path in staged.written_paths if path.endswith(".parquet")]
     old = {
         staged.io.path_of(uri)

@@ -239,7 +239,7 @@ def test_the_demo_holds_what_it_claims(tmp_path: Path) -> None:
 
 
 def test_the_demo_makes_nothing_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had made a lakehouse when it told what to install."""
+    """A missing package was reported only after a lakehouse had been created."""
     monkeypatch.setattr("trinitylake.cli.demo.find_spec", lambda name: None)
     done = run("demo", "--root", str(tmp_path / "lake"), code=2)
     assert "pip install 'trinitylake[demo]'" in done.output

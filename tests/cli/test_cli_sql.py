@@ -113,7 +113,7 @@ def test_what_a_shell_is_told(root: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_script_that_ends_in_a_transaction_fails(root: str) -> None:
-    """A script without its last line, `.commit`, ended well: whoever looked at the exit code, as schedulers do, took
+    """A script without its last line, `.commit`, exited with 0: a scheduler, which reads the exit code, took
     for stored what had been rolled back."""
     said = run("--root", root, input=".begin\nDELETE FROM shop.items;", code=2)
     assert "open transaction" in said.stderr
@@ -131,7 +131,7 @@ def test_names_are_completed(root: str) -> None:
 
 
 def test_completed_names_are_names_and_nothing_else(root: str) -> None:
-    """A table was called `t; DROP SCHEMA raw; --`: whoever pressed the tabulator and Enter ran that."""
+    """The name of a table, `t; DROP SCHEMA raw; --`, was completed without quotes and executed."""
     lake = tl.open(root)
     hostile = {
         "t; DROP SCHEMA raw; --": '"t; DROP SCHEMA raw; --"',

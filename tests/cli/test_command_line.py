@@ -358,7 +358,7 @@ def test_rows_that_are_written_can_be_loaded_again(root: str, tmp_path: Path, fo
 
 
 def test_loading_appends_overwrites_or_updates_in_one_version(root: str, tmp_path: Path) -> None:
-    """Who loaded into a table that was not there was told so, and not of the option that makes it."""
+    """The error for a missing table did not name the option that creates it."""
     file = tmp_path / "more.jsonl"
     file.write_text('{"id": 3, "city": "Kyoto"}\n{"id": 4, "city": "Nairobi"}\n')
     refused = run("load", str(file), "shop.other", "--root", root, code=4)

@@ -49,7 +49,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
 def test_a_hostile_text_becomes_no_element_and_no_attribute(place: int) -> None:
-    """A table was called `<script>…`, and the notebook of whoever listed the tables ran it."""
+    """A notebook that listed tables executed the name of a table, `<script>…`."""
     text = HOSTILE[place]
     source = framed(table([text], [[text]], caption=text), pairs([(text, text)]), element("p", text, title=text))
     page = Page(source)

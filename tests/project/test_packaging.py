@@ -97,7 +97,7 @@ def test_the_source_distribution_holds_what_its_build_reads(tmp_path: Path) -> N
 
 
 def test_a_wheel_is_tried_with_the_interpreters_of_pyenv_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make dist` tried the wheel with one Python alone, since uv sees only the one that pyenv was told to use."""
+    """`make dist` tried the wheel with one Python alone, since uv sees only the interpreter that pyenv has selected."""
     python = tmp_path / "versions" / "3.99.0" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
