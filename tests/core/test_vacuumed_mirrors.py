@@ -20,7 +20,7 @@ import pytest
 import trinitylake as tl
 from full_lakehouse import age
 from trinitylake import _core
-from trinitylake.iceberg_storage import table_copy
+from trinitylake.iceberg_storage import table_export
 from trinitylake.iceberg_storage.metadata import cache
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
@@ -64,7 +64,7 @@ def interrupted_at(monkeypatch: pytest.MonkeyPatch, step: int, work: Callable[[]
     with monkeypatch.context() as patch:
         for name in ("copy_files", "publish_tree", "publish_version", "publish_boundary"):
             patch.setattr(_core, name, wrapped(getattr(_core, name)))
-        patch.setattr(table_copy, "put_same", wrapped(table_copy.put_same))
+        patch.setattr(table_export, "put_same", wrapped(table_export.put_same))
         yield calls
 
 

@@ -43,7 +43,7 @@ from pyiceberg.types import (
 )
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.derived import Derived
+from trinitylake.iceberg_storage.identity_cache import IdentityCache
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 
@@ -203,7 +203,7 @@ def test_two_transactions_on_one_state_of_a_table_do_not_hide_each_other(lake: t
 
 def test_what_follows_from_a_schema_goes_with_it() -> None:
     """What was worked out of the schemas of a hundred tables kept all of them, of megabytes each, in a server."""
-    known: Derived[list[int]] = Derived()
+    known: IdentityCache[list[int]] = IdentityCache()
     schema, spec, made = Schema(*COLUMNS.fields), PartitionSpec(), []
 
     def make() -> list[int]:

@@ -21,7 +21,7 @@ import trinitylake as tl
 from manifests_by_hand import Blocks, avro_file, avro_parts, data_file
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.manifests import manifest_file
-from trinitylake.iceberg_storage.manifests.avro_size import Allowance, TooHeavy
+from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists, read_list
 
@@ -56,23 +56,23 @@ def test_a_small_manifest_of_long_paths_is_as_heavy_as_they_are(
     data = io.new_input(manifest.manifest_path).open().read()
     if codec != "null":
         assert len(data) < 1_000_000
-    everything = Allowance(1 << 30, 1000)
+    everything = SizeBudget(1 << 30, 1000)
     everything.spend(data, "")
     assert 10_000_000 < (1 << 30) - everything.size_bytes < 11_000_000
     assert everything.entries == 900
-    for less in (Allowance(9_000_000), Allowance(1 << 30, 99)):
-        with pytest.raises(TooHeavy):
+    for less in (SizeBudget(9_000_000), SizeBudget(1 << 30, 99)):
+        with pytest.raises(SizeLimitExceeded):
             less.spend(data, "")
     assert len(read_entries(io, manifest)) == 100
     monkeypatch.setattr(manifest_file, "MAX_MANIFEST_SIZE_BYTES", 9_000_000)
-    with pytest.raises(TooHeavy, match="holds more than what is read"):
+    with pytest.raises(SizeLimitExceeded, match="holds more than what is read"):
         read_entries(io, manifest)
 
 
 def test_a_block_of_snappy_says_how_long_it_is() -> None:
     header = b"Obj\x01\x02\x14avro.codec\x0csnappy\x00" + bytes(16)
     block = b"\x02\x08\xc0\x96\xb1\x02" + bytes(16)  # one entry in four bytes, which say 5,000,000
-    allowance = Allowance(6_000_000, 10)
+    allowance = SizeBudget(6_000_000, 10)
     allowance.spend(header + block, "")
     assert (allowance.size_bytes, allowance.entries) == (1_000_000 - len(header) + 16, 9)
 
@@ -82,12 +82,12 @@ def test_what_is_cut_off_or_unknown_is_an_error(table: tl.Table) -> None:
     data = table.iceberg.io.new_input(manifest.manifest_path).open().read()
     for length in (4, 5, 100, len(data) - 17):
         with pytest.raises(ValueError, match="cut off"):
-            Allowance(1 << 30).spend(data[:length], "")
+            SizeBudget(1 << 30).spend(data[:length], "")
     with pytest.raises(ValueError, match="not known"):
-        Allowance(1 << 30).spend(data.replace(b"\x0edeflate", b"\x0edeflatx"), "")
-    Allowance(10).spend(b"no Avro", "")
-    with pytest.raises(TooHeavy):
-        Allowance(6).spend(b"no Avro", "")
+        SizeBudget(1 << 30).spend(data.replace(b"\x0edeflate", b"\x0edeflatx"), "")
+    SizeBudget(10).spend(b"no Avro", "")
+    with pytest.raises(SizeLimitExceeded):
+        SizeBudget(6).spend(b"no Avro", "")
 
 
 @pytest.mark.parametrize("name", ["*-m0.avro", "snap-*.avro"])
@@ -170,10 +170,10 @@ def test_a_header_has_weight_and_its_schema_a_limit(table: tl.Table) -> None:
         with_schema(lambda schema: schema.update(doc="x" * 5_000_000)),
         with_schema(lambda schema: schema.update(doc=[[]] * 12_000)),
     ):
-        with pytest.raises(TooHeavy):
+        with pytest.raises(SizeLimitExceeded):
             read_entries(io, odd)
     long = written(table, lambda header, blocks: header.update({b"comment": b"x" * 1_000_000}))
-    allowance = Allowance(2_000_000)
+    allowance = SizeBudget(2_000_000)
     allowance.spend(io.new_input(long.manifest_path).open().read(), "")
     assert allowance.size_bytes < 1_000_000
 
@@ -227,6 +227,6 @@ def test_a_list_of_manifests_says_it_in_one_way(table: tl.Table) -> None:
 def test_a_block_counts_as_an_entry() -> None:
     """Blocks of no entries weighed nothing: 64 MB of them, all of one byte, kept a request busy for ten seconds."""
     blocks: Blocks = [(1, b"")] * 50 + [(0, b"")]
-    allowance = Allowance(1 << 20, 100)
+    allowance = SizeBudget(1 << 20, 100)
     allowance.spend(avro_file({b"avro.codec": b"null"}, blocks), "")
     assert allowance.entries == 49

@@ -14,8 +14,13 @@ from pyiceberg.utils.config import Config
 
 from trinitylake.definitions import new_table_def
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation, ObjectNotFound
-from trinitylake.iceberg_storage.external import load_external
-from trinitylake.iceberg_storage.federated import CATALOG_PROPERTY, TABLE_PROPERTY, federated_properties, open_federated
+from trinitylake.iceberg_storage.external_tables import load_external
+from trinitylake.iceberg_storage.federated_tables import (
+    CATALOG_PROPERTY,
+    TABLE_PROPERTY,
+    federated_properties,
+    open_federated,
+)
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

@@ -27,7 +27,7 @@ from rest.client import TOKEN, Client, running
 from rest.shop import new_table
 from trinitylake.errors import RefusedObject, RegistrationFailed
 from trinitylake.iceberg import load, table_writing
-from trinitylake.iceberg_storage import brought_files
+from trinitylake.iceberg_storage import incoming_files
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.manifests import snapshot_producer
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
@@ -281,9 +281,9 @@ def test_what_a_table_has_may_be_taken_over(place: Place) -> None:
     add, ref = written_by_hand(place, odd, table.location(), ManifestEntryStatus.EXISTING)
     assert isinstance(add, AddSnapshotUpdate)
     with pytest.raises(tl.InvalidLocation):
-        brought_files.named_by(table.io, table.metadata, [add.snapshot])
+        incoming_files.incoming_paths(table.io, table.metadata, [add.snapshot])
     follows = add.snapshot.model_copy(update={"parent_snapshot_id": parent.snapshot_id})
-    assert brought_files.named_by(table.io, table.metadata, [follows])
+    assert incoming_files.incoming_paths(table.io, table.metadata, [follows])
     catalog = load(place.lake)
     catalog.commit_table(catalog.load_table(NAME), (), (AddSnapshotUpdate(snapshot=follows), ref))
 
@@ -294,7 +294,7 @@ def test_manifests_that_say_they_are_older_are_read_as_well(place: Place) -> Non
     odd = present_file(place) + "?x"
     add, _ = written_by_hand(place, odd, table.location())
     assert isinstance(add, AddSnapshotUpdate)
-    manifests = brought_files.manifest_lists.read(table.io, add.snapshot.manifest_list)
+    manifests = incoming_files.manifest_lists.read(table.io, add.snapshot.manifest_list)
     head = table.current_snapshot()
     updates = of_manifests(place, table.location(), 77, list(manifests), head.snapshot_id)
     with pytest.raises(tl.InvalidLocation, match="readers take differently"):

@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.own_files import TableFileIO
+from trinitylake.iceberg_storage.table_file_io import TableFileIO
 
 ROWS = pa.table({"id": [1]})
 SECRET = pa.table({"id": [4711]})

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import trinitylake as tl
 from trinitylake import _core
 from trinitylake.cli.app import app
-from trinitylake.iceberg_storage import table_copy
+from trinitylake.iceberg_storage import table_export
 from trinitylake.iceberg_storage.metadata import cache
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
@@ -231,7 +231,7 @@ def _killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[list[int]
         patch.setattr(_core, "copy_files", dies(copy, half_of))
         for name in ("publish_tree", "publish_version", "publish_boundary"):
             patch.setattr(_core, name, dies(getattr(_core, name)))
-        patch.setattr(table_copy, "put_same", dies(table_copy.put_same))
+        patch.setattr(table_export, "put_same", dies(table_export.put_same))
         yield calls
 
 

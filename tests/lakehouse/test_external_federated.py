@@ -205,7 +205,7 @@ def test_fsck_reports_an_external_table_whose_files_vacuum_could_take(disk: tl.L
     assert disk.maintenance.fsck(files=True).findings == ()
     orders.add_files([plain_file(disk)])
     with pytest.MonkeyPatch.context() as former_release:
-        former_release.setattr("trinitylake.iceberg_storage.files_inside.first_inside", lambda *args, **kwargs: None)
+        former_release.setattr("trinitylake.iceberg_storage.external_tables.first_inside", lambda *args, **kwargs: None)
         disk.alter_table("ns.orders", metadata_location=orders.metadata_location)
     (finding,) = disk.maintenance.fsck(files=True).findings
     assert (finding.kind, finding.affected) == ("misplaced", ("table ns.orders",))

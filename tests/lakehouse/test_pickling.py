@@ -21,7 +21,7 @@ from s3_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S3Server
 from trinitylake import _core
 from trinitylake.base import pickling
 from trinitylake.iceberg import TrinityLakeCatalog
-from trinitylake.iceberg_storage.external import load_external
+from trinitylake.iceberg_storage.external_tables import load_external
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 PATIENCE_SECONDS = 120

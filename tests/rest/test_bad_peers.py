@@ -47,7 +47,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:
     """A federated table, registered without asking its catalog."""
     from trinitylake.definitions import new_table_def, serialize
-    from trinitylake.iceberg_storage.federated import federated_properties
+    from trinitylake.iceberg_storage.federated_tables import federated_properties
 
     definition = new_table_def(
         table_type="federated", format_properties=federated_properties({"type": "rest", "uri": uri}, "a.b", name)

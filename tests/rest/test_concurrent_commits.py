@@ -17,7 +17,7 @@ import trinitylake as tl
 from rest.client import Client, running
 from rest.shop import with_tables
 from trinitylake.definitions import new_table_def, serialize
-from trinitylake.iceberg_storage.federated import federated_properties
+from trinitylake.iceberg_storage.federated_tables import federated_properties
 
 ORDERS, SMALL = "/v1/namespaces/shop/tables/orders", "/v1/namespaces/shop/tables/small"
 SNAPSHOT = {

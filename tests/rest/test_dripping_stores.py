@@ -25,7 +25,7 @@ from rest.shop import ROWS
 from slow_s3 import SlowS3, slow_s3
 from trinitylake.definitions import METADATA_LOCATION, new_table_def, serialize
 from trinitylake.iceberg_storage import metadata
-from trinitylake.iceberg_storage.federated import federated_properties
+from trinitylake.iceberg_storage.federated_tables import federated_properties
 from trinitylake.rest import RestServer, limits
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound

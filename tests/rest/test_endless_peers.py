@@ -26,7 +26,7 @@ from rest.client import Client, running
 from rest.test_bad_peers import federated
 from trinitylake.base import answers_in_time
 from trinitylake.iceberg_storage.extended_pyiceberg import federated_catalog
-from trinitylake.iceberg_storage.federated import federated_properties, open_federated
+from trinitylake.iceberg_storage.federated_tables import federated_properties, open_federated
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
 
 SLOW = ("byte by byte", "headers byte by byte", "silence")

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 import trinitylake as tl
 from rest.client import Client, running
 from rest.conftest import WALT
-from trinitylake.iceberg_storage.federated import federated_properties, open_federated
+from trinitylake.iceberg_storage.federated_tables import federated_properties, open_federated
 from trinitylake.rest import JwtSettings
 from trinitylake.rest.security.key_set import _keys_of
 

@@ -39,7 +39,7 @@ from trinitylake.iceberg.namespaces import (
 from trinitylake.iceberg.table_reading import open_table
 from trinitylake.iceberg.view_catalog import ViewCatalog
 from trinitylake.iceberg_storage.catalog_errors import translated
-from trinitylake.iceberg_storage.federated import open_federated
+from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.handle_commits import committed
 from trinitylake.lakehouse.transaction import Transaction

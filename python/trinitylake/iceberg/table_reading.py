@@ -12,8 +12,8 @@ from trinitylake.errors import CorruptFile
 from trinitylake.iceberg.identifiers import object_tuple
 from trinitylake.iceberg.table_handle import FrozenCatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
-from trinitylake.iceberg_storage.external import load_external
-from trinitylake.iceberg_storage.federated import open_federated
+from trinitylake.iceberg_storage.external_tables import load_external
+from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion

@@ -24,10 +24,10 @@ from trinitylake.definitions import new_id, new_table_def, serialize
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg.identifiers import object_tuple
 from trinitylake.iceberg.namespaces import materialize_namespace
-from trinitylake.iceberg_storage.brought_files import snapshots_of, statistics_of
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import empty_table_metadata, indexed, new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.incoming_files import snapshots_of, statistics_of
 from trinitylake.iceberg_storage.metadata_invariants import check_metadata
 from trinitylake.iceberg_storage.qualified_location import qualified_path
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
@@ -81,9 +81,9 @@ def new_metadata(
 
 
 def create_table(
-    transaction: Transaction, namespace: str, name: str, metadata: TableMetadata, brought: Sequence[str] | None = None
+    transaction: Transaction, namespace: str, name: str, metadata: TableMetadata, incoming: Sequence[str] | None = None
 ) -> StagedTable:
-    """Create a managed table from its first metadata. `brought` is as for `commit_table`.
+    """Create a managed table from its first metadata. `incoming` is as for `commit_table`.
 
     Raises `NoSuchNamespaceError` and `TableAlreadyExistsError`, and `InvalidLocation` for a file that its snapshots may
     not name.
@@ -92,7 +92,7 @@ def create_table(
     require_free(transaction, namespace, name)
     io = LakehouseFileIO(transaction._storage)
     staged = StagedTable(object_tuple(namespace, name), indexed(metadata), None, io)
-    staged.adopt(metadata.snapshots, None, brought, statistics_of(io, metadata))
+    staged.adopt(metadata.snapshots, None, incoming, statistics_of(io, metadata))
     transaction._staged_tables.add(namespace, name, staged, new_table_def(str(metadata.table_uuid)))
     return staged
 
@@ -104,13 +104,13 @@ def commit_table(
     requirements: Sequence[TableRequirement],
     updates: Sequence[TableUpdate],
     base: Table | None = None,
-    brought: Sequence[str] | None = None,
+    incoming: Sequence[str] | None = None,
 ) -> StagedTable:
     """Commit to a managed table, or create one from updates if `assert-create` is among the requirements.
 
     Requirements hold for what the transaction sees. Without updates they have to hold at the commit too, whatever the
     isolation: to require something of a table makes the commit depend on it, as a check does. `base` is the table as
-    the writer saw it, if that is known: an append is then redone where the branch has moved since. `brought` are the
+    the writer saw it, if that is known: an append is then redone where the branch has moved since. `incoming` are the
     paths of all files that its snapshots bring, if somebody has read and checked them in this transaction.
 
     Raises:
@@ -128,10 +128,10 @@ def commit_table(
         check_requirements(requirements, None)
         io = LakehouseFileIO(transaction._storage)
         metadata = metadata_from_updates(io, namespace, name, updates)
-        return create_table(transaction, namespace, name, metadata, brought)
+        return create_table(transaction, namespace, name, metadata, incoming)
     staged = managed_table(transaction, namespace, name, [one for one in requirements if isinstance(one, AssertCreate)])
-    if brought is not None:
-        staged.adopt(snapshots_of(updates), staged.metadata, brought)
+    if incoming is not None:
+        staged.adopt(snapshots_of(updates), staged.metadata, incoming)
     commit_of_handle(staged, requirements, updates, base)
     return staged
 
@@ -198,7 +198,7 @@ def register_table(
     require_free(transaction, namespace, name)
     reading = LakehouseFileIO(transaction._storage) if io is None else io
     table = registered_table(reading, metadata_location, file_io_properties)
-    core.adopt(table.brought)
+    core.adopt(table.incoming)
     core.create("table", namespace, name, serialize(table.definition))
 
 

@@ -124,7 +124,7 @@ class LakehouseFileIO(FileIO):
         self._columns: dict[str, Container[int]] = {}
         self._real_folders: dict[str, str] = {}
         self._written: dict[str, None] = {}
-        self._brought: dict[str, None] = {}
+        self._incoming: dict[str, None] = {}
         self._whole = whole
         self._is_discarded = False
         self._lock = threading.Lock()
@@ -176,18 +176,18 @@ class LakehouseFileIO(FileIO):
         with self._lock:
             self._written.update(dict.fromkeys(paths))
 
-    def bring(self, path: str) -> None:
-        """Take into the record that a commit names a data file, which perhaps was not written for it."""
+    def add_incoming(self, path: str) -> None:
+        """Record a data file that a commit names, and that may not have been written for it."""
         with self._lock:
-            self._brought[path] = None
+            self._incoming[path] = None
         if self._whole is not None:
-            self._whole.bring(path)
+            self._whole.add_incoming(path)
 
-    def take_brought(self) -> list[str]:
-        """The files that were named since this was asked last and not written through this object."""
+    def take_incoming(self) -> list[str]:
+        """The files that were recorded since the last call and were not written through this object."""
         with self._lock:
-            brought, self._brought = self._brought, {}
-            return [path for path in brought if path not in self._written]
+            incoming, self._incoming = self._incoming, {}
+            return [path for path in incoming if path not in self._written]
 
     def path_of(self, location: str) -> str:
         """The path below the root of an absolute URI; the inverse of `uri_of`.

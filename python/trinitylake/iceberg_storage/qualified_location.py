@@ -52,4 +52,4 @@ def check_data_file(io: FileIO, file: DataFile) -> None:
     """Refuse a data file to be added that may not be named. Any other one is in the record of `io` from then on, since
     others may have written it. Raises `InvalidLocation`."""
     if isinstance(io, LakehouseFileIO):
-        io.bring(qualified_path(io, file.file_path))
+        io.add_incoming(qualified_path(io, file.file_path))

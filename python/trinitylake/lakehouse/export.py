@@ -1,7 +1,7 @@
 """Copies of a lakehouse at another root: backups, mirrors, parts of it.
 
 An export is a lakehouse of its own. The tree is copied as it is, file by file under the same names, and so are
-definitions; what Iceberg's files say of places is written anew (`iceberg_storage/table_copy.py`). Its versions:
+definitions; what Iceberg's files say of places is written anew (`iceberg_storage/table_export.py`). Its versions:
 
 - *minimal*: each export is one more version there, whatever its number here: the tree of one version, and of each table
   the snapshots that are current or named by a branch or tag.

@@ -168,8 +168,7 @@ class _TableCheck:
 
     def _external(self, name: str, definition: TableDef) -> Iterator[Finding]:
         """Files of the lakehouse that only a table elsewhere names. One that cannot be read is its owner's concern."""
-        from trinitylake.iceberg_storage.external import load_external
-        from trinitylake.iceberg_storage.files_inside import first_inside
+        from trinitylake.iceberg_storage.external_tables import first_inside, load_external
 
         try:
             inside = first_inside(load_external(definition), self._io)

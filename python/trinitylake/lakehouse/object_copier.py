@@ -106,7 +106,7 @@ class ObjectCopier:
 
     def put(self, path: str, data: bytes) -> Copied:
         """Write a file, or find it there."""
-        from trinitylake.iceberg_storage.table_copy import put_same
+        from trinitylake.iceberg_storage.table_export import put_same
 
         return Copied(1, len(data), 0) if put_same(self.target.storage, path, data) else Copied(0, 0, 1)
 
@@ -118,7 +118,7 @@ class ObjectCopier:
     def _table(self, one: ExportedObject, file: bytes, take: Callable[[list[FileToCopy]], Copied]) -> Copied:
         """A managed table; tables elsewhere stay there."""
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-        from trinitylake.iceberg_storage.table_copy import TableCopy, present_manifests
+        from trinitylake.iceberg_storage.table_export import TableExport, present_manifests
         from trinitylake.tables.table_definition import metadata_path
 
         definition = parse_table_def(_core.decode_definition_file(one.location, file), one.location)
@@ -135,7 +135,7 @@ class ObjectCopier:
                     return Copied(0, 0, 1)
                 present = present_manifests(LakehouseFileIO(target), old_path)
         io = LakehouseFileIO(self.source.storage)
-        table = TableCopy(io, target, keeps_history=self.keeps_history, present=present)
+        table = TableExport(io, target, keeps_history=self.keeps_history, present=present)
         try:
             table.run(path, definition.id)
         except FileNotFoundError as error:

@@ -182,14 +182,14 @@ class _Rollback:
         self.copies.append(target.full_name)
 
     def _copy_metadata(self, definition: TableDef, target: _Object, location: str) -> None:
-        from trinitylake.iceberg_storage.copied_table import copied_metadata
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+        from trinitylake.iceberg_storage.table_clone import cloned_metadata
         from trinitylake.iceberg_storage.table_location import default_location
         from trinitylake.tables.table_definition import metadata_path, name_metadata
 
         io = LakehouseFileIO(self._storage)
         folder = default_location(io, target.namespace, target.name, definition.id)
-        path = copied_metadata(io, metadata_path(definition, location), definition.id, folder)
+        path = cloned_metadata(io, metadata_path(definition, location), definition.id, folder)
         name_metadata(definition, path)
         definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
 

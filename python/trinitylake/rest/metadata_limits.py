@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
-from trinitylake.iceberg_storage.manifests.avro_size import Allowance, TooHeavy
+from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
 from trinitylake.rest.errors import RestError
 
 #: Of a manifest or manifest list as it is stored, of all of a request decompressed, and of what they name.
@@ -41,23 +41,23 @@ class ManifestsAtWork:
         self._taken: dict[object, _Taken] = {}
 
     @contextmanager
-    def for_plan(self, who: str) -> Iterator[Allowance]:
+    def for_plan(self, who: str) -> Iterator[SizeBudget]:
         """What is read to plan one scan, and in how much time."""
         deadline = time.monotonic() + MAX_PLAN_SECONDS
         with self._taking(who) as taken:
 
             def taken_in_time(size_bytes: int, entries: int) -> None:
                 if time.monotonic() > deadline:
-                    raise TooHeavy(f"to plan the scan takes more than {MAX_PLAN_SECONDS} s")
+                    raise SizeLimitExceeded(f"to plan the scan takes more than {MAX_PLAN_SECONDS} s")
                 taken(size_bytes, entries)
 
-            yield Allowance(MAX_SIZE_BYTES, MAX_ENTRIES, on_spent=taken_in_time)
+            yield SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES, on_spent=taken_in_time)
 
     @contextmanager
-    def for_commit(self, who: str) -> Iterator[Allowance]:
+    def for_commit(self, who: str) -> Iterator[SizeBudget]:
         """What one commit may bring, of all its tables."""
         with self._taking(who) as taken:
-            yield Allowance(MAX_SIZE_BYTES, MAX_ENTRIES, MAX_BROUGHT_FILES, taken)
+            yield SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES, MAX_BROUGHT_FILES, taken)
 
     @contextmanager
     def _taking(self, who: str) -> Iterator[Callable[[int, int], None]]:
@@ -98,7 +98,7 @@ class _Taken:
     entries: int = 0
 
 
-def too_much_brought(error: TooHeavy) -> RestError:
+def too_much_incoming(error: SizeLimitExceeded) -> RestError:
     """The answer to a commit that brings more than `ManifestsAtWork.for_commit` allows."""
     return RestError(
         413,
@@ -109,7 +109,7 @@ def too_much_brought(error: TooHeavy) -> RestError:
     )
 
 
-def weighing(io: FileIO, allowance: Allowance) -> FileIO:
+def weighing(io: FileIO, allowance: SizeBudget) -> FileIO:
     """The same files, of which manifests and lists of them are weighed before they are read."""
     if isinstance(io, LakehouseFileIO):
         return BoundedFileIO(io, allowance)
@@ -124,7 +124,7 @@ class BoundedFileIO(LakehouseFileIO):
         allowance: what they may weigh, these and others.
     """
 
-    def __init__(self, io: LakehouseFileIO, allowance: Allowance) -> None:
+    def __init__(self, io: LakehouseFileIO, allowance: SizeBudget) -> None:
         super().__init__(io.storage, io.properties)
         self._files = io
         self._allowance = allowance
@@ -144,12 +144,12 @@ class BoundedFileIO(LakehouseFileIO):
 
 
 class _WeighedFile(LakehouseInputFile):
-    def __init__(self, io: LakehouseFileIO, location: str, allowance: Allowance) -> None:
+    def __init__(self, io: LakehouseFileIO, location: str, allowance: SizeBudget) -> None:
         super().__init__(io, location)
         self._allowance = allowance
 
     def open(self, seekable: bool = True) -> InputStream:
-        """Raises `TooHeavy`."""
+        """Raises `SizeLimitExceeded`."""
         return _weighed(super().open, len(self), self.location, self._allowance)
 
 
@@ -161,7 +161,7 @@ class BoundedForeignFileIO(FileIO):
         allowance: what they may weigh, these and others; without one, each by itself.
     """
 
-    def __init__(self, io: FileIO, allowance: Allowance | None = None) -> None:
+    def __init__(self, io: FileIO, allowance: SizeBudget | None = None) -> None:
         super().__init__(io.properties)
         self.io = io
         self._allowance = allowance
@@ -177,7 +177,7 @@ class BoundedForeignFileIO(FileIO):
 
 
 class _WeighedForeignFile(InputFile):
-    def __init__(self, file: InputFile, allowance: Allowance | None) -> None:
+    def __init__(self, file: InputFile, allowance: SizeBudget | None) -> None:
         super().__init__(file.location)
         self._file = file
         self._allowance = allowance
@@ -189,33 +189,36 @@ class _WeighedForeignFile(InputFile):
         return self._file.exists()
 
     def open(self, seekable: bool = True) -> InputStream:
-        """Raises `TooHeavy`."""
+        """Raises `SizeLimitExceeded`."""
         # Without the request for its size: what the other side says of it is only what it says.
         return _weighed(self._file.open, 0, self.location, self._allowance)
 
 
 def _weighed(
-    open_file: Callable[[bool], InputStream], size_bytes: int, location: str, allowance: Allowance | None
+    open_file: Callable[[bool], InputStream], size_bytes: int, location: str, allowance: SizeBudget | None
 ) -> InputStream:
-    """The content of a file. Raises `TooHeavy`, when no more of it than that is in memory."""
+    """The content of a file. Raises `SizeLimitExceeded`, when no more of it than that is in memory."""
     if size_bytes <= MAX_STORED_SIZE_BYTES:
         with open_file(False) as stream:
             data = stream.read(MAX_STORED_SIZE_BYTES + 1)
     if size_bytes > MAX_STORED_SIZE_BYTES or len(data) > MAX_STORED_SIZE_BYTES:
-        raise TooHeavy(f"{location} holds more than what is read here")
+        raise SizeLimitExceeded(f"{location} holds more than what is read here")
     if location.endswith(".metadata.json"):
         check_metadata(data, location)
-    (allowance or Allowance(MAX_SIZE_BYTES, MAX_ENTRIES)).spend(data, location)
+    (allowance or SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES)).spend(data, location)
     return pa.BufferReader(data)  # type: ignore[no-any-return]
 
 
 def check_metadata(data: bytes, location: str) -> None:
-    """Refuse metadata that takes too much memory. Raises `TooHeavy`, and `zlib.error` for what cannot be unpacked."""
+    """Refuse metadata that takes too much memory.
+
+    Raises `SizeLimitExceeded`, and `zlib.error` for damaged compression.
+    """
     text = data
     if data.startswith(_GZIP_MAGIC):
         stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
         text = stream.decompress(data, MAX_METADATA_SIZE_BYTES + 1)
         if stream.eof and stream.unused_data.strip(b"\0"):  # nobody writes several; millions of empty ones take hours
-            raise TooHeavy(f"{location} goes on behind the end of its compressed text")
+            raise SizeLimitExceeded(f"{location} goes on behind the end of its compressed text")
     if len(text) > MAX_METADATA_SIZE_BYTES or parsed_size_bytes(text) > MAX_PARSED_SIZE_BYTES:
-        raise TooHeavy(f"{location} holds more than what is read here")
+        raise SizeLimitExceeded(f"{location} holds more than what is read here")

@@ -76,7 +76,7 @@ def _stage_files(
         if files:
             change.append_files(files, snapshot_properties)
             if isinstance(iceberg.io, LakehouseFileIO):
-                iceberg.io.take_brought()  # They were adopted already, with what is known of their age.
+                iceberg.io.take_incoming()  # They were adopted already, with what is known of their age.
         if table_properties:
             change.set_properties(table_properties)
 

@@ -35,7 +35,7 @@ from trinitylake.iceberg_storage.data_files.row_order import RowOrder
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
-from trinitylake.iceberg_storage.own_files import own_files
+from trinitylake.iceberg_storage.table_file_io import own_files
 from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import row_order
 from trinitylake.tables.read_ahead import ReadAhead

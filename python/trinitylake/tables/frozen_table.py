@@ -108,9 +108,9 @@ _READ_ONLY = "table {} is read-only here: write through a transaction, or throug
 def open_elsewhere(definition: TableDef) -> IcebergTable:
     """The PyIceberg table of an external or federated table (format §9)."""
     if definition.table_type == EXTERNAL:
-        from trinitylake.iceberg_storage.external import load_external
+        from trinitylake.iceberg_storage.external_tables import load_external
 
         return load_external(definition)
-    from trinitylake.iceberg_storage.federated import open_federated
+    from trinitylake.iceberg_storage.federated_tables import open_federated
 
     return open_federated(definition)

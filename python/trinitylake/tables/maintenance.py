@@ -14,8 +14,8 @@ from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.own_files import own_files
 from trinitylake.iceberg_storage.snapshot_retention import Retention, retained, retained_of_refs
+from trinitylake.iceberg_storage.table_file_io import own_files
 from trinitylake.tables.compaction import CompactResult, compact
 from trinitylake.tables.filters import parse_filter
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from trinitylake.definitions import METADATA_LOCATION, TableDef, new_table_def
 from trinitylake.errors import InvalidArgument, InvalidLocation
-from trinitylake.iceberg_storage.brought_files import named_by, statistics_of
-from trinitylake.iceberg_storage.external import load_external
+from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.files_inside import require_none_inside
+from trinitylake.iceberg_storage.incoming_files import incoming_paths, statistics_of
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.metadata_invariants import check_history
 from trinitylake.iceberg_storage.table_location import managed_location
@@ -23,12 +22,12 @@ class RegisteredTable(NamedTuple):
 
     Attributes:
         definition: managed, or external.
-        brought: paths of the files that a managed one consists of, which perhaps no version reaches: the transaction
+        incoming: paths of the files that a managed one consists of, which perhaps no version reaches: the transaction
             that commits it has to adopt them, so that no garbage collection takes them (format §7).
     """
 
     definition: TableDef
-    brought: list[str]
+    incoming: list[str]
 
 
 def registered_table(
@@ -38,7 +37,7 @@ def registered_table(
 
     Raises:
         InvalidLocation: for a table whose metadata lies in the lakehouse and whose data does not, or the other way
-            round; an external file that cannot be read; one that names files as nobody may (`brought_files.py`).
+            round; an external file that cannot be read; one that names files as nobody may (`incoming_files.py`).
         InvalidArgument: for a property that names code, and for a history that other readers refuse.
         CorruptFile, FileNotFoundError: for a file that is no table metadata, or is not there.
     """
@@ -49,7 +48,7 @@ def registered_table(
         require_none_inside(external, io)
         metadata = external.metadata
         definition = new_table_def(table_type="external", format_properties={METADATA_LOCATION: metadata_location})
-        brought = []
+        incoming = []
     else:
         metadata = read_metadata(io, io.uri_of(path), path)
         managed_location(io, metadata.location)
@@ -58,7 +57,7 @@ def registered_table(
             check_history(metadata)
         except ValueError as error:
             raise InvalidArgument(f"the table at {metadata_location!r} cannot be registered: {error}") from error
-        brought = [path, *statistics_of(io, metadata), *named_by(io, None, metadata.snapshots)]
+        incoming = [path, *statistics_of(io, metadata), *incoming_paths(io, None, metadata.snapshots)]
         definition = new_table_def(str(metadata.table_uuid), format_properties={METADATA_LOCATION: path})
     describe(definition, metadata)
-    return RegisteredTable(definition, list(dict.fromkeys(brought)))
+    return RegisteredTable(definition, list(dict.fromkeys(incoming)))

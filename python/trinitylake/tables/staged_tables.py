@@ -114,8 +114,7 @@ class StagedTables:
 
     def create_external(self, namespace: str, name: str, metadata_location: str, properties: Mapping[str, str]) -> None:
         """Record a table over metadata elsewhere, after a look at it."""
-        from trinitylake.iceberg_storage.external import load_external
-        from trinitylake.iceberg_storage.files_inside import require_none_inside
+        from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
 
         definition = new_table_def(
             table_type="external", format_properties={METADATA_LOCATION: metadata_location}, properties=properties
@@ -129,7 +128,7 @@ class StagedTables:
         self, namespace: str, name: str, catalog: Mapping[str, str], table: str, properties: Mapping[str, str]
     ) -> None:
         """Record a table of another catalog, after a look at it."""
-        from trinitylake.iceberg_storage.federated import federated_properties, open_federated
+        from trinitylake.iceberg_storage.federated_tables import federated_properties, open_federated
 
         definition = new_table_def(
             table_type="federated", format_properties=federated_properties(catalog, table), properties=properties
@@ -157,8 +156,7 @@ class StagedTables:
         definition = table._definition
         change_properties(definition.properties, properties, removed)
         if metadata_location is not None:
-            from trinitylake.iceberg_storage.external import load_external
-            from trinitylake.iceberg_storage.files_inside import require_none_inside
+            from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
 
             definition.format_properties[METADATA_LOCATION] = metadata_location
             external = load_external(definition)
@@ -389,7 +387,7 @@ class StagedTables:
     def _tell(self, table: TransactionTable) -> None:
         """What the log is to say of a table that is committed."""
         if table._staged is not None:
-            self._open_core().describe(table.namespace, table._own_name, table._staged.told())
+            self._open_core().describe(table.namespace, table._own_name, table._staged.summarize())
 
     def _finish_metadata(self, tables: list[TransactionTable]) -> None:
         finished = [table._staged.finish() for table in tables if table._staged is not None]

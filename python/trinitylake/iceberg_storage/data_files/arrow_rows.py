@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING, TypeVar
 
-from trinitylake.iceberg_storage.derived import Derived
+from trinitylake.iceberg_storage.identity_cache import IdentityCache
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
-_schemas: Derived[pa.Schema] = Derived()
-_schemas_with_ids: Derived[pa.Schema] = Derived()
+_schemas: IdentityCache[pa.Schema] = IdentityCache()
+_schemas_with_ids: IdentityCache[pa.Schema] = IdentityCache()
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

@@ -32,8 +32,8 @@ from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYT
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder
 from trinitylake.iceberg_storage.data_files.schema_projection import project
 from trinitylake.iceberg_storage.data_files.write_defaults import filled
-from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.file_writer import FileWriter
+from trinitylake.iceberg_storage.identity_cache import IdentityCache
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -349,8 +349,8 @@ class _OpenFile:
 
 
 #: What follows from a schema and properties is computed once: it takes longer than to write ten rows.
-_metrics: Derived[FileMetrics] = Derived()
-_schemas_of_files: Derived[Schema] = Derived()
+_metrics: IdentityCache[FileMetrics] = IdentityCache()
+_schemas_of_files: IdentityCache[Schema] = IdentityCache()
 
 
 def _metrics_of(metadata: TableMetadata) -> FileMetrics:

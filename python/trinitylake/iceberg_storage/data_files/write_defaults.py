@@ -13,7 +13,7 @@ from pyiceberg.types import NestedField, StructType
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import no_rows
-from trinitylake.iceberg_storage.derived import Derived
+from trinitylake.iceberg_storage.identity_cache import IdentityCache
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class _Known(NamedTuple):
     structs: list[NestedField]
 
 
-_schemas: Derived[_Known] = Derived()
+_schemas: IdentityCache[_Known] = IdentityCache()
 
 
 def _known(schema: Schema) -> _Known:

@@ -27,12 +27,12 @@ _SYNC_SIZE = 16
 _PIECE_SIZE_BYTES = 1 << 20
 
 
-class TooHeavy(ValidationError):
+class SizeLimitExceeded(ValidationError):
     """A file, or all that were read so far, takes more than it may."""
 
 
 @dataclass
-class Allowance:
+class SizeBudget:
     """What files may weigh together. Safe to share between threads.
 
     Attributes:
@@ -52,7 +52,7 @@ class Allowance:
         """Take the weight of an Avro file away; of anything else, its length. A block counts as an entry at least.
 
         Raises:
-            TooHeavy: if it is more than what is left. Little more than that is decompressed.
+            SizeLimitExceeded: if it is more than what is left. Little more than that is decompressed.
             ValueError: for a file that is cut off, compressed in an unknown way, or goes on behind an empty block,
                 where some readers end and others do not.
         """
@@ -60,7 +60,7 @@ class Allowance:
             if self.files is not None:
                 self.files -= 1
         if self.files is not None and self.files < 0:
-            raise TooHeavy(f"{location} is one file more than what is read here")
+            raise SizeLimitExceeded(f"{location} is one file more than what is read here")
         for size_bytes, entries in _blocks(data):
             self.on_spent(size_bytes, entries)
             with self._lock:
@@ -68,7 +68,7 @@ class Allowance:
                 if self.entries is not None:
                     self.entries -= entries
             if self.size_bytes < 0 or (self.entries is not None and self.entries < 0):
-                raise TooHeavy(f"{location} holds more than what is read here")
+                raise SizeLimitExceeded(f"{location} holds more than what is read here")
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
@@ -83,7 +83,7 @@ def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
     if (pieces := _PIECES.get(codec)) is None:
         raise ValueError(f"an Avro file is compressed by {codec!r}, which is not known")
     if parsed_size_bytes(header.get(b"avro.schema", b"")) > MAX_SCHEMA_SIZE_BYTES:
-        raise TooHeavy("the schema of an Avro file holds more than what is read here")
+        raise SizeLimitExceeded("the schema of an Avro file holds more than what is read here")
     yield stream.tell(), 0
     stream.seek(_SYNC_SIZE, 1)
     while stream.tell() < len(data):

@@ -45,7 +45,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from trinitylake.errors import CorruptFile, TrinityLakeError
 from trinitylake.iceberg_storage.data_files.partitioned_rows import share_nan
 from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_bytes
-from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, Allowance
+from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, SizeBudget
 from trinitylake.iceberg_storage.manifests.row_ids import inherit_row_ids
 from trinitylake.iceberg_storage.pyiceberg_patches import avro_doubles  # noqa: F401
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
@@ -131,7 +131,7 @@ def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = Tru
     """The entries of a manifest, with what they inherit from it.
 
     Raises:
-        TooHeavy: for one of more than 256 MiB.
+        SizeLimitExceeded: for one of more than 256 MiB.
         CorruptFile: for one that is damaged, or no manifest.
     """
     with _opened(io, manifest) as file:
@@ -196,7 +196,7 @@ class _EntryFile(AvroFile[ManifestEntry]):
     def __enter__(self) -> _EntryFile:
         with self.input_file.open() as stream:
             data = stream.read()
-        Allowance(MAX_MANIFEST_SIZE_BYTES).spend(data, self.input_file.location)
+        SizeBudget(MAX_MANIFEST_SIZE_BYTES).spend(data, self.input_file.location)
         self.decoder = new_decoder(data)
         self.header = _HEADER_READER.read(self.decoder)
         self.schema, self.reader = _entry_reader(self.header.meta[SCHEMA_KEY])

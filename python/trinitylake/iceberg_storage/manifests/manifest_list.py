@@ -30,7 +30,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from trinitylake._core import is_named_once
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.manifests.avro_file import avro_bytes
-from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, Allowance
+from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, SizeBudget
 from trinitylake.iceberg_storage.manifests.manifest_file import (
     RECORD_VERSION,
     avro_compression,
@@ -118,7 +118,7 @@ def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
     with io.new_input(uri).open() as stream:
         data = stream.read()
     with decoding("manifest list", uri):
-        Allowance(MAX_MANIFEST_SIZE_BYTES).spend(data, uri)
+        SizeBudget(MAX_MANIFEST_SIZE_BYTES).spend(data, uri)
         with (
             shallow_schema(),
             AvroFile[ManifestFile](

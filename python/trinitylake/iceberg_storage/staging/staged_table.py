@@ -30,7 +30,6 @@ from pyiceberg.typedef import Identifier
 from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
 from trinitylake.errors import InvalidArgument, InvalidLocation, TransactionClosed
-from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of, statistics_in
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
@@ -44,6 +43,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.incoming_files import incoming_paths, snapshots_of, statistics_in
 from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
 from trinitylake.iceberg_storage.metadata import (
     cache,
@@ -57,7 +57,7 @@ from trinitylake.iceberg_storage.snapshot_retention import trimmed
 from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
-from trinitylake.iceberg_storage.staging.summary import Told, changes_told
+from trinitylake.iceberg_storage.staging.summary import ChangeSummary, summarize_changes
 from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
 from trinitylake.iceberg_storage.write_rules import check_update
 
@@ -262,12 +262,12 @@ class StagedTable:
         """Files that `reapply` made useless; they may be deleted after the commit. Never the one that is committed."""
         return [path for path in self._superseded if path != self._put_forward]
 
-    def told(self) -> list[Told]:
-        """What the log is to say of the changes."""
+    def summarize(self) -> list[ChangeSummary]:
+        """The changes, for the log of the lakehouse."""
         with self._lock:
             reads = (read for commit in self._commits for read in commit.rows_read)
             statements = {id: read for read in reads for id in read.snapshot_ids}
-            return changes_told(self._base, self.metadata, statements, is_new=self.created)
+            return summarize_changes(self._base, self.metadata, statements, is_new=self.created)
 
     def finish(self) -> tuple[str, bytes]:
         """Path and bytes of the metadata file for the present state, to be written by the caller.
@@ -402,7 +402,7 @@ class StagedTable:
         self,
         snapshots: Sequence[Snapshot],
         base: TableMetadata | None = None,
-        brought: Sequence[str] | None = None,
+        incoming: Sequence[str] | None = None,
         statistics: Sequence[str] = (),
         layout: SpecsAndSchemas | None = None,
     ) -> None:
@@ -411,19 +411,19 @@ class StagedTable:
         Args:
             snapshots: of a commit. Those that were written here or adopted before are left out.
             base: the table before.
-            brought: the paths of what they bring, if somebody has checked it already.
+            incoming: the paths of what they bring, if somebody has checked it already.
             statistics: paths of files with statistics that come along.
             layout: of the table after the commit, to check manifests by.
 
-        Raises `InvalidLocation` for a file that may not be named (`brought_files.py`), and `InvalidArgument` for a
+        Raises `InvalidLocation` for a file that may not be named (`incoming_files.py`), and `InvalidArgument` for a
         manifest that contradicts itself.
         """
-        if not snapshots and not statistics and not brought:
+        if not snapshots and not statistics and not incoming:
             return
         with self._lock:
             known = {*self.io.written_paths, *self._adopted_lists}
             others = [one for one in snapshots if self.io.path_of(one.manifest_list) not in known]
-            self._adopted += named_by(self.io, base, others, layout) if brought is None else brought
+            self._adopted += incoming_paths(self.io, base, others, layout) if incoming is None else incoming
             self._adopted_lists.update(self.io.path_of(one.manifest_list) for one in others)
             written = {*self.io.written_paths}
             self._adopted += [path for path in statistics if path not in written]
@@ -437,7 +437,7 @@ class StagedTable:
         """
         with self._lock:
             paths, self._adopted = self._adopted, []
-            return list(dict.fromkeys([*paths, *self.io.take_brought()]))
+            return list(dict.fromkeys([*paths, *self.io.take_incoming()]))
 
     def _set_metadata(self, metadata: TableMetadata) -> None:
         self.metadata = metadata

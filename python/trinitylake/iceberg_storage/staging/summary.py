@@ -1,7 +1,7 @@
-"""What a transaction did to one managed table, for the log: told by the metadata before and after, whoever changed it.
+"""Summary of the changes of one managed table in a transaction, for the log of the lakehouse.
 
-So an append of PyIceberg, a commit of Spark through REST and a statement of this library are told alike, and a
-transaction that was saved and resumed tells all that it did.
+It is derived from the metadata before and after, so an append of PyIceberg, a commit of Spark over REST and a statement
+of this library have the same summary, also in a transaction that was saved and resumed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 
 
-class Told(NamedTuple):
-    """One change: `verb +added -removed ~changed rows TABLE tail`. All of it is plain ASCII, or the core refuses it."""
+class ChangeSummary(NamedTuple):
+    """One change: `verb +added -removed ~changed rows TABLE tail`, in ASCII, which the core requires."""
 
     verb: str
     added: int = 0
@@ -28,45 +28,48 @@ class Told(NamedTuple):
     tail: str = ""
 
 
-#: Statements that are told by their own names, whatever Iceberg calls what they did.
-_NAMED_STATEMENTS = {"delete", "merge", "update", "upsert"}
+#: Statements whose names are shown in the place of Iceberg's operations.
+_SHOWN_STATEMENTS = {"delete", "merge", "update", "upsert"}
 _NO_STATEMENTS: Mapping[int, RowsRead] = {}
-#: Properties that writers set by themselves beside what they were asked for.
-_KEPT_BY_WRITERS = frozenset({"schema.name-mapping.default"})
+#: Properties that writers set on their own.
+_SET_BY_WRITERS = frozenset({"schema.name-mapping.default"})
 
 
-def changes_told(
+def summarize_changes(
     base: TableMetadata,
     metadata: TableMetadata,
     statements: Mapping[int, RowsRead] = _NO_STATEMENTS,
     *,
     is_new: bool = False,
-) -> list[Told]:
-    """What turned `base` into `metadata`; for a new table `base` is the empty one. Rows come first.
+) -> list[ChangeSummary]:
+    """The changes from `base` to `metadata`, those of rows first.
 
-    `statements` are those that are known to have run, by the ids of their snapshots. They write rows that they keep
-    into new files, which Iceberg counts as removed and added: of those that did not count only the difference is told.
-    What others did is told as Iceberg counts it. A client may bring a new table (`is_new`) with its first rows: `base`
-    then has their snapshots already.
+    Args:
+        base: the metadata before; of a new table the metadata of its creation.
+        metadata: the metadata after.
+        statements: the known statements, by the ids of their snapshots. A statement writes rows that stay into new
+            files, which Iceberg counts as removed and added; the summary has the difference, unless the statement
+            counted rows. Snapshots of other writers are summarized as Iceberg counts them.
+        is_new: whether the table is new. `base` may then have the snapshots of its first rows.
     """
-    told: list[Told] = []
+    summaries: list[ChangeSummary] = []
     if is_new or base.snapshots is not metadata.snapshots or base.current_snapshot_id != metadata.current_snapshot_id:
-        told = _of_snapshots(set() if is_new else snapshot_ids(base), base, metadata, statements)
+        summaries = _of_snapshots(set() if is_new else snapshot_ids(base), base, metadata, statements)
     before, after = base.schema(), metadata.schema()
     if before is not after and before.fields != after.fields:
-        told.append(Told("schema", tail=_of_schema(before, after)))
+        summaries.append(ChangeSummary("schema", tail=_of_schema(before, after)))
     if base.default_spec_id != metadata.default_spec_id:
-        told.append(Told("partitioning"))
+        summaries.append(ChangeSummary("partitioning"))
     if base.default_sort_order_id != metadata.default_sort_order_id:
-        told.append(Told("sort order"))
-    kept_by_writers = _KEPT_BY_WRITERS if told else frozenset()
-    if _without(base.properties, kept_by_writers) != _without(metadata.properties, kept_by_writers):
-        told.append(Told("properties"))
+        summaries.append(ChangeSummary("sort order"))
+    set_by_writers = _SET_BY_WRITERS if summaries else frozenset()
+    if _without(base.properties, set_by_writers) != _without(metadata.properties, set_by_writers):
+        summaries.append(ChangeSummary("properties"))
     if base.format_version != metadata.format_version:
-        told.append(Told("format version", tail=str(metadata.format_version)))
-    if not told and base.refs != metadata.refs:
-        told.append(Told("references"))
-    return told
+        summaries.append(ChangeSummary("format version", tail=str(metadata.format_version)))
+    if not summaries and base.refs != metadata.refs:
+        summaries.append(ChangeSummary("references"))
+    return summaries
 
 
 def _without(properties: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
@@ -75,36 +78,36 @@ def _without(properties: Mapping[str, str], names: frozenset[str]) -> dict[str, 
 
 def _of_snapshots(
     known: Set[int], base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, RowsRead]
-) -> list[Told]:
+) -> list[ChangeSummary]:
     new = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in known]
-    told: list[Told] = []
-    summaries = [(_counts(snapshot.summary), statements.get(snapshot.snapshot_id)) for snapshot in new]
-    written = [(counts, statement) for counts, statement in summaries if counts["operation"] != "replace"]
+    summaries: list[ChangeSummary] = []
+    counted = [(_counts(snapshot.summary), statements.get(snapshot.snapshot_id)) for snapshot in new]
+    written = [(counts, statement) for counts, statement in counted if counts["operation"] != "replace"]
     if written:
         rows = [_rows(counts, statement) for counts, statement in written]
         verbs = {_verb(counts, statement) for counts, statement in written}
         verb = verbs.pop() if len(verbs) == 1 else "overwrite"
         added, removed, changed = (sum(counts) for counts in zip(*rows, strict=True))
-        told.append(Told(verb, added, removed, changed))
-    if rewritten := [counts for counts, _ in summaries if counts["operation"] == "replace"]:
+        summaries.append(ChangeSummary(verb, added, removed, changed))
+    if rewritten := [counts for counts, _ in counted if counts["operation"] == "replace"]:
         before = sum(_number(counts, "deleted-data-files") for counts in rewritten)
         after = sum(_number(counts, "added-data-files") for counts in rewritten)
-        told.append(Told("compact", tail=f"{before:,} to {after:,} files"))
+        summaries.append(ChangeSummary("compact", tail=f"{before:,} to {after:,} files"))
     if expired := len(known - snapshot_ids(metadata)):
-        told.append(Told("expire snapshots", tail=f"{expired:,}"))
+        summaries.append(ChangeSummary("expire snapshots", tail=f"{expired:,}"))
     if not new and base.current_snapshot_id != metadata.current_snapshot_id:
-        told.append(Told("set current snapshot"))
-    return told
+        summaries.append(ChangeSummary("set current snapshot"))
+    return summaries
 
 
 def _verb(counts: Mapping[str, str], statement: RowsRead | None) -> str:
-    if statement is not None and statement.statement in _NAMED_STATEMENTS:
+    if statement is not None and statement.statement in _SHOWN_STATEMENTS:
         return statement.statement
     return counts["operation"]
 
 
 def _rows(counts: Mapping[str, str], statement: RowsRead | None) -> tuple[int, int, int]:
-    """How many came, went, and became others."""
+    """Numbers of added, removed and changed rows."""
     if statement is not None and statement.counts is not None:
         return statement.counts.inserted, statement.counts.deleted, statement.counts.updated
     added, removed = _number(counts, "added-records"), _removed(counts)
@@ -113,20 +116,20 @@ def _rows(counts: Mapping[str, str], statement: RowsRead | None) -> tuple[int, i
 
 
 def _counts(summary: object) -> Mapping[str, str]:
-    """The summary of a snapshot as text; a writer may leave it out, or write an operation that nobody knows."""
+    """The summary of a snapshot as text. Writers may omit it, or write an unknown operation."""
     operation = getattr(getattr(summary, "operation", None), "value", "")
     properties: Mapping[str, str] = getattr(summary, "additional_properties", {})
     return {**properties, "operation": operation if operation.isascii() and operation.isalpha() else "overwrite"}
 
 
 def _removed(counts: Mapping[str, str]) -> int:
-    """Rows that went with their files, and those that a delete file takes out."""
+    """Rows of removed files, and rows that delete files remove."""
     deletes = _number(counts, "added-position-deletes") - _number(counts, "removed-position-deletes")
     return _number(counts, "deleted-records") + max(0, deletes)
 
 
 def _number(counts: Mapping[str, str], name: str) -> int:
-    """A count that an engine wrote, 0 if it is none."""
+    """A count that an engine wrote, 0 if it is no number."""
     text = str(counts.get(name, "0"))
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
 

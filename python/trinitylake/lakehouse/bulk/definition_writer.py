@@ -165,8 +165,8 @@ class DefinitionWriter:
             from trinitylake.tables.registered_table import registered_table
 
             table = registered_table(LakehouseFileIO(self.storage), row.metadata_location, self.file_io_properties)
-            if table.brought and opened is not None:
-                require_uncollected(*opened, pa.array(table.brought, pa.string()))
+            if table.incoming and opened is not None:
+                require_uncollected(*opened, pa.array(table.incoming, pa.string()))
             return serialize(table.definition)
         wanted = "location, definition or metadata_location" if row.kind == "table" else "location or definition"
         raise InvalidArgument(f"a {row.kind} needs a {wanted}")

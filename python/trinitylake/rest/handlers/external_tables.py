@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from trinitylake.definitions import MANAGED, METADATA_LOCATION, TableDef, parse_table_def
 from trinitylake.iceberg.identifiers import object_name
-from trinitylake.iceberg_storage.federated import CATALOG_PROPERTY
+from trinitylake.iceberg_storage.federated_tables import CATALOG_PROPERTY
 
 if TYPE_CHECKING:
     from trinitylake.rest.catalog.served_catalog import ServedCatalog

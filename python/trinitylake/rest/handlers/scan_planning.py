@@ -33,16 +33,16 @@ from trinitylake.iceberg_storage.extended_pyiceberg.own_threads import own_threa
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.manifests.avro_size import TooHeavy
+from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
 from trinitylake.iceberg_storage.manifests.row_ids import (
     blob_of,
     first_row_id_of_file,
     referenced_data_file,
 )
 from trinitylake.iceberg_storage.metadata_invariants import check_parents
-from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_filter import n_values
+from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.handlers.external_tables import reached
 from trinitylake.rest.handlers.plan_filter import with_binary_values, with_terms
@@ -157,7 +157,7 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
         _check_residuals(planned)
     except PlanTooLarge as error:
         raise bad_request(str(error)) from error
-    except (TooHeavy, EqualityDeletesNotPlanned) as error:
+    except (SizeLimitExceeded, EqualityDeletesNotPlanned) as error:
         raise _for_clients_alone(f"{error}: plan the scan at the client") from error
     except (ValueError, TypeError) as error:  # a column that is not there, a value that is none of its type
         raise bad_request(f"the scan makes no sense: {error}") from error

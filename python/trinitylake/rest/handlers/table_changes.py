@@ -37,7 +37,7 @@ from trinitylake.rest.handlers.body_parts import MAX_UPDATES, Name, Updates, che
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-    from trinitylake.iceberg_storage.manifests.avro_size import Allowance
+    from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.security.locations import LocationGate
@@ -103,12 +103,12 @@ def stage(
     transaction: Transaction,
     changes: Sequence[TableChange],
     gate: LocationGate,
-    brought: Callable[[], AbstractContextManager[Allowance]],
+    incoming: Callable[[], AbstractContextManager[SizeBudget]],
     sent_size_bytes: int,
 ) -> list[StagedTable]:
     """Stage all changes in a transaction, or none; returns the tables that are there or are made.
 
-    The gate is that of the principal who sent them, in so many bytes, and `brought` what may be read for it.
+    The gate is that of the principal who sent them, in so many bytes, and `incoming` what may be read for it.
 
     Raises:
         NoSuchTableError: for a table that is not there and is not to be created.
@@ -123,13 +123,13 @@ def stage(
     if sum(len(change.updates) for change in changes) > MAX_UPDATES:
         raise bad_request(f"a commit has at most {MAX_UPDATES} updates, of all its tables")
     named = []
-    with brought() as allowance:
+    with incoming() as allowance:
         for change, name in zip(changes, names, strict=True):
             present = None if change.is_creation else _present(transaction, *name)
             gate.table_change(change, None if present is None else present.location)
             if present is not None and not all(isinstance(update, _REMOVING) for update in change.updates):
                 check_growth(f"table {'.'.join(name)}", json_size_bytes(present), sent_size_bytes)
-            named.append(gate.brought(change, present, allowance))
+            named.append(gate.incoming(change, present, allowance))
             _leave_own_properties(transaction, change)
     if len(changes) > 1:  # one by itself is staged whole or not at all
         for change in changes:
@@ -177,10 +177,10 @@ def _leave_own_properties(transaction: Transaction, change: TableChange) -> None
 
 
 def _stage_one(
-    transaction: Transaction, name: tuple[str, str], change: TableChange, brought: Sequence[str]
+    transaction: Transaction, name: tuple[str, str], change: TableChange, incoming: Sequence[str]
 ) -> StagedTable:
     with client_faults(f"the change of {'.'.join(name)}"):
-        return table_writing.commit_table(transaction, *name, change.requirements, change.updates, brought=brought)
+        return table_writing.commit_table(transaction, *name, change.requirements, change.updates, incoming=incoming)
 
 
 def _rehearse(transaction: Transaction, change: TableChange) -> None:

@@ -21,7 +21,7 @@ from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
-from trinitylake.iceberg_storage.manifests.avro_size import TooHeavy
+from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
@@ -34,7 +34,7 @@ from trinitylake.rest.handlers.table_changes import (
     stage,
     with_field_ids,
 )
-from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_brought
+from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_incoming
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pagination import identifiers_response
 from trinitylake.tables.table_definition import metadata_path
@@ -146,7 +146,7 @@ def commit(call: Call) -> Response:
                     "updates": gate.kept(change.updates),
                 }
             )
-            [staged] = stage(transaction, [whole], gate, call.brought, len(call.body))
+            [staged] = stage(transaction, [whole], gate, call.incoming, len(call.body))
             return staged
 
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
@@ -192,7 +192,7 @@ def register(call: Call) -> Response:
         call.locations(catalog).registered(body.metadata_location)
 
         def statement(transaction: Transaction) -> None:
-            with call.brought() as allowance:
+            with call.incoming() as allowance:
                 io = BoundedFileIO(catalog.file_io(), allowance)
                 table_writing.register_table(
                     transaction, namespace, name, body.metadata_location, body.overwrite, io=io
@@ -201,8 +201,8 @@ def register(call: Call) -> Response:
         with readable(body.metadata_location), translated():
             try:
                 catalog.write(statement)
-            except TooHeavy as error:
-                raise too_much_brought(error) from error
+            except SizeLimitExceeded as error:
+                raise too_much_incoming(error) from error
         response = load_response(call, catalog, identifier)
     return with_access(call, identifier, response)
 

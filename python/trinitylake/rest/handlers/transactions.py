@@ -66,7 +66,7 @@ def commit_tables(call: Call) -> Response:
     with call.catalog() as catalog, translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
         gate = call.locations(catalog)
         changes = [change.model_copy(update={"updates": gate.kept(change.updates)}) for change in body.table_changes]
-        catalog.write(lambda transaction: stage(transaction, changes, gate, call.brought, len(call.body)))
+        catalog.write(lambda transaction: stage(transaction, changes, gate, call.incoming, len(call.body)))
     return no_content()
 
 

@@ -19,7 +19,7 @@ from trinitylake.errors import InvalidLocation, StorageError
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg.namespaces import materialize_namespace
 from trinitylake.iceberg_storage.catalog_errors import translated
-from trinitylake.iceberg_storage.manifests.avro_size import TooHeavy
+from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
 from trinitylake.iceberg_storage.table_location import default_location
 from trinitylake.iceberg_storage.view_metadata import (
     new_view_metadata,
@@ -44,7 +44,7 @@ from trinitylake.rest.handlers.view_changes import (
     check_texts,
     check_version_id,
 )
-from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_brought
+from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_incoming
 from trinitylake.rest.request.call import Call, no_content
 from trinitylake.rest.request.pagination import identifiers_response
 from trinitylake.rest.security.locations import LocationGate
@@ -187,11 +187,11 @@ def register(call: Call) -> Response:
     with call.catalog() as catalog:
         gate = call.locations(catalog)
         gate.registered(body.metadata_location)
-        with readable(body.metadata_location), call.brought() as allowance:
+        with readable(body.metadata_location), call.incoming() as allowance:
             try:
                 metadata = read_view_metadata(BoundedFileIO(catalog.file_io(), allowance), body.metadata_location)
-            except TooHeavy as error:
-                raise too_much_brought(error) from error
+            except SizeLimitExceeded as error:
+                raise too_much_incoming(error) from error
         # Kept as it is, so there is nothing to choose: a location elsewhere is refused.
         gate.view_properties(metadata.properties, metadata.location)
         return _written(catalog, catalog.add_view(namespace, name, metadata))

@@ -28,7 +28,7 @@ from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-    from trinitylake.iceberg_storage.manifests.avro_size import Allowance
+    from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.catalog.oldest_version import OldestVersion
@@ -242,7 +242,7 @@ class Call:
             known = self._parsed[model] = parsed_json(model, self.body)
         return cast(Model, known)
 
-    def brought(self) -> AbstractContextManager[Allowance]:
+    def incoming(self) -> AbstractContextManager[SizeBudget]:
         """What a commit may read of the manifests that it brings."""
         return self.service.manifests.for_commit(self.principal.name)
 

@@ -27,14 +27,14 @@ from pyiceberg.table.update import TableUpdate
 from trinitylake import _core
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg.identifiers import object_name
-from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.manifests.avro_size import Allowance, TooHeavy
+from trinitylake.iceberg_storage.incoming_files import incoming_paths, snapshots_of
+from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
 from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
-from trinitylake.iceberg_storage.own_files import TableFileIO
+from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.iceberg_storage.table_properties import is_location_property
 from trinitylake.rest.errors import bad_request
-from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_brought
+from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_incoming
 from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class LocationGate:
             if isinstance(update, iceberg.SetPropertiesUpdate) and folder is not None:
                 self.properties(update.updates, folder)
 
-    def brought(self, change: Change, present: TableMetadata | None, allowance: Allowance) -> list[str]:
+    def incoming(self, change: Change, present: TableMetadata | None, allowance: SizeBudget) -> list[str]:
         """The paths of all files that the snapshots of a commit bring into a table, read before any of it counts.
 
         Whoever may not read everything names files in the folder of the table alone: else a manifest of his would show
@@ -199,14 +199,14 @@ class LocationGate:
         layout = SpecsAndSchemas.after(present, change.updates)
         try:
             if self._reads_everything or folder is None:
-                return named_by(BoundedFileIO(self._io, allowance), present, snapshots, layout)
+                return incoming_paths(BoundedFileIO(self._io, allowance), present, snapshots, layout)
             own = BoundedFileIO(TableFileIO(self._io, folder), allowance)
             try:
-                return named_by(own, present, snapshots, layout)
+                return incoming_paths(own, present, snapshots, layout)
             except InvalidLocation as error:
                 raise forbidden(str(error)) from error
-        except TooHeavy as error:
-            raise too_much_brought(error) from error
+        except SizeLimitExceeded as error:
+            raise too_much_incoming(error) from error
 
     def _folder(self, change: Change, present: str | None) -> str | None:
         if not change.is_creation:

@@ -23,8 +23,8 @@ from pyiceberg.table import Table
 from trinitylake.definitions import TableDef
 from trinitylake.errors import InvalidArgument, ObjectNotFound, PermissionDenied, StorageError
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
-from trinitylake.iceberg_storage.external import ExternalCatalog
-from trinitylake.iceberg_storage.federated import is_asked_over_http, open_federated
+from trinitylake.iceberg_storage.external_tables import ExternalCatalog
+from trinitylake.iceberg_storage.federated_tables import is_asked_over_http, open_federated
 from trinitylake.iceberg_storage.metadata import parsed
 from trinitylake.rest import metadata_limits, outbound
 from trinitylake.rest.outbound import CallAtWork
@@ -191,7 +191,7 @@ def load_federated_table(
 ) -> Table | None:
     """A table of another catalog, for reading. None if the catalog is accessed over HTTP, which has its own deadline.
 
-    Raises as `open_federated` and `run_job` do, and `TooHeavy`.
+    Raises as `open_federated` and `run_job` do, and `SizeLimitExceeded`.
     """
     if os.name != "posix" or is_asked_over_http(definition):
         return None

@@ -15,7 +15,7 @@ from trinitylake.base.pickling import StorageForTasks
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.own_files import TableFileIO
+from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.workers.worker import Job
 from trinitylake.tables.first_rows import FirstRows, first_rows

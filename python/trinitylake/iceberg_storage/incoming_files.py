@@ -1,12 +1,11 @@
-"""The files that others have written for a commit, and that it brings into a managed table (decision 0057).
+"""Incoming files: files that a client names in a commit to a managed table (decision 0057).
 
-Whoever commits a snapshot wrote its manifests, and names in them what he likes. They are read before they count, and so
-each name passes the one rule for names (`qualified_location.py`), whichever way it comes: a commit over REST or of a
-PyIceberg table, the creation of a table, a registration. Names that a table has already stay, and so do those in
-manifests that it has.
+The client wrote the manifests of its snapshot and may name any file in them. The manifests are therefore read before
+the commit, and each name is checked by one rule (`qualified_location.py`), for commits over REST, commits of PyIceberg
+tables, creations of tables and registrations. Names that the table has already are not checked again.
 
-Which folder a file may lie in is the matter of the file access that is used here: that of the whole lakehouse for who
-has its storage, that of one table (`own_files.py`) for a client of a server.
+The file access decides which folders are allowed: the whole lakehouse for a process that has its storage, one table
+(`table_file_io.py`) for a client of the server.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ if TYPE_CHECKING:
 
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
-#: What reading a manifest raises that is damaged, or not there.
+#: Errors of reading a manifest that is damaged or absent.
 UNREADABLE = (TrinityLakeError, OSError, ValueError, KeyError, EOFError, TypeError, IndexError)
 
 
 def statistics_of(io: LakehouseFileIO, metadata: TableMetadata) -> list[str]:
-    """The paths of the statistics of a whole table. Raises `InvalidLocation` for a file that may not be named."""
+    """The paths of the statistics of a table. Raises `InvalidLocation` for a file that a commit may not name."""
     named = (*metadata.statistics, *metadata.partition_statistics)
     return [qualified_path(io, statistics.statistics_path) for statistics in named]
 
 
 def statistics_in(io: LakehouseFileIO, updates: Iterable[TableUpdate]) -> list[str]:
-    """The paths of the statistics that updates add. Raises `InvalidLocation` for a file that may not be named."""
+    """The paths of the statistics that updates add. Raises `InvalidLocation` for a file that a commit may not name."""
     added: list[str] = []
     for update in updates:
         if isinstance(update, SetStatisticsUpdate):
@@ -62,31 +61,32 @@ def snapshots_of(updates: Iterable[TableUpdate]) -> list[Snapshot]:
     return [update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate)]
 
 
-def named_by(
+def incoming_paths(
     io: LakehouseFileIO,
     metadata: TableMetadata | None,
     snapshots: Iterable[Snapshot],
     layout: SpecsAndSchemas | None = None,
 ) -> list[str]:
-    """The paths of all files that snapshots bring into a table: manifests that it did not have, and what they add. To a
-    new table they bring all files that they have, and so do snapshots that follow none of the table.
+    """The paths of the incoming files of snapshots: manifests that are new to the table, and the files that they add.
+
+    For a new table, and for a snapshot without a parent in the table, these are all files.
 
     Args:
-        io: reaches what may be named.
-        metadata: of the table before; None if it is new.
-        snapshots: each after those that it follows.
-        layout: of the table after the commit, to check that its manifests can be read and agree with the table and with
-            themselves. None for those that were committed elsewhere, of which some may have expired.
+        io: the file access that decides which files may be named.
+        metadata: of the table before the commit; None for a new table.
+        snapshots: parents before children.
+        layout: of the table after the commit, for the check of manifests. None for snapshots that were committed
+            elsewhere, some of which may have expired: manifests that cannot be read are then skipped.
 
-    Raises `InvalidLocation` for a name that may not be there, and for a manifest that cannot be read, in which anything
-    may stand one day; `InvalidArgument` for one that contradicts itself (`manifest_consistency.py`).
+    Raises `InvalidLocation` for a file that may not be named and for a manifest that cannot be read, and
+    `InvalidArgument` for a manifest that contradicts itself (`manifest_consistency.py`).
     """
     new = _NewFiles(io, metadata, layout)
     return [path for snapshot in snapshots for path in new.of(snapshot)]
 
 
 class _NewFiles:
-    """What snapshots name that those before them do not."""
+    """Finds the files that a snapshot names and its parent does not."""
 
     def __init__(self, io: LakehouseFileIO, metadata: TableMetadata | None, layout: SpecsAndSchemas | None) -> None:
         self._io = io
@@ -135,8 +135,8 @@ class _NewFiles:
             if status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
                 raise
         else:
-            # A file that is not new is in the parent, and so in the version that this commit is based on. Without a
-            # parent in the table that is unknown.
+            # An existing file is in the parent, and so in the version that the commit is based on. Without a parent in
+            # the table that is unknown.
             if status == ManifestEntryStatus.ADDED or self._metadata is None or parent is None:
                 yield path
 
@@ -149,7 +149,7 @@ class _NewFiles:
         return None if self._metadata is None else self._metadata.snapshot_by_id(id)
 
     def _lists_of(self, snapshot: Snapshot | None) -> Iterable[ManifestFile]:
-        """The manifests of a snapshot of the table, whose names were checked, or were there before anybody checked."""
+        """The manifests of a snapshot of the table, which are not checked again."""
         if snapshot is None:
             return ()
         try:
@@ -158,16 +158,16 @@ class _NewFiles:
             return ()
 
     def _has(self, snapshot: Snapshot | None, location: str) -> bool:
-        """Whether the table has a file of that name. All manifests are read, for which there is seldom a reason."""
+        """Whether the table has a file of that name. Reads all manifests, which is rarely needed."""
         if snapshot is None:
             return False
         if snapshot.snapshot_id not in self._present:
             self._present[snapshot.snapshot_id] = {
-                location for manifest in self._lists_of(snapshot) for location in self._files_there(manifest)
+                location for manifest in self._lists_of(snapshot) for location in self._present_files(manifest)
             }
         return location in self._present[snapshot.snapshot_id]
 
-    def _files_there(self, manifest: ManifestFile) -> list[str]:
+    def _present_files(self, manifest: ManifestFile) -> list[str]:
         try:
             with entries_in_turn(self._io.of_lakehouse(), manifest) as (_, entries):
                 return [one.data_file.file_path for one in entries if one.status != ManifestEntryStatus.DELETED]
@@ -182,4 +182,4 @@ class _NewFiles:
             raise
         except UNREADABLE as error:
             if self._layout is not None:
-                raise InvalidLocation(f"{location!r} cannot be read, so nobody knows what it names: {error}") from error
+                raise InvalidLocation(f"{location!r} cannot be read, so its files are unknown: {error}") from error

@@ -10,7 +10,7 @@ from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_su
 from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES
 
 
-def copied_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str) -> str:
+def cloned_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str) -> str:
     """Write metadata for a second table: another id, another folder for what it will write, the same files.
 
     Args:

@@ -1,18 +1,19 @@
-"""External tables: Iceberg metadata that lies somewhere else, read as it is (format §9).
+"""External tables: read-only tables whose Iceberg metadata is outside of the lakehouse (format §9).
 
-The definition holds the URI of one metadata file. The table stays at that file until the definition is changed, and
-it is read-only. Files are reached through PyIceberg's own file access, with settings from the caller, from its
-configuration or from the environment; never from the metadata file, which is not ours and could name code to load.
+The definition has the URI of one metadata file, and the table stays at that file until the definition changes. Files
+are read by PyIceberg's file access, with settings of the caller, of PyIceberg's configuration or of the environment.
+Settings in the metadata file are ignored, because they could name code to load.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO, load_file_io
+from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
@@ -21,6 +22,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from trinitylake.definitions.files import METADATA_LOCATION
 from trinitylake.definitions.trinitylake_pb2 import TableDef
 from trinitylake.errors import InvalidArgument, InvalidLocation, PermissionDenied, StorageError
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 
@@ -32,7 +34,7 @@ class ExternalTable(StaticTable):
         return _arrived, (self.name(), self.metadata, self.metadata_location, pickled(self.io))
 
     def refresh(self) -> Table:
-        """Itself: an external table stands still until its definition is changed."""
+        """The same table, which changes only with its definition."""
         return self
 
     def transaction(self) -> NoReturn:
@@ -59,7 +61,7 @@ class ExternalTable(StaticTable):
 
 
 class ExternalCatalog(NoopCatalog):
-    """The catalog of external tables: every attempt to write through it is refused."""
+    """The catalog of external tables, which refuses every write."""
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -76,7 +78,7 @@ def load_external(
     identifier: tuple[str, ...] = ("external",),
     guarded: Callable[[FileIO], FileIO] = lambda io: io,
 ) -> ExternalTable:
-    """The table behind a metadata file.
+    """The table of a metadata file.
 
     Args:
         source: the URI of a `*.metadata.json`, or the definition of an external table.
@@ -85,7 +87,7 @@ def load_external(
         guarded: the file access that is used instead of PyIceberg's, given that.
 
     Raises:
-        InvalidLocation: for something that is not the URI of a metadata file (§2), or if nothing is there.
+        InvalidLocation: for a URI that is not one of a metadata file (§2), or if the file does not exist.
         CorruptFile: if it is not Iceberg metadata.
         StorageError, PermissionDenied: if it cannot be read.
     """
@@ -115,4 +117,61 @@ def _arrived(identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io:
 
 
 def _refusal(uri: str) -> str:
-    return f"the table is external and read-only: write to it where it lives, {uri}"
+    return f"the table is external and read-only: write to it with the catalog that owns {uri}"
+
+
+def require_none_inside(table: ExternalTable, io: LakehouseFileIO) -> None:
+    """Refuse an external table whose metadata is outside of the lakehouse and names files of the lakehouse.
+
+    Vacuum cannot read such metadata and would delete the files. All manifests are read. Raises `InvalidLocation` if one
+    names such a file or cannot be read.
+    """
+    try:
+        inside = first_inside(table, io)
+    except (OSError, ValueError) as error:
+        raise InvalidLocation(
+            f"{table.metadata_location} names a manifest that cannot be read, and could name files of this lakehouse: "
+            f"{error}"
+        ) from error
+    if inside is not None:
+        raise InvalidLocation(
+            f"{table.metadata_location} names {inside}, a file of this lakehouse, which vacuum would delete: keep the "
+            "metadata in the lakehouse as well, or all files outside of it"
+        )
+
+
+def first_inside(table: ExternalTable, io: LakehouseFileIO) -> str | None:
+    """A location below the root that metadata outside of the root names; None if there is none.
+
+    Raises `OSError` or `ValueError` if a manifest cannot be read.
+    """
+    roots = tuple(canonical_uri(root) for root in (io.root, *io.storage.other_roots))
+    if canonical_uri(table.metadata_location).startswith(roots):  # which vacuum reads
+        return None
+    named = _named(table.metadata, table.io)
+    return next((location for location in named if _is_inside(location, io)), None)
+
+
+def _named(metadata: TableMetadata, io: FileIO) -> Iterator[str]:
+    yield metadata.location.rstrip("/")
+    for snapshot in metadata.snapshots:
+        yield snapshot.manifest_list
+    for statistics in [*metadata.statistics, *metadata.partition_statistics]:
+        yield statistics.statistics_path
+    seen: set[str] = set()
+    for snapshot in metadata.snapshots:
+        for manifest in read_manifest_list(io.new_input(snapshot.manifest_list)):
+            if manifest.manifest_path in seen:
+                continue
+            seen.add(manifest.manifest_path)
+            yield manifest.manifest_path
+            for entry in manifest.fetch_manifest_entry(io):
+                yield entry.data_file.file_path
+
+
+def _is_inside(location: str, io: LakehouseFileIO) -> bool:
+    try:
+        io.path_of(location)
+    except InvalidLocation:
+        return False
+    return True

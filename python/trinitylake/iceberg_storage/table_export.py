@@ -33,7 +33,7 @@ from trinitylake.iceberg_storage.snapshot_retention import without
 _STATUS = 0
 
 
-class TableCopy(TableRelocation):
+class TableExport(TableRelocation):
     """Copies the metadata of one table; what has to be copied as it is, is collected.
 
     Args:

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 _MAX_KNOWN = 128
 
 
-class Derived(Generic[Result]):
+class IdentityCache(Generic[Result]):
     """Results by the objects that they were made of, which are the same objects when they are asked for again.
 
     A result goes with the first of the objects that goes, as far as Python tells of that: large schemas stay nowhere
