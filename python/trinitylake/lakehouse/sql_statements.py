@@ -7,7 +7,7 @@ and so on, and for rows that change `tables/queries/changes.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from trinitylake.base.markup import element, framed, shown
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.merge import MergeResult
+from trinitylake.tables.merge import WriteResult
 from trinitylake.tables.queries.changes import Changes
 from trinitylake.tables.queries.column_types import with_uuids
 from trinitylake.tables.queries.named_objects import Names
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _WRITING = frozenset({"CREATE", "DELETE", "DROP", "INSERT", "MERGE", "TRUNCATE", "UPDATE"})
 _NO_KEY: tuple[str, ...] = ()
-_NO_ROWS = MergeResult(0, 0, 0)
+_NO_ROWS = WriteResult(0, 0, 0)
 _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
 
 
@@ -87,7 +87,7 @@ class StatementDone(Query):
         done: None for a statement that is not about rows, whose numbers are 0.
     """
 
-    def __init__(self, names: Names, done: MergeResult | None) -> None:
+    def __init__(self, names: Names, done: WriteResult | None) -> None:
         rows = pa.table({name: [count] for name, count in (done or _NO_ROWS)._asdict().items()})
         super().__init__(PreparedQuery("SELECT * FROM done", names, QueryOptions(given={"done": rows})))
         self._done = done
@@ -121,7 +121,7 @@ class SqlStatements:
         self._transaction = transaction
         self._options = options
 
-    def run(self, statement: Statement) -> MergeResult | None:
+    def run(self, statement: Statement) -> WriteResult | None:
         """Run one statement; None if it is not about rows. Raises as the statements in Python do, and as queries do."""
         match statement:
             case Insert():
@@ -147,7 +147,7 @@ class SqlStatements:
         table = self._transaction.table((namespace, name))
         return Changes(self._transaction, table, (namespace, name), statement.sql, self._options)
 
-    def _insert(self, statement: Insert) -> MergeResult:
+    def _insert(self, statement: Insert) -> WriteResult:
         changes = self._changes(statement)
         query = self._prepared(statement.query)
         given = [name for name, _ in query.columns]
@@ -167,11 +167,9 @@ class SqlStatements:
             f"CAST(c{number} AS {changes.types[name]}) AS {quoted(name)}" for number, name in enumerate(columns)
         )
         rows = self._prepared(f"SELECT {casts} FROM ({statement.query}\n) AS source({names})")
-        counted = _Counted(Query(rows).to_arrow_batch_reader())
-        self._transaction.table(self._name(statement)).append(counted.reader)
-        return MergeResult(0, 0, counted.rows)
+        return self._transaction.table(self._name(statement)).append(Query(rows).to_arrow_batch_reader())
 
-    def _create_table(self, statement: CreateTable) -> MergeResult | None:
+    def _create_table(self, statement: CreateTable) -> WriteResult | None:
         name = self._name(statement)
         query = self._prepared(statement.query) if statement.query else None
         rows = Query(query).to_arrow_batch_reader() if query is not None else None
@@ -183,11 +181,7 @@ class SqlStatements:
             schema, keys = _declared(statement)
         partitions = [one.strip() for one in statement.partitions]
         table = self._transaction.create_table(name, schema, partition_spec=partitions or None, primary_key=keys)
-        if rows is None:
-            return None
-        counted = _Counted(rows)
-        table.append(counted.reader)
-        return MergeResult(0, 0, counted.rows)
+        return None if rows is None else table.append(rows)
 
     def _create_view(self, statement: CreateView) -> None:
         name = self._name(statement)
@@ -226,20 +220,6 @@ class SqlStatements:
         if not namespace:
             raise InvalidArgument(f"{shortened(statement.sql)}: {name} has no namespace: write it as namespace.{name}")
         return ".".join(namespace), name
-
-
-class _Counted:
-    """Counts the rows of a stream as they pass."""
-
-    def __init__(self, rows: pa.RecordBatchReader) -> None:
-        self._given = rows
-        self.rows = 0
-        self.reader = pa.RecordBatchReader.from_batches(rows.schema, self._batches())
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._given:
-            self.rows += batch.num_rows
-            yield batch
 
 
 def _as_in_table(schema: pa.Schema, types: Sequence[str]) -> pa.Schema:

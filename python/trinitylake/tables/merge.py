@@ -14,8 +14,8 @@ from trinitylake.tables.sql_sandbox import quoted
 Values: TypeAlias = "Mapping[str, str] | Iterable[str] | None"
 
 
-class MergeResult(NamedTuple):
-    """How many rows of the table a merge updated and deleted, and how many it added."""
+class WriteResult(NamedTuple):
+    """How many rows of a table a statement updated, deleted and inserted."""
 
     rows_updated: int
     rows_deleted: int
@@ -29,7 +29,7 @@ class Merge:
     as `target.…`. They need DuckDB, `pip install 'trinitylake[sql]'`, unless values only name columns, `source.x`.
     """
 
-    def __init__(self, run: Callable[[Sequence[Clause], Sequence[Clause]], MergeResult]) -> None:
+    def __init__(self, run: Callable[[Sequence[Clause], Sequence[Clause]], WriteResult]) -> None:
         self._run = run
         self._matched: list[Clause] = []
         self._not_matched: list[Clause] = []
@@ -64,7 +64,7 @@ class Merge:
         """
         return self._add(self._not_matched, "insert", values, condition)
 
-    def execute(self) -> MergeResult:
+    def execute(self) -> WriteResult:
         """Run the merge, as one statement. Rows with a null in their key match nothing, as in SQL.
 
         Raises:

@@ -29,7 +29,7 @@ from trinitylake.tables import input_rows as rows
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.filters import parse_filter
 from trinitylake.tables.maintenance import TableMaintenance
-from trinitylake.tables.merge import Merge, MergeResult
+from trinitylake.tables.merge import Merge, WriteResult
 from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.engine import merge
 from trinitylake.tables.merging.join_keys import check_unique
@@ -56,11 +56,20 @@ Result = TypeVar("Result")
 FEW_ROWS_SIZE_BYTES = 1 << 20
 
 
-class Stream(NamedTuple):
-    """Rows that come one batch after the other, and the change that takes them so."""
+class _Input:
+    """Rows with the columns of the table, in memory or as a stream, which are counted as they are written."""
 
-    transaction: StagedTransaction
-    rows: pa.RecordBatchReader
+    def __init__(self, rows: pa.Table | pa.RecordBatchReader) -> None:
+        self.is_stream = isinstance(rows, pa.RecordBatchReader)
+        self.count = 0 if self.is_stream else rows.num_rows
+        self.rows: Any = rows
+        if self.is_stream:
+            self.rows = pa.RecordBatchReader.from_batches(rows.schema, self._counted(rows))
+
+    def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.count += batch.num_rows
+            yield batch
 
 
 class UpsertResult(NamedTuple):
@@ -237,13 +246,13 @@ class Table(ABC):
 
     @traced("append")
     @checked
-    def append(self, data: Any, *, evolve_schema: bool = False, message: str = "", author: str = "") -> None:
+    def append(self, data: Any, *, evolve_schema: bool = False, message: str = "", author: str = "") -> WriteResult:
         """Add rows: anything Arrow (pyarrow, polars, pandas, duckdb), a dict of columns, a list or iterator of dicts.
 
         A stream is written as it comes, in a bounded part of memory: a reader, an iterator of record batches, a polars
         LazyFrame, a relation of DuckDB. Outside of a transaction it is read to its end first, into a temporary file if
-        it is large, because the append may have to be repeated. Raises `InvalidArgument` for data that does not fit the
-        columns.
+        it is large, because the append may have to be repeated. Returns the number of rows. Raises `InvalidArgument`
+        for data that does not fit the columns.
 
         Args:
             data: the rows.
@@ -252,65 +261,70 @@ class Table(ABC):
         """
         with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:
 
-            def operation(iceberg: IcebergTable) -> None:
+            def operation(iceberg: IcebergTable) -> WriteResult:
                 with translated(self._subject), iceberg.transaction() as change:
                     if evolve_schema:
                         with change.update_schema() as update:
                             follow(update, iceberg.schema(), given.schema)
                     is_few = isinstance(given, pa.Table) and given.nbytes <= FEW_ROWS_SIZE_BYTES
-                    conformed = self._conformed(given, change, exactly=is_few)
-                    if isinstance(conformed, Stream):
-                        conformed.transaction.append_stream(conformed.rows)
+                    given_rows = self._conformed(given, change, exactly=is_few)
+                    if isinstance(change, StagedTransaction) and given_rows.is_stream:
+                        change.append_stream(given_rows.rows)
                     elif isinstance(change, StagedTransaction) and is_few:
-                        change.append_rows(conformed)
+                        change.append_rows(given_rows.rows)
                     else:
-                        change.append(conformed)
+                        change.append(given_rows.rows)
+                return WriteResult(0, 0, given_rows.count)
 
-            self._write(operation, is_append=not evolve_schema, note=LogNote(message, author))
+            return self._write(operation, is_append=not evolve_schema, note=LogNote(message, author))
 
     @traced("overwrite")
     @checked
     def overwrite(
         self, data: Any, filter: str | BooleanExpression | None = None, *, message: str = "", author: str = ""
-    ) -> None:
-        """Replace the rows that match `filter`, or all of them, by the rows of `data`. Takes and raises as `append`."""
+    ) -> WriteResult:
+        """Replace the rows that match `filter`, or all of them, by the rows of `data`. Takes and raises as `append`.
+
+        Returns the numbers of both. A row that was and is the same counts in both.
+        """
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:
 
-            def operation(iceberg: IcebergTable) -> None:
+            def operation(iceberg: IcebergTable) -> WriteResult:
                 with translated(self._subject), iceberg.transaction() as change:
-                    conformed = self._conformed(given, change)
-                    if isinstance(conformed, Stream):
-                        conformed.transaction.overwrite_stream(conformed.rows, matching)
+                    given_rows = self._conformed(given, change)
+                    deleted = _rows_deleted(iceberg, change, matching)
+                    if isinstance(change, StagedTransaction) and given_rows.is_stream:
+                        change.overwrite_stream(given_rows.rows, matching)
                     else:
                         with _no_match_is_fine(self.type):
-                            change.overwrite(conformed, overwrite_filter=matching)
+                            change.overwrite(given_rows.rows, overwrite_filter=matching)
+                    return WriteResult(0, deleted(), given_rows.count)
 
-            self._write(operation, note=LogNote(message, author))
+            return self._write(operation, note=LogNote(message, author))
 
-    def _conformed(
-        self, given: rows.Rows, change: IcebergTransaction, *, exactly: bool = False
-    ) -> pa.Table | pa.RecordBatchReader | Stream:
+    def _conformed(self, given: rows.Rows, change: IcebergTransaction, *, exactly: bool = False) -> _Input:
         """Rows as the table has them at this point of a change; what is not in memory as a stream, if it can be one."""
         schema, spec, limits = change.table_metadata.schema(), change.table_metadata.spec(), limits_of(self.schema)
         # PyIceberg streams into no partitions, and looks for the columns that they are by.
         parts = {name for field in spec.fields if (name := schema.find_column_name(field.source_id))}
         if isinstance(change, StagedTransaction):
-            conformed = rows.conform(given, schema, limits=limits, stream=True, needed=parts, exactly=exactly)
-            return conformed if isinstance(conformed, pa.Table) else Stream(change, conformed)
-        return rows.conform(given, schema, limits=limits, stream=spec.is_unpartitioned(), needed=parts)
+            return _Input(rows.conform(given, schema, limits=limits, stream=True, needed=parts, exactly=exactly))
+        return _Input(rows.conform(given, schema, limits=limits, stream=spec.is_unpartitioned(), needed=parts))
 
     @traced("delete")
     @checked
-    def delete(self, filter: str | BooleanExpression, *, message: str = "", author: str = "") -> None:
-        """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all."""
+    def delete(self, filter: str | BooleanExpression, *, message: str = "", author: str = "") -> WriteResult:
+        """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all. Returns how many."""
         matching = parse_filter(filter)
 
-        def operation(iceberg: IcebergTable) -> None:
-            with translated(self._subject), _no_match_is_fine(self.type):
-                iceberg.delete(matching)
+        def operation(iceberg: IcebergTable) -> WriteResult:
+            with translated(self._subject), iceberg.transaction() as change, _no_match_is_fine(self.type):
+                deleted = _rows_deleted(iceberg, change, matching)
+                change.delete(matching)
+                return WriteResult(0, deleted(), 0)
 
-        self._write(operation, note=LogNote(message, author))
+        return self._write(operation, note=LogNote(message, author))
 
     @traced("upsert")
     @checked
@@ -360,18 +374,18 @@ class Table(ABC):
         """
         columns = None if on is None else self._known_columns(texts(on, "on"))
 
-        def run(matched: Sequence[Clause], not_matched: Sequence[Clause]) -> MergeResult:
+        def run(matched: Sequence[Clause], not_matched: Sequence[Clause]) -> WriteResult:
             schema = self._schema()
             taken = rows.taken(data, repeatable=True, joined_with=schema, schema=lambda: schema)
             with span("merge", self.name), taken as given:
 
-                def operation(iceberg: IcebergTable) -> MergeResult:
+                def operation(iceberg: IcebergTable) -> WriteResult:
                     with translated(self._subject):
                         keys = self._merge_keys(iceberg, columns)
                         source = rows.as_far_as_known(given, iceberg.schema())
                         self._check_keys(source, keys)
                         done = merge(iceberg, source, keys, matched, not_matched, limits=limits_of(self.schema))
-                    return MergeResult(done.updated, done.deleted, done.inserted)
+                    return WriteResult(done.updated, done.deleted, done.inserted)
 
                 return self._write(operation, note=LogNote(message, author))
 
@@ -383,13 +397,13 @@ class Table(ABC):
         find: Callable[[PlacedRows], RowChanges],
         statement: str,
         keys: FoundKeys | None = None,
-    ) -> MergeResult:
+    ) -> WriteResult:
         """Change the rows that `find` finds by their place, for statements in SQL (`merging/row_changes.py`)."""
 
-        def operation(iceberg: IcebergTable) -> MergeResult:
+        def operation(iceberg: IcebergTable) -> WriteResult:
             with translated(self._subject):
                 done = change_rows(iceberg, filter, find, statement, limits_of(self.schema), keys)
-            return MergeResult(done.updated, done.deleted, done.inserted)
+            return WriteResult(done.updated, done.deleted, done.inserted)
 
         return self._write(operation)
 
@@ -473,3 +487,12 @@ def _no_match_is_fine(type: TableType) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Delete operation did not match any records")
         yield
+
+
+def _rows_deleted(iceberg: IcebergTable, change: IcebergTransaction, filter: BooleanExpression) -> Callable[[], int]:
+    """Returns, after a delete, how many rows it deleted. The table of another catalog is asked before."""
+    if isinstance(change, StagedTransaction):
+        before = change.n_deleted
+        return lambda: change.n_deleted - before
+    count = scan_of(iceberg, row_filter=filter).count()
+    return lambda: count

@@ -26,8 +26,8 @@ from trinitylake.iceberg_storage.row_filter import RowFilter
 
 def rows_without(
     metadata: TableMetadata, io: FileIO, filter: BooleanExpression, case_sensitive: bool, branch: str | None
-) -> tuple[list[DataFile], list[DataFile]]:
-    """The files of a branch that lose rows, and new files with the rows of them that stay.
+) -> tuple[list[DataFile], list[DataFile], int]:
+    """The files of a branch that lose rows, new files with their other rows, and the number of rows that go.
 
     Raises `InvalidArgument` in a table of format version 3 for a file that keeps rows, or has deleted ones.
     """
@@ -37,6 +37,7 @@ def rows_without(
     compiled = RowFilter.of(filter, metadata.schema(), case_sensitive)
     removed: list[DataFile] = []
     split: list[FileScanTask] = []
+    n_deleted = 0
     for task in tasks:
         if metadata.format_version >= ROW_IDS_SINCE and task.delete_files:
             raise _kept_rows(task, "has deleted rows")
@@ -46,11 +47,16 @@ def rows_without(
                 continue
             if matching < rows:
                 split.append(task)
+        elif task.delete_files:
+            matching = sum(batch.num_rows for batch in live.matching(task, Schema()))
+        else:
+            matching = task.file.record_count
+        n_deleted += matching
         removed.append(task.file)
     if split and metadata.format_version >= ROW_IDS_SINCE:
         raise _kept_rows(split[0], "holds rows that would stay")
     writer = DataFileWriter(metadata, io)
-    return removed, writer.written(_staying(live, split, compiled)) if split else []
+    return removed, writer.written(_staying(live, split, compiled)) if split else [], n_deleted
 
 
 def _count(live: LiveRows, task: FileScanTask, filter: RowFilter) -> tuple[int, int]:

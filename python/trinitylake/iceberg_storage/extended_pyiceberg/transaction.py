@@ -74,7 +74,11 @@ if TYPE_CHECKING:
 
 
 class StagedTransaction(Transaction):
-    """Changes of one table that its lakehouse transaction sees together."""
+    """Changes of one table that its lakehouse transaction sees together.
+
+    Attributes:
+        n_deleted: rows that `delete` and the overwrites have removed.
+    """
 
     def __init__(self, table: Table, *autocommit: bool) -> None:
         super().__init__(table, *autocommit)
@@ -83,6 +87,7 @@ class StagedTransaction(Transaction):
         self._was_sent = False
         self._statement = ""
         self._rows_read: list[RowsRead] = []
+        self.n_deleted = 0
         self._applied: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
 
     @property
@@ -170,7 +175,8 @@ class StagedTransaction(Transaction):
         filter = parsed_filter(delete_filter) if isinstance(delete_filter, str) else delete_filter
         operation = _isolation_operation or Operation.DELETE
         with self.looking_for("delete", filter, case_sensitive, branch, operation):
-            removed, kept = rows_without(self.table_metadata, self._table.io, filter, case_sensitive, branch)
+            removed, kept, n_deleted = rows_without(self.table_metadata, self._table.io, filter, case_sensitive, branch)
+            self.n_deleted += n_deleted
             if removed:
                 made = Operation.OVERWRITE if kept else Operation.DELETE
                 self.replace_files(removed, kept, made, snapshot_properties, branch)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.merge import MergeResult
+from trinitylake.tables.merge import WriteResult
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, RowChanges
 from trinitylake.tables.queries.named_objects import NameOf, Names
 from trinitylake.tables.queries.parsed_query import shortened, tree_of
@@ -60,7 +60,7 @@ class Changes:
         """Their types for DuckDB."""
         return self._source.types
 
-    def update(self, statement: Update) -> MergeResult:
+    def update(self, statement: Update) -> WriteResult:
         """Run an UPDATE. Raises `InvalidArgument` for what makes no sense."""
         values = self._typed(statement.values)
         picked = ", ".join([_PLACE, *(f"{text} AS {quoted(f'v{at}')}" for at, text in enumerate(values.values()))])
@@ -73,7 +73,7 @@ class Changes:
 
         return self._run("update", [(text, picked, columns)])
 
-    def delete(self, statement: Delete) -> MergeResult:
+    def delete(self, statement: Delete) -> WriteResult:
         """Run a DELETE. Raises `InvalidArgument` for what makes no sense."""
         others = f", {statement.others}" if statement.others else ""
 
@@ -83,7 +83,7 @@ class Changes:
 
         return self._run("delete", [(text, f"DISTINCT {_PLACE}", None)])
 
-    def merge(self, statement: MergeInto) -> MergeResult:
+    def merge(self, statement: MergeInto) -> WriteResult:
         """Run a MERGE. Raises `InvalidArgument` for what makes no sense."""
         alias, on = quoted(statement.alias), f"({statement.condition}\n)"
         changes: list[Change] = []
@@ -158,7 +158,7 @@ class Changes:
         changes: Sequence[Change],
         inserts: Sequence[Change] = (),
         keys: Callable[[pa.Schema], pa.Table | None] | None = None,
-    ) -> MergeResult:
+    ) -> WriteResult:
         table = f"{quoted(self._name[0])}.{quoted(self._name[1])}"
         filter = None
         for text, _, _ in [*changes, *inserts]:
@@ -179,7 +179,7 @@ class Changes:
             )
 
         if filter is None:
-            return MergeResult(0, 0, 0)
+            return WriteResult(0, 0, 0)
         return self._table._change_rows(filter, find, statement, keys)
 
     def _prepared(self, sql: str, given: dict[str, Any]) -> PreparedQuery:
