@@ -33,9 +33,7 @@ def open_server(shop: tl.Lakehouse) -> Iterator[RestServer]:
         yield server
 
 
-def test_every_route_is_closed_to_those_without_the_token(
-    server: RestServer, http_client: Client, shop: tl.Lakehouse
-) -> None:
+def test_every_route_needs_the_token(server: RestServer, http_client: Client, shop: tl.Lakehouse) -> None:
     before = shop.version
     tried = 0
     for endpoint in server._app.endpoints:
@@ -52,7 +50,7 @@ def test_every_route_is_closed_to_those_without_the_token(
     assert shop.version == before
 
 
-def test_only_one_bearer_header_counts(server: RestServer, http_client: Client) -> None:
+def test_two_authorization_headers_are_refused(server: RestServer, http_client: Client) -> None:
     def ask(headers: dict[str, str]) -> int:
         return http_client("GET", "/v1/config", headers=headers, token="").code
 
@@ -67,7 +65,7 @@ def test_only_one_bearer_header_counts(server: RestServer, http_client: Client) 
         assert connection.recv(4096).startswith(b"HTTP/1.1 401")
 
 
-def test_without_a_token_only_programs_on_this_machine_get_in(open_server: RestServer) -> None:
+def test_without_a_token_only_local_programs_have_access(open_server: RestServer) -> None:
     client = Client(open_server)
     assert client("GET", "/v1/config").code == 200
     assert client("GET", "/v1/config", headers={"Host": "localhost:99"}).code == 200
@@ -84,13 +82,13 @@ def test_another_address_needs_a_token_and_tls(lake: tl.Lakehouse, host: str) ->
         serve(lake, host, token=TOKEN)
 
 
-def test_behind_a_proxy_another_address_is_served(lake: tl.Lakehouse) -> None:
+def test_behind_a_proxy_tls_is_optional(lake: tl.Lakehouse) -> None:
     with running(lake, "0.0.0.0", token=TOKEN, behind_proxy=True) as server:
         assert Client(server)("GET", "/v1/config").code == 200
         assert Client(server)("GET", "/v1/config", token="wrong").code == 401
 
 
-def test_tokens_come_from_a_file_that_nobody_else_can_read(
+def test_a_token_file_that_others_can_read_is_refused(
     lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "tokens"
@@ -117,7 +115,7 @@ def test_tokens_come_from_a_file_that_nobody_else_can_read(
         serve(lake, token_file=tmp_path / "none")
 
 
-def test_a_token_is_kept_as_a_hash_only() -> None:
+def test_only_hashes_of_tokens_are_kept() -> None:
     tokens = Tokens([TOKEN], grants=["admin:*"])
     assert TOKEN not in repr(vars(tokens))
     assert tokens.principal(TOKEN.encode()) is not None
@@ -141,7 +139,7 @@ def outside(lake: tl.Lakehouse) -> list[str]:
     ]
 
 
-def test_no_location_leaves_the_lakehouse(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_locations_outside_of_the_lakehouse_are_refused(http_client: Client, shop: tl.Lakehouse) -> None:
     before, kept = shop.version, http_client.table("/v1/namespaces/shop/tables/orders")
     for location in outside(shop):
         tries: list[tuple[str, Any]] = [
@@ -163,7 +161,7 @@ def test_no_location_leaves_the_lakehouse(http_client: Client, shop: tl.Lakehous
     assert shop.version == before
 
 
-def test_the_lakehouses_own_files_are_no_tables(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_internal_files_cannot_be_registered(http_client: Client, shop: tl.Lakehouse) -> None:
     before = shop.version
     for location in (f"{shop.uri}_x/t", f"{shop.uri}_x"):
         body = {"name": "r", "schema": COLUMNS, "location": location}
@@ -174,7 +172,7 @@ def test_the_lakehouses_own_files_are_no_tables(http_client: Client, shop: tl.La
     assert shop.version == before
 
 
-def test_no_property_names_code(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_properties_that_name_code_are_refused(http_client: Client, shop: tl.Lakehouse) -> None:
     update = {"action": "set-properties", "updates": {"py-io-impl": "os.system"}}
     body = {"requirements": [], "updates": [update]}
     assert http_client("POST", "/v1/namespaces/shop/tables/orders", body).error == "BadRequestException"
@@ -189,7 +187,7 @@ def test_no_property_names_code(http_client: Client, shop: tl.Lakehouse) -> None
         *("shop%20", "+shop", "shop%0D%0A", "%C2%A0shop", "shop%E2%80%83"),  # PyIceberg strips these
     ],
 )
-def test_a_strange_namespace_is_neither_found_nor_made(http_client: Client, shop: tl.Lakehouse, name: str) -> None:
+def test_an_invalid_namespace_is_neither_found_nor_created(http_client: Client, shop: tl.Lakehouse, name: str) -> None:
     for path in (f"/v1/namespaces/{name}", f"/v1/namespaces/{name}/tables", f"/v1/namespaces/{name}/tables/t"):
         assert http_client("GET", path).code in (400, 404), path
     assert http_client("GET", f"/v1/namespaces/shop/tables/{name}").code in (400, 404)
@@ -202,7 +200,7 @@ def test_a_strange_namespace_is_neither_found_nor_made(http_client: Client, shop
     "parts",
     [[], [""], ["a", ""], ["a.b"], [".."], ["a\x00"], ["a\x1fb"], ["x" * 5000], ["a "], ["\u00a0a"], ["a", "b\r\n"]],
 )
-def test_no_namespace_has_a_name_that_the_lakehouse_cannot_hold(
+def test_a_namespace_that_the_lakehouse_cannot_store_is_refused(
     http_client: Client, lake: tl.Lakehouse, parts: list[str]
 ) -> None:
     answer = http_client("POST", "/v1/namespaces", {"namespace": parts})
@@ -214,7 +212,7 @@ def test_no_namespace_has_a_name_that_the_lakehouse_cannot_hold(
     "body",
     [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"namespace": 3}', b'{"namespace": [3]}'],
 )
-def test_a_body_that_makes_no_sense_is_400(http_client: Client, shop: tl.Lakehouse, body: bytes) -> None:
+def test_an_invalid_body_is_400(http_client: Client, shop: tl.Lakehouse, body: bytes) -> None:
     for path in (
         "/v1/namespaces",
         "/v1/namespaces/shop/tables",
@@ -237,7 +235,7 @@ def test_a_body_that_is_too_large_is_not_read(shop: tl.Lakehouse) -> None:
         assert client("POST", "/v1/namespaces", {"namespace": ["a"]}).code == 200
 
 
-def test_what_nobody_foresaw_stays_in_the_log(
+def test_an_unexpected_error_is_logged_and_not_sent(
     http_client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*arguments: object) -> None:
@@ -250,7 +248,7 @@ def test_what_nobody_foresaw_stays_in_the_log(
     assert "a secret" in caplog.text
 
 
-def test_properties_of_clients_are_for_whoever_may_do_everything(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_client_properties_are_sent_to_admins_of_everything(shop: tl.Lakehouse, tmp_path: Path) -> None:
     """The server inside of Spark's driver tells its catalogs the keys of the store. A reader of one table, let in with
     another token, would have got them with its first request."""
     tokens = tmp_path / "tokens"
@@ -267,8 +265,8 @@ def test_properties_of_clients_are_for_whoever_may_do_everything(shop: tl.Lakeho
 
 
 @pytest.mark.parametrize("choice", [{"host": "127.0.0.1"}, {"host": "0.0.0.0", "token": TOKEN, "behind_proxy": True}])
-def test_properties_of_clients_need_loopback_and_a_token(shop: tl.Lakehouse, choice: dict[str, Any]) -> None:
+def test_client_properties_need_loopback_and_a_token(shop: tl.Lakehouse, choice: dict[str, Any]) -> None:
     """Without a token every program of every user of the machine would have been told the keys of the store."""
     options = ServerOptions(client_properties={"s3.secret-access-key": "CANARY"})
-    with pytest.raises(InvalidArgument, match="loopback, and a token"):
+    with pytest.raises(InvalidArgument, match="loopback with a token"):
         serve(shop, options=options, **choice)

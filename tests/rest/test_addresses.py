@@ -53,7 +53,7 @@ def test_a_client_of_the_past_sees_it_and_cannot_write(server: RestServer, shop:
     assert shop.version == 2
 
 
-def test_an_address_that_leads_nowhere_is_told_at_once(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_an_unknown_warehouse_is_refused(http_client: Client, shop: tl.Lakehouse) -> None:
     for warehouse, code in {
         "@version/99": 404,
         "@version/-1": 400,
@@ -109,7 +109,7 @@ def test_clients_work_together_in_one_open_transaction(
 
 
 @pytest.mark.parametrize("id", [None, "load-1"])
-def test_a_commit_that_was_undone_is_not_told_to_be_there(
+def test_a_commit_that_was_undone_is_a_conflict(
     server: RestServer, http_client: Client, shop: tl.Lakehouse, id: str | None
 ) -> None:
     id = http_client("POST", "/trinitylake/v1/transactions", {} if id is None else {"id": id}).body["id"]
@@ -208,7 +208,7 @@ def test_a_transaction_outlives_its_server(shop: tl.Lakehouse) -> None:
     assert shop.table("shop.orders").scan().to_arrow().num_rows == 5
 
 
-def test_the_commits_of_both_kinds_of_paths_are_told_once_and_in_order(server: RestServer, shop: tl.Lakehouse) -> None:
+def test_latest_commits_lists_each_version_once_in_order(server: RestServer, shop: tl.Lakehouse) -> None:
     """Whoever had an open transaction was not warned of commits beside it on paths without a prefix, and was warned of
     requests that were sent again, and of transactions that were committed by SQL.
     """

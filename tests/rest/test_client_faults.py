@@ -72,6 +72,8 @@ def test_error_of_any_library_is_a_bad_request(kind: type[Exception]) -> None:
     with pytest.raises(RestError) as caught, client_faults("the body"):
         raise kind("x")
     assert caught.value.code == 400
+    with pytest.raises(RestError, match=f"the body is invalid: {kind.__name__}"), client_faults("the body"):
+        raise kind()
 
 
 @pytest.mark.parametrize("kind", [tl.StorageError, tl.CommitConflict, OSError, MemoryError])

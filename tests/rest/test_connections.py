@@ -7,18 +7,22 @@ which come after the body and were kept like headers, without a limit.
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from starlette.responses import Response
 
 import trinitylake as tl
 from rest.client import TOKEN, running, wait_for
-from trinitylake.rest import RestServer
+from trinitylake.rest import RestServer, ServerOptions
 from trinitylake.rest.http.app import App
 from trinitylake.rest.http.routes import Endpoint
-from trinitylake.rest.limits import MAX_HEADERS_SIZE_BYTES
+from trinitylake.rest.limits import MAX_HEADERS_SIZE_BYTES, SILENT_SECONDS
 from trinitylake.rest.request.call import Call
 
 CHUNKED = b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
@@ -102,3 +106,26 @@ def test_what_is_done_for_a_browser_ends_with_it(server: RestServer, monkeypatch
         connection.sendall(b"GET /trinitylake/v1/page/log HTTP/1.1\r\nHost: localhost\r\n" + AUTHORIZATION + b"\r\n")
         assert is_asked.wait(30)
     assert is_told.wait(30)
+
+
+@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "TLS"])
+def test_silent_connections_do_not_keep_others_out(
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], with_tls: bool
+) -> None:
+    """1,040 connections that never sent anything, or never began their TLS handshake, used up the file descriptors."""
+    files, context = tls
+    options = ServerOptions(max_connections=20)
+    with running(lake, token=TOKEN, options=options, **(files if with_tls else {})) as server, ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(connected(server))
+        began = time.monotonic()
+
+        def is_served() -> bool:
+            with connected(server) as connection, ExitStack() as own:
+                if with_tls:
+                    connection = own.enter_context(context.wrap_socket(connection, server_hostname="localhost"))
+                connection.sendall(HEALTHZ + b"Connection: close\r\n\r\n")
+                return until_closed(connection).startswith(b"HTTP/1.1 200")
+
+        wait_for(is_served)
+        assert time.monotonic() - began < SILENT_SECONDS / 2

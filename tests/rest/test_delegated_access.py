@@ -13,7 +13,7 @@ import pytest
 import trinitylake as tl
 from rest.client import Client, running
 from rest.conftest import RITA, ROOT, WALT
-from rest.shop import ROWS
+from rest.shop import COLUMNS, ROWS
 from s3_server import S3Server
 from trinitylake.rest import S3Access, ServerOptions
 from trinitylake.rest.files.s3_store import Scope
@@ -123,3 +123,37 @@ def test_remote_signing_uses_the_names_of_the_specification(
     assert sign(ask, "orders", uri, properties={"k": "v"}, body="", provider="s3") == 200
     bucket = uri.split("/the/")[0]
     assert sign(ask, "orders", f"{bucket}?delete", "POST", body="<Delete></Delete>", provider="s3") == 403
+
+
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["renamed", "dropped"])
+def test_access_follows_the_name_of_the_table_in_the_latest_version(
+    ask: Client, lake_on_s3: tl.Lakehouse, s3: S3Server, is_dropped: bool
+) -> None:
+    """A role on the former name of a table opened files that were written after it moved out of that role."""
+    version, own = lake_on_s3.version, lake_on_s3.table("shop.orders").location.rstrip("/")
+    id = ask("POST", "/trinitylake/v1/transactions", {}, token=WALT).body["id"]
+    prefixes = (f"version~{version}", f"txn~{id}")
+
+    def given(prefix: str, token: str) -> tuple[int, int]:
+        """Number of credentials, and the status of a request for a signature."""
+        path = SHOP.replace("latest", prefix)
+        credentials = ask("GET", f"{path}/credentials", token=token)
+        body = {"method": "GET", "region": "us-east-1", "uri": url(s3, own), "headers": {}}
+        return len(credentials.body["storage-credentials"]), ask("POST", f"{path}/sign", body, token=token).code
+
+    assert [given(prefix, WALT) for prefix in prefixes] == [(1, 200), (1, 200)]
+    if is_dropped:
+        lake_on_s3.drop_table("shop.orders")
+    else:
+        lake_on_s3.rename_table("shop.orders", "payroll.moved")
+    assert [given(prefix, WALT) for prefix in prefixes] == [(0, 403), (0, 403)]
+    assert given(prefixes[0], ROOT) == (1, 200)
+    lake_on_s3.create_table("shop.orders", ROWS)
+    assert [given(prefix, WALT) for prefix in prefixes] == [(0, 403), (0, 403)], "the name is another table's"
+
+
+def test_a_table_that_is_new_in_a_transaction_is_accessible_in_it(ask: Client) -> None:
+    id = ask("POST", "/trinitylake/v1/transactions", {}, token=WALT).body["id"]
+    tables = TABLES.replace("latest", f"txn~{id}")
+    assert ask("POST", tables, {"name": "new", "schema": COLUMNS}, token=WALT).code == 200
+    assert len(ask("GET", f"{tables}/new/credentials", token=WALT).body["storage-credentials"]) == 1

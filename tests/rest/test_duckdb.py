@@ -258,3 +258,26 @@ def test_an_engine_whose_commit_lost_its_answer_deletes_no_files_with_vended_cre
     assert count(lake_on_s3, "shop.orders") == 4
     assert lake_on_s3.maintenance.fsck(files=True).is_sound
     assert any(one.startswith("DELETE") or "delete" in one for one in enforced.denied), enforced.denied
+
+
+def test_fsck_rolls_a_table_back_whose_files_an_engine_deleted(shop: tl.Lakehouse, open_server: RestServer) -> None:
+    """On a local disk nothing keeps DuckDB from deleting the files of a commit that lost its answer."""
+    before = shop.version
+    with attached(open_server) as connection, losing_answers(), pytest.raises(duckdb.Error):
+        connection.execute("INSERT INTO lake.shop.orders VALUES (4, 'd')")
+    assert shop.version == before + 1
+    with pytest.raises(tl.CorruptFile, match="fsck"):
+        shop.table("shop.orders").scan().to_arrow()
+    report = shop.maintenance.fsck(files=True)
+    assert not report.is_sound
+    assert f"version {before} is the newest that has all files of the table" in report.findings[0].message
+    planned = shop.maintenance.fsck(files=True, dry_run=True).repair
+    assert planned is not None
+    assert (planned.version, planned.saved) == (None, (f"table shop.orders as of version {before}",))
+    assert planned.lost == (f"table shop.orders: its changes since version {before}",)
+    assert shop.version == before + 1
+    report = shop.maintenance.fsck(files=True, repair=True)
+    assert report.is_sound
+    assert report.repair is not None
+    assert report.repair.version == shop.version == before + 2
+    assert count(shop, "shop.orders") == 3

@@ -55,7 +55,7 @@ def test_manifests_elsewhere_have_limits(
     monkeypatch.setattr(metadata_limits, limit, value)
     answer = planned(http_client)
     assert answer.code == 406
-    assert "holds more than what is read here" in answer.body["error"]["message"]
+    assert "exceeds the limit" in answer.body["error"]["message"]
 
 
 def test_metadata_elsewhere_have_limits(http_client: Client, elsewhere: tl.Table) -> None:
@@ -71,7 +71,7 @@ def test_metadata_elsewhere_have_limits(http_client: Client, elsewhere: tl.Table
         finally:
             tracemalloc.stop()
         assert (answer.code, answer.error) == (500, "CorruptFileException")
-        assert "holds more than what is read here" in answer.body["error"]["message"]
+        assert "exceeds the limit" in answer.body["error"]["message"]
         assert most < 150 << 20
     file.write_bytes(whole)
     metadata.cache.clear()
@@ -85,4 +85,4 @@ def test_metadata_elsewhere_are_one_compressed_text(http_client: Client, elsewhe
     metadata.cache.clear()
     answer = http_client("GET", PATH)
     assert (answer.code, answer.error) == (500, "CorruptFileException")
-    assert "goes on behind the end of its compressed text" in answer.body["error"]["message"]
+    assert "has data after the end of its compressed text" in answer.body["error"]["message"]

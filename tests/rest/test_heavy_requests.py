@@ -8,7 +8,6 @@ to twelve such tables, whose metadata were parsed side by side.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import threading
@@ -25,9 +24,7 @@ from rest.client import Client
 from rest.shop import ROWS
 from trinitylake.iceberg_storage import metadata
 from trinitylake.rest import RestServer
-from trinitylake.rest.errors import RestError
-from trinitylake.rest.request import body
-from trinitylake.rest.request.body import HEAVY_VALUES, HeavyBodies, check_values
+from trinitylake.rest.request.body import HEAVY_VALUES, check_values
 
 TABLES = "/v1/namespaces/shop/tables"
 
@@ -87,42 +84,6 @@ def test_heavy_bodies_are_at_work_one_at_a_time(
     assert codes == [200] * 12
     assert heavy.most == 1
     assert light.most > 1, "others are not held up"
-
-
-def test_who_sends_many_heavy_bodies_waits_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-
-    async def one(bodies: HeavyBodies, who: str) -> None:
-        async with bodies.taken(who, HEAVY_VALUES):
-            order.append(who)
-            await asyncio.sleep(0.01)
-
-    async def all_of_them() -> HeavyBodies:
-        bodies = HeavyBodies()
-        many = [asyncio.create_task(one(bodies, "many")) for _ in range(5)]
-        await asyncio.sleep(0.001)
-        await one(bodies, "single")
-        await asyncio.gather(*many)
-        return bodies
-
-    bodies = asyncio.run(all_of_them())
-    assert order.index("single") <= 2
-    assert len(order) == 6
-    assert not bodies._of_one, "nothing is kept of those who are done"
-    assert not bodies._waiting
-
-    async def too_long() -> None:
-        bodies = HeavyBodies()
-        async with bodies.taken("a", HEAVY_VALUES):
-            with pytest.raises(RestError, match="too many large requests") as caught:
-                async with bodies.taken("b", HEAVY_VALUES):
-                    pass
-            assert caught.value.code == 503
-            async with bodies.taken("b", HEAVY_VALUES - 1):
-                pass
-
-    monkeypatch.setattr(body, "_WAIT_SECONDS", 0.05)
-    asyncio.run(too_long())
 
 
 def test_large_metadata_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

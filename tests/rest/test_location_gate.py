@@ -237,7 +237,7 @@ def test_an_update_of_an_unknown_kind_is_refused() -> None:
         with contextlib.suppress(AttributeError):  # one that names a file, which this one does not have
             list(locations_of([made]))
     unknown: Any = types.SimpleNamespace(action="set-encryption-location")
-    with pytest.raises(RestError, match="not known"):
+    with pytest.raises(RestError, match="does not know"):
         list(locations_of([unknown]))
 
 
@@ -326,7 +326,7 @@ def test_nobody_at_all_reaches_the_folders_of_the_lakehouse(server: RestServer, 
 @pytest.mark.parametrize(
     "name", ["py-io-impl", "io-impl", "write.location-provider.impl", "encryption.kms-impl", "write.unheard-of.impl"]
 )
-def test_no_property_names_code(server: RestServer, shop: tl.Lakehouse, name: str) -> None:
+def test_properties_that_name_code_are_refused(server: RestServer, shop: tl.Lakehouse, name: str) -> None:
     """The names were a list, which a newer Iceberg outgrew: `encryption.kms-impl` names a class to load."""
     client = Client(server)
     send = update("set-properties", updates=lambda value: {name: value})

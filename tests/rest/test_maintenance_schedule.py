@@ -65,7 +65,7 @@ def runs(metrics: ServerMetrics, outcome: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if f'"{outcome}"' in line)
 
 
-def test_a_server_that_was_told_to_does_what_the_policy_says(lake: tl.Lakehouse, caplog: Any) -> None:
+def test_scheduled_maintenance_follows_the_policy(lake: tl.Lakehouse, caplog: Any) -> None:
     """One line in cron was needed beside the server, which had to run anyway."""
     caplog.set_level(logging.INFO, logger="trinitylake.rest.maintenance")
     lake.alter({"maintenance.grace": "0 s"}, minimum_versions_to_keep=1, maximum_version_age_millis=1)
@@ -138,7 +138,7 @@ def test_a_server_that_ends_stops_a_run_between_two_tables() -> None:
     assert not work.begun.acquire(timeout=5 * TICK_SECONDS)
 
 
-def test_a_server_that_ends_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_a_shutdown_waits_a_limited_time_for_maintenance(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """A collection of a million files would keep the server from ending; it may die anywhere."""
     monkeypatch.setattr(schedule_module, "PATIENCE_SECONDS", TICK_SECONDS)
     begun, may_end = threading.Event(), threading.Event()
@@ -169,7 +169,7 @@ def test_a_period_that_is_none_is_refused(lake: tl.Lakehouse, period: str, tmp_p
     assert result.exit_code == 2, result.output
 
 
-def test_tables_that_are_left_alone_are_counted_by_their_reasons(lake: tl.Lakehouse) -> None:
+def test_skipped_tables_are_counted_by_reason(lake: tl.Lakehouse) -> None:
     """Tables that upkeep skipped were lines of the log, and nobody who looks at counters alone was told of them."""
     lake.alter({"maintenance.vacuum": "false"})
     lake.create_namespace("shop")

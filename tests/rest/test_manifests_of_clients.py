@@ -226,7 +226,7 @@ def test_its_own_files_are_committed_and_a_reader_of_everything_may_add_others(s
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_limits, "MAX_BROUGHT_FILES", 5)
+    monkeypatch.setattr(metadata_limits, "MAX_INCOMING_FILES", 5)
 
 
 def many(shop: Shop, count: int, id: int) -> list[dict[str, Any]]:
@@ -243,14 +243,14 @@ def test_a_commit_brings_no_more_manifests_than_the_server_reads(
     """Each manifest had a limit, and their number had none: a list of a few megabytes named a hundred thousand, and
     the server read all of them for one commit, three times over, before it said yes or no."""
     before = shop.lake.version
-    for limit, value in (("MAX_BROUGHT_FILES", 6), ("MAX_SIZE_BYTES", 1000), ("MAX_ENTRIES", 11)):
+    for limit, value in (("MAX_INCOMING_FILES", 6), ("MAX_SIZE_BYTES", 1000), ("MAX_ENTRIES", 11)):
         with monkeypatch.context() as patched:
             patched.setattr(metadata_limits, limit, value)
             answer = send(shop, many(shop, 6, 7), token)
         assert (answer.code, answer.error) == (413, "RequestTooLargeException"), (limit, answer)
         assert "Commit in parts" in answer.body["error"]["message"]
     assert shop.lake.version == before
-    monkeypatch.setattr(metadata_limits, "MAX_BROUGHT_FILES", 7)
+    monkeypatch.setattr(metadata_limits, "MAX_INCOMING_FILES", 7)
     assert send(shop, many(shop, 6, 8), token).code in (200, 204)
 
 
@@ -297,19 +297,20 @@ def test_all_requests_together_read_no_more_manifests_than_one_may(monkeypatch: 
     """A request may read half a million entries, which take more than a gigabyte while it is at work; forty-eight of
     them at once were let in."""
     monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 100)
-    work = metadata_limits.ManifestsAtWork()
+    work = metadata_limits.ManifestLimit()
     with work.for_plan("ana") as first, work.for_commit("ana") as second, work.for_plan("bob") as other:
         first.spend(avro(40, 10), "m0")
         with pytest.raises(RestError, match="too many manifests") as caught:
             second.spend(avro(20, 10), "m1")  # more than half for one
         assert caught.value.code == 503
         with pytest.raises(RestError):
-            other.spend(avro(50, 10), "m2")
+            other.spend(avro(70, 10), "m2")
     with work.for_plan("ana") as alone:
         alone.spend(avro(100, 10), "m0")  # what is done takes no room any more
         with work.for_plan("bob") as other, pytest.raises(RestError):
             other.spend(avro(1, 10), "m1")
     monkeypatch.setattr(metadata_limits, "MAX_SIZE_BYTES", 1000)
+    work = metadata_limits.ManifestLimit()
     with work.for_plan("ana") as first, work.for_plan("bob") as other:
         first.spend(avro(1, 600), "m0")
         with pytest.raises(RestError):

@@ -103,7 +103,7 @@ def begun(client: Client, id: str, **body: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["open", "saved", "absent", "committed", "rolled back"])
-def test_no_route_leads_into_a_transaction_of_somebody_else(
+def test_no_route_reaches_a_transaction_of_another_principal(
     server: RestServer, http_client: Client, shop: tl.Lakehouse, kind: str
 ) -> None:
     """In the same words whether there is one or not, and nothing is left of the attempt."""
@@ -167,7 +167,9 @@ def test_a_transaction_is_handed_over_to_those_whom_its_owner_names(
     assert (entry.properties["rest.principal"], json.loads(entry.properties["rest.shared-with"])) == ("walt", ["wanda"])
 
 
-def test_nothing_is_signed_in_a_transaction_of_somebody_else(lake_on_s3: tl.Lakehouse, s3: Any, tokens: Path) -> None:
+def test_requests_in_a_transaction_of_another_principal_are_not_signed(
+    lake_on_s3: tl.Lakehouse, s3: Any, tokens: Path
+) -> None:
     tokens.write_text(f"{WALT} walt admin:shop.*\n{WANDA} wanda admin:shop.*\n{ROOT} root admin:*\n")
     access = S3Access(signs_requests=True, storage_options=s3.storage_options)
     file = lake_on_s3.table("shop.orders").iceberg.scan().plan_files()

@@ -51,7 +51,7 @@ def test_setting_a_property_to_its_value_is_logged_as_alter_only(http_client: Cl
 
 
 @pytest.mark.parametrize("name", ["shop.never", "shop.view"])
-def test_commit_to_what_is_no_table_is_404(http_client: Client, name: str) -> None:
+def test_commit_to_a_missing_table_is_404(http_client: Client, name: str) -> None:
     body = {"updates": [{"action": "set-properties", "updates": {"note": "1"}}], "requirements": []}
     assert http_client("POST", path_of(name), body).code == 404
 
@@ -68,7 +68,7 @@ def test_metadata_follows_compression_and_log_length_of_the_table(http_client: C
     assert len(http_client.table(path_of(SHORT))["metadata-log"]) == 2
 
 
-def test_metadata_log_is_as_long_over_rest_as_in_python(http_client: Client, lake: tl.Lakehouse) -> None:
+def test_metadata_log_has_the_same_length_over_rest_and_in_python(http_client: Client, lake: tl.Lakehouse) -> None:
     body: dict[str, Any] = {"updates": [{"action": "set-properties", "updates": {"note": "1"}}], "requirements": []}
     for number in range(SNAPSHOTS_KEPT + 3):
         body["updates"][0]["updates"]["note"] = str(number)
@@ -101,7 +101,7 @@ def test_open_transaction_sees_each_of_its_property_changes(http_client: Client,
     assert {"note0", "note1", "note2"} <= lake.table(SHORT).properties.keys()
 
 
-def test_lost_race_is_redone_and_leaves_no_files(
+def test_lost_race_is_rebased_and_leaves_no_files(
     http_client: Client, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, commit, raced = lake.table(SHORT), Transaction.commit, []

@@ -35,7 +35,7 @@ def set_property(name: str, value: str, **requirement: Any) -> dict[str, Any]:
     }
 
 
-def test_config_names_the_prefix_and_every_endpoint(http_client: Client, server: RestServer) -> None:
+def test_config_has_the_prefix_and_all_endpoints(http_client: Client, server: RestServer) -> None:
     config = http_client("GET", "/v1/config").body
     assert config["overrides"] == {"prefix": "latest"}
     assert "POST /v1/{prefix}/transactions/commit" in config["endpoints"]
@@ -45,7 +45,7 @@ def test_config_names_the_prefix_and_every_endpoint(http_client: Client, server:
     assert http_client("GET", "/v1/config?warehouse=other").error == "NotFoundException"
 
 
-def test_what_is_missing_is_404_with_the_type_of_what_is_missing(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_missing_object_is_404_with_its_error_type(http_client: Client, shop: tl.Lakehouse) -> None:
     for path, type in {
         "/v1/namespaces/none": "NoSuchNamespaceException",
         "/v1/namespaces/none/tables": "NoSuchNamespaceException",
@@ -65,7 +65,7 @@ def test_what_is_missing_is_404_with_the_type_of_what_is_missing(http_client: Cl
     assert http_client("PUT", "/v1/namespaces").error == "UnsupportedOperationException"
 
 
-def test_what_is_taken_is_409_and_what_contradicts_itself_422(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_taken_name_is_409_and_a_contradiction_422(http_client: Client, shop: tl.Lakehouse) -> None:
     assert http_client("POST", "/v1/namespaces", {"namespace": ["shop"]}).error == "AlreadyExistsException"
     created = http_client("POST", "/v1/namespaces/shop/tables", {"name": "orders", "schema": COLUMNS})
     assert (created.code, created.error) == (409, "AlreadyExistsException")
@@ -75,7 +75,7 @@ def test_what_is_taken_is_409_and_what_contradicts_itself_422(http_client: Clien
     assert (both.code, both.error) == (422, "UnprocessableEntityException")
 
 
-def test_a_commit_answers_with_the_metadata_that_a_load_finds(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_commit_returns_the_metadata_that_a_load_returns(http_client: Client, shop: tl.Lakehouse) -> None:
     path = "/v1/namespaces/shop/tables/orders"
     committed = http_client("POST", path, set_property("orders", "red"))
     loaded = http_client("GET", path)
@@ -135,7 +135,7 @@ def test_one_of_two_racing_creations_wins(http_client: Client, shop: tl.Lakehous
     assert sorted(codes) == [200, 409, 409, 409]
 
 
-def test_appends_from_several_clients_all_land(catalog: RestCatalog, shop: tl.Lakehouse) -> None:
+def test_concurrent_appends_of_several_clients_all_commit(catalog: RestCatalog, shop: tl.Lakehouse) -> None:
     def append(id: int) -> None:
         while True:
             try:
@@ -153,7 +153,7 @@ def test_appends_from_several_clients_all_land(catalog: RestCatalog, shop: tl.La
     assert sorted(ids) == [1, 2, 3, 10, 11, 12, 13]
 
 
-def test_an_entity_tag_saves_the_second_load_until_the_table_changes(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_an_entity_tag_is_valid_until_the_table_changes(http_client: Client, shop: tl.Lakehouse) -> None:
     path = "/v1/namespaces/shop/tables/orders"
     tag = http_client("GET", path).headers["etag"]
     again = http_client("GET", path, headers={"If-None-Match": tag})
@@ -165,7 +165,7 @@ def test_an_entity_tag_saves_the_second_load_until_the_table_changes(http_client
     assert changed.headers["etag"] != tag
 
 
-def test_a_table_without_its_metadata_file_is_told_from_no_table(shop: tl.Lakehouse) -> None:
+def test_a_missing_metadata_file_differs_from_a_missing_table(shop: tl.Lakehouse) -> None:
     path = "/v1/namespaces/shop/tables/orders"
     location = shop.table("shop.orders").metadata_location
     with running(shop) as server:
@@ -190,7 +190,7 @@ def test_only_referenced_snapshots_are_sent_on_request(http_client: Client, shop
 
 
 @pytest.mark.parametrize("kind", ["namespaces", "tables", "views"])
-def test_pages_together_are_the_whole_list(http_client: Client, lake: tl.Lakehouse, kind: str) -> None:
+def test_all_pages_are_the_whole_list(http_client: Client, lake: tl.Lakehouse, kind: str) -> None:
     with lake.transaction() as txn:
         txn.create_namespace("shop")
         for number in range(7):
@@ -218,7 +218,7 @@ def test_pages_together_are_the_whole_list(http_client: Client, lake: tl.Lakehou
     assert http_client("GET", f"{path}pageToken=%25").code == 400
 
 
-def test_a_name_is_one_segment_whatever_it_holds(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_name_with_special_characters_is_one_segment(http_client: Client, shop: tl.Lakehouse) -> None:
     created = http_client("POST", "/v1/namespaces/shop/tables", {"name": "a/c+d%é", "schema": COLUMNS})
     assert created.code == 200, created
     assert http_client("GET", "/v1/namespaces/shop/tables/a%2Fc%2Bd%25%C3%A9").code == 200
@@ -227,7 +227,7 @@ def test_a_name_is_one_segment_whatever_it_holds(http_client: Client, shop: tl.L
     assert shop.tables("shop") == ["shop.a/c+d%é", "shop.orders", "shop.totals"]
 
 
-def test_a_plus_in_a_path_is_a_blank_and_an_escaped_one_is_a_plus(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_plus_in_a_path_is_a_space(http_client: Client, shop: tl.Lakehouse) -> None:
     """Iceberg's Java client escapes names as forms do, so it asked for `late+flights` after it had made `late flights`,
     and was told that there is none: the table could be seen in lists and not be read."""
     shop.create_namespace("in space")
@@ -247,7 +247,7 @@ def test_a_plus_in_a_path_is_a_blank_and_an_escaped_one_is_a_plus(http_client: C
             assert found["metadata"]["table-uuid"] == ids[name], path
 
 
-def test_reports_about_tables_are_kept(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_metrics_reports_are_stored(http_client: Client, shop: tl.Lakehouse) -> None:
     path = "/v1/latest/namespaces/shop/tables/orders/metrics"
     report = {"report-type": "scan-report", "table-name": "orders", "snapshot-id": 1}
     assert http_client("POST", path, report).code == 204
@@ -259,7 +259,7 @@ def test_reports_about_tables_are_kept(http_client: Client, shop: tl.Lakehouse) 
     assert http_client("POST", path, {"report-type": "x", "text": "y" * 70_000}).code == 413
 
 
-def test_a_view_is_registered_unless_it_lies_elsewhere(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_view_outside_of_the_lakehouse_is_not_registered(http_client: Client, shop: tl.Lakehouse) -> None:
     body = {"name": "busy", "schema": COLUMNS, "view-version": VIEW_VERSION, "properties": {}}
     view = http_client("POST", "/v1/namespaces/shop/views", body).body
     file = Path(view["metadata-location"].removeprefix("file://"))
@@ -276,7 +276,7 @@ def test_a_view_is_registered_unless_it_lies_elsewhere(http_client: Client, shop
     assert shop.views("shop") == ["shop.busy", "shop.good"]
 
 
-def test_a_view_gets_another_version_and_another_name(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_view_is_replaced_and_renamed(http_client: Client, shop: tl.Lakehouse) -> None:
     body = {"name": "busy", "schema": COLUMNS, "view-version": VIEW_VERSION, "properties": {}}
     view = http_client("POST", "/v1/namespaces/shop/views", body).body
     representations = [{"type": "sql", "sql": "SELECT 2", "dialect": "spark"}]

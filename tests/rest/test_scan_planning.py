@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from pyiceberg.expressions import EqualTo, In, Not, NotEqualTo
 import trinitylake as tl
 from position_deletes import delete_values
 from rest.client import Client
+from trinitylake.definitions import METADATA_LOCATION, new_table_def, serialize
 from trinitylake.rest import RestServer, metadata_limits
 
 PATH = "/v1/latest/namespaces/shop/tables/orders"
@@ -159,7 +162,7 @@ def test_a_long_plan_goes_on_in_tasks(
         ("tasks", {}, 400),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(
+def test_an_invalid_plan_is_refused(
     http_client: Client, shop: tl.Lakehouse, path: str, body: dict[str, Any], code: int
 ) -> None:
     assert http_client("POST", f"{PATH}/{path}", body).code == code
@@ -171,7 +174,7 @@ def test_deleted_rows_are_not_read(planned: RestCatalog, shop: tl.Lakehouse) -> 
     assert sorted(ids) == [0, 1, 2, 4, 5, 6, 7]
 
 
-def test_what_only_clients_plan_is_406(
+def test_scans_that_only_clients_plan_are_406(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table that Flink had upserted into was answered with 400, as if the request were wrong, and a small manifest
@@ -239,3 +242,32 @@ def test_a_long_plan_between_two_snapshots_goes_on_in_tasks(
     rest = http_client("POST", f"{PATH}/tasks", {"plan-task": plan["plan-tasks"][0]}).body
     paths = [task["data-file"]["file-path"] for task in (*plan["file-scan-tasks"], *rest["file-scan-tasks"])]
     assert (len(plan["file-scan-tasks"]), len(set(paths)), rest["plan-tasks"]) == (2, 3, [])
+
+
+def test_a_plan_that_takes_too_long_is_406(
+    http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_limits, "MAX_PLAN_SECONDS", -1)
+    answer = http_client("POST", f"{PATH}/plan", {})
+    assert (answer.code, answer.error) == (406, "UnsupportedOperationException")
+    assert "planning the scan takes more than" in answer.body["error"]["message"]
+
+
+def test_a_snapshot_of_an_external_table_that_is_its_own_ancestor_is_refused(
+    http_client: Client, shop: tl.Lakehouse, tmp_path: Path
+) -> None:
+    """The walk over the parents of its snapshots never ended."""
+    shop.table("shop.orders").append(shop.table("shop.orders").scan().to_arrow())
+    document = json.loads(shop.table("shop.orders").iceberg.metadata.model_dump_json())
+    first, second = document["snapshots"]
+    first["parent-snapshot-id"] = second["snapshot-id"]
+    file = tmp_path / "elsewhere" / "00001-loop.metadata.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({**document, "location": str(tmp_path / "elsewhere")}))
+    definition = new_table_def(table_type="external", format_properties={METADATA_LOCATION: file.as_uri()})
+    with shop.transaction() as txn:
+        txn._state().create("table", "shop", "loop", serialize(definition))
+    between = {"start-snapshot-id": 1, "end-snapshot-id": second["snapshot-id"]}
+    for body in (between, {}):
+        answer = http_client("POST", f"{PATH.replace('orders', 'loop')}/plan", body)
+        assert (answer.code, answer.error) == (400, "BadRequestException"), answer

@@ -29,7 +29,7 @@ def announced(process: subprocess.Popen[str]) -> str:
     return text
 
 
-def test_the_command_serves_until_it_is_told_to_stop(lake: tl.Lakehouse) -> None:
+def test_the_command_serves_until_a_signal(lake: tl.Lakehouse) -> None:
     command = [sys.executable, "-m", "trinitylake", "serve", "--root", lake.uri, "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -69,7 +69,7 @@ def test_the_command_ends_though_something_in_it_does_not(lake: tl.Lakehouse) ->
         finally:
             process.kill()
             _, errors = process.communicate(timeout=60)
-    assert "requests go on that nobody can end" in errors
+    assert "the process ends although requests still run" in errors
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])

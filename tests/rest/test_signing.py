@@ -112,7 +112,7 @@ def test_file_systems_of_pyiceberg_share_their_signer_unless_told_otherwise() ->
     assert in_its_own_process(ONE_FILE_SYSTEM_EACH, signing_client.signers_of_two_tables) == ["first", "second"]
 
 
-def test_it_is_off_unless_asked_for(lake_on_s3: tl.Lakehouse, tokens: Path, s3: S3Server) -> None:
+def test_signing_is_off_by_default(lake_on_s3: tl.Lakehouse, tokens: Path, s3: S3Server) -> None:
     with running(lake_on_s3, token_file=tokens) as server:
         client = Client(server)
         assert client("POST", f"{SHOP}/sign", {}, token=ROOT).code == 406
@@ -120,7 +120,7 @@ def test_it_is_off_unless_asked_for(lake_on_s3: tl.Lakehouse, tokens: Path, s3: 
         assert not [one for one in client("GET", "/v1/config", token=ROOT).body["endpoints"] if "/sign" in one]
 
 
-def test_a_client_is_told_where_to_sign(sign: Signer) -> None:
+def test_a_load_returns_the_signing_endpoint(sign: Signer) -> None:
     loaded = sign.client("GET", SHOP, headers=WISH, token=WALT).body
     config = loaded["config"]
     assert (config["s3.remote-signing-enabled"], config["s3.signer"]) == ("true", "S3V4RestSigner")
@@ -223,7 +223,7 @@ def test_a_query_that_does_something_else_is_not_signed(sign: Signer, method: st
         assert sign(method, f"{sign.location}/data/a{query}", token=ROOT).code == expected, query
 
 
-def test_nobody_gets_a_signature_that_deletes(sign: Signer, s3: S3Server) -> None:
+def test_no_signature_permits_deletion(sign: Signer, s3: S3Server) -> None:
     """Older versions need the files that an engine's housekeeping would delete, one at a time or a thousand at once.
     `uploadId` without a value was signed, and a store to which that is no upload deletes the object."""
     key = f"{sign.location}/data/a"
@@ -253,7 +253,7 @@ def test_a_method_that_does_something_else_is_not_signed(sign: Signer) -> None:
         assert sign(method, f"{sign.location}/data/a", token=ROOT).code == 403, method
 
 
-def test_nothing_beyond_the_table_is_signed(sign: Signer, s3: S3Server) -> None:
+def test_requests_outside_of_the_table_are_not_signed(sign: Signer, s3: S3Server) -> None:
     inside, host = sign.location, s3.endpoint.removeprefix("http://")
     refused = [
         "",
@@ -369,7 +369,7 @@ def test_headers_cannot_smuggle(sign: Signer) -> None:
     assert signed["X-Amz-Date"] != ["1"]
 
 
-def test_what_is_no_request_is_refused(sign: Signer) -> None:
+def test_an_invalid_sign_request_is_refused(sign: Signer) -> None:
     uri = f"{sign.location}/data/a"
     assert sign("GET", uri, region="eu-west-1").code == 403
     assert sign("GET", uri, provider="gcs").code == 400
@@ -386,7 +386,7 @@ def test_only_those_with_a_role_get_signatures(sign: Signer) -> None:
     assert sign.client("POST", path, body, token=ROOT).code == 200
 
 
-def test_for_a_table_that_is_not_there_only_its_own_folder_is_signed(sign: Signer) -> None:
+def test_for_a_staged_table_only_its_own_folder_is_signed(sign: Signer) -> None:
     def code(uri: str, name: str = "new", token: str = WALT) -> int:
         body = {"method": "PUT", "region": "us-east-1", "uri": f"{sign.bucket}/{sign.root}{uri}", "headers": {}}
         return sign.client("POST", SHOP.replace("orders", name) + "/sign", body, token=token).code
@@ -400,7 +400,7 @@ def test_for_a_table_that_is_not_there_only_its_own_folder_is_signed(sign: Signe
     assert code(f"{sign.location.removeprefix(sign.root)}/data/a", name="orders") == 200
 
 
-def test_a_location_of_ones_own_choice_is_not_signed_for(sign: Signer, lake_on_s3: tl.Lakehouse) -> None:
+def test_a_chosen_location_is_not_signed_for(sign: Signer, lake_on_s3: tl.Lakehouse) -> None:
     columns = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
     body = {"name": "trap", "schema": columns, "location": f"{lake_on_s3.uri}payroll"}
     assert sign.client("POST", "/v1/latest/namespaces/shop/tables", body, token=WALT).code == 403
@@ -411,7 +411,7 @@ def test_a_location_of_ones_own_choice_is_not_signed_for(sign: Signer, lake_on_s
     assert sign.client("POST", path, request, token=ROOT).code == 200
 
 
-def test_the_audit_tells_what_was_signed_and_what_was_not(sign: Signer, caplog: pytest.LogCaptureFixture) -> None:
+def test_signing_is_audited(sign: Signer, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         sign("GET", f"{sign.location}/data/a")
         sign("PUT", f"{sign.location}/data/a", {"x-amz-content-sha256": "UNSIGNED-PAYLOAD"})

@@ -29,7 +29,7 @@ def client(http_client: Client, lake: tl.Lakehouse) -> Client:
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity", "-Infinity", str(2**63), "9" * 5000])
-def test_numbers_that_others_cannot_read_are_refused(client: Client, number: str) -> None:
+def test_integers_out_of_range_are_refused(client: Client, number: str) -> None:
     assert client("POST", f"{TABLE}/metrics", f'{{"report-type": "x", "v": {number}}}'.encode()).code == 400
     assert client("GET", "/trinitylake/v1/metrics").body == {"reports": []}
 

@@ -62,7 +62,7 @@ def policies(assumed: mock.Mock) -> list[dict[str, Any]]:
     return [json.loads(call.kwargs["policy"]) for call in assumed.call_args_list]
 
 
-def test_without_the_option_there_are_none(lake_on_s3: tl.Lakehouse, tokens: Path) -> None:
+def test_vending_is_off_by_default(lake_on_s3: tl.Lakehouse, tokens: Path) -> None:
     with running(lake_on_s3, token_file=tokens) as server:
         client = Client(server)
         assert client("GET", f"{SHOP}/credentials", token=ROOT).body == {"storage-credentials": []}
@@ -70,7 +70,7 @@ def test_without_the_option_there_are_none(lake_on_s3: tl.Lakehouse, tokens: Pat
         assert (loaded["config"], loaded.get("storage-credentials")) == ({}, None)
 
 
-def test_a_lakehouse_on_disk_has_none_to_give(server: RestServer, http_client: Client, lake: tl.Lakehouse) -> None:
+def test_a_lakehouse_on_disk_vends_no_credentials(server: RestServer, http_client: Client, lake: tl.Lakehouse) -> None:
     lake.create_namespace("shop")
     lake.create_table("shop.orders", ROWS)
     assert http_client("GET", f"{SHOP}/credentials").body == {"storage-credentials": []}
@@ -104,7 +104,7 @@ def test_credentials_are_for_the_table_alone_and_for_a_time(
 
 
 @pytest.mark.parametrize("token", [RITA, WALT, ROOT])
-def test_no_policy_lets_anybody_delete(ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock, token: str) -> None:
+def test_no_policy_permits_deletion(ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock, token: str) -> None:
     """An engine's housekeeping deletes what its table does not need any more, and older versions of the lakehouse do.
     What a policy allows is counted up, so that neither a pattern nor `NotAction` lets deleting in."""
     ask("GET", f"{SHOP}/credentials", token=token)
@@ -129,7 +129,7 @@ def test_no_policy_lets_anybody_delete(ask: Client, lake_on_s3: tl.Lakehouse, as
         assert set(statement["Action"]) <= allowed
 
 
-def test_a_reader_gets_what_reads(ask: Client, assumed: mock.Mock) -> None:
+def test_a_reader_gets_read_access(ask: Client, assumed: mock.Mock) -> None:
     assert len(ask("GET", f"{SHOP}/credentials", token=RITA).body["storage-credentials"]) == 1
     assert policies(assumed)[0]["Statement"][0]["Action"] == ["s3:GetObject"]
 
@@ -141,14 +141,16 @@ def test_a_writer_only_reads_the_past(ask: Client, lake_on_s3: tl.Lakehouse, ass
 
 
 @pytest.mark.parametrize("token", [RITA, WALT])
-def test_whoever_may_not_load_a_table_gets_nothing(ask: Client, assumed: mock.Mock, token: str) -> None:
+def test_credentials_need_a_role_on_the_table(ask: Client, assumed: mock.Mock, token: str) -> None:
     assert ask("GET", f"{PAYROLL}/credentials", token=token).code == 403
     assert ask("GET", PAYROLL, headers=WISH, token=token).code == 403
     assert ask("GET", SHOP.replace("orders", "none") + "/credentials", token=token).code == 404
     assert not assumed.called
 
 
-def test_a_load_brings_them_if_the_client_wishes(ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock) -> None:
+def test_a_load_returns_credentials_if_the_client_asks(
+    ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock
+) -> None:
     assert "storage-credentials" not in ask("GET", SHOP, token=WALT).body
     assert not assumed.called
     loaded = ask("GET", SHOP, headers={"X-Iceberg-Access-Delegation": "remote-signing, vended-credentials"}, token=WALT)
@@ -160,7 +162,7 @@ def test_a_load_brings_them_if_the_client_wishes(ask: Client, lake_on_s3: tl.Lak
     assert assumed.call_count == 1  # still fresh
 
 
-def test_a_client_that_knows_the_table_gets_fresh_ones_all_the_same(ask: Client) -> None:
+def test_a_conditional_load_returns_fresh_credentials(ask: Client) -> None:
     tag = ask("GET", SHOP, token=WALT).headers["etag"]
     assert ask("GET", SHOP, headers={"If-None-Match": tag}, token=WALT).code == 304
     loaded = ask("GET", SHOP, headers={"If-None-Match": tag, **WISH}, token=WALT)
@@ -170,7 +172,7 @@ def test_a_client_that_knows_the_table_gets_fresh_ones_all_the_same(ask: Client)
 
 
 @pytest.mark.parametrize("staged", [True, False])
-def test_a_new_table_comes_with_them(ask: Client, assumed: mock.Mock, staged: bool) -> None:
+def test_a_creation_returns_credentials(ask: Client, assumed: mock.Mock, staged: bool) -> None:
     body = {"name": "new", "schema": COLUMNS, "stage-create": staged}
     made = ask("POST", "/v1/latest/namespaces/shop/tables", body, headers=WISH, token=WALT).body
     [given] = made["storage-credentials"]
@@ -178,7 +180,7 @@ def test_a_new_table_comes_with_them(ask: Client, assumed: mock.Mock, staged: bo
     assert "s3:PutObject" in policies(assumed)[0]["Statement"][0]["Action"]
 
 
-def test_a_new_table_comes_with_them_if_the_request_has_a_key(ask: Client, lake_on_s3: tl.Lakehouse) -> None:
+def test_a_repeated_creation_returns_credentials(ask: Client, lake_on_s3: tl.Lakehouse) -> None:
     """What has a key is answered from what was committed, and access was left out there. Iceberg's clients send a key
     where the server tells that it knows them, and could not write to the table that they had made.
     """
@@ -198,7 +200,7 @@ def test_a_new_table_comes_with_them_if_the_request_has_a_key(ask: Client, lake_
 
 
 @pytest.mark.parametrize("folder", ["payroll", "payroll/orders", "shop", "elsewhere"])
-def test_a_location_of_ones_own_choice_opens_nothing(
+def test_a_chosen_location_gives_no_access(
     ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock, folder: str
 ) -> None:
     """Else a writer of one table could put it around another, and get the credentials for both."""
@@ -211,7 +213,7 @@ def test_a_location_of_ones_own_choice_opens_nothing(
     assert len(ask("GET", f"{path}/credentials", token=ROOT).body["storage-credentials"]) == 1
 
 
-def test_the_id_of_another_table_opens_nothing(ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock) -> None:
+def test_the_id_of_another_table_gives_no_access(ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock) -> None:
     victim = lake_on_s3.table("payroll.orders")
     updates = [
         *new_table(str(victim.iceberg.metadata.table_uuid)),
@@ -239,7 +241,7 @@ def test_a_policy_names_the_partition_of_the_cloud() -> None:
     assert [one["Resource"] for one in document["Statement"]] == [["arn:aws-cn:s3:::b/k/*"], ["arn:aws-cn:s3:::b"]]
 
 
-def test_a_service_that_fails_is_told_and_stops_no_load(ask: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_token_service_does_not_fail_a_load(ask: Client, caplog: pytest.LogCaptureFixture) -> None:
     with mock.patch.object(STSBackend, "assume_role", side_effect=RuntimeError):
         answer = ask("GET", f"{SHOP}/credentials", token=WALT)
         assert (answer.code, answer.error) == (503, "ServiceUnavailableException")
@@ -248,7 +250,7 @@ def test_a_service_that_fails_is_told_and_stops_no_load(ask: Client, caplog: pyt
     assert "no temporary credentials" in caplog.text
 
 
-def test_the_audit_tells_and_no_log_gives_away(ask: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_vending_is_audited_and_logs_contain_no_secret(ask: Client, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         config = ask("GET", f"{SHOP}/credentials", token=WALT).body["storage-credentials"][0]["config"]
         ask("GET", f"{SHOP}/credentials", token=RITA)
@@ -262,7 +264,7 @@ def test_the_audit_tells_and_no_log_gives_away(ask: Client, caplog: pytest.LogCa
     assert SECRET_KEY not in repr(S3Access(storage_options={"secret_access_key": SECRET_KEY}))
 
 
-def test_pyiceberg_works_with_nothing_else(vending: RestServer, lake_on_s3: tl.Lakehouse) -> None:
+def test_pyiceberg_works_with_vended_credentials(vending: RestServer, lake_on_s3: tl.Lakehouse) -> None:
     with mock.patch.dict("os.environ", {"AWS_EC2_METADATA_DISABLED": "true"}):
         catalog = RestCatalog("test", uri=vending.url, token=WALT)
         table = catalog.load_table("shop.orders")
@@ -275,7 +277,7 @@ def test_pyiceberg_works_with_nothing_else(vending: RestServer, lake_on_s3: tl.L
 
 
 @pytest.mark.parametrize("access", [{"role_arn": "lake"}, {"role_arn": ROLE, "seconds": 60}])
-def test_a_choice_that_cannot_work_is_refused(lake_on_s3: tl.Lakehouse, s3: S3Server, access: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(lake_on_s3: tl.Lakehouse, s3: S3Server, access: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         serve(lake_on_s3, options=ServerOptions(s3_access=S3Access(storage_options=s3.storage_options, **access)))
 

@@ -16,7 +16,8 @@ def translated(subject: str | Callable[[], str] = "") -> errors_as:
 
     def mapped(error: Exception) -> Exception | None:
         if isinstance(error, FileNotFoundError) and callable(subject):
-            return CorruptFile(f"{subject()}: {error}", path=getattr(error, "path", ""))
+            hint = "`fsck --files` names the newest version that has all files of the table"
+            return CorruptFile(f"{subject()}: {error}; {hint}", path=getattr(error, "path", ""))
         return own_error(error, subject)
 
     return errors_as(mapped)

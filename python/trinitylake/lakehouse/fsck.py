@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trinitylake import _core
@@ -16,6 +16,7 @@ from trinitylake.base.arguments import versions
 from trinitylake.base.qualified_names import full_name
 from trinitylake.definitions import EXTERNAL, MANAGED, parse_table_def
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.lakehouse.table_repair import newest_whole_version, roll_back_tables
 
 if TYPE_CHECKING:
     from trinitylake.definitions import TableDef
@@ -105,10 +106,34 @@ def fsck(
 ) -> FsckReport:
     """See `Lakehouse.fsck`. The files are read as they are now, whatever a handle remembers of them."""
     storage = storage.uncached()
-    mended = None
+    made: int | None = None
+    saved: list[str] = []
+    lost: list[str] = []
     if repair or dry_run:
         made, saved, lost = _core.repair(storage, not repair or dry_run, author)
-        mended = Repair(made, tuple(saved), tuple(lost))
+    report, incomplete = _checked(storage, version, files, progress)
+    found = [newest_whole_version(storage, *table) for table in incomplete]
+    if found and repair and not dry_run:
+        made = roll_back_tables(storage, found, author) or made
+        report, _ = _checked(storage, version, files, progress)
+    if repair or dry_run:
+        saved += [f"table {one.name} as of version {one.version}" for one in found if one.version is not None]
+        lost += [f"table {one.name}: {one.loss}" for one in found]
+        return replace(report, repair=Repair(made, tuple(saved), tuple(lost)))
+    hints = {f"table {one.name}": one.hint for one in found}
+    findings = [
+        replace(one, message=f"{one.message}; {hints[one.affected[0]]}")
+        if one.affected and one.affected[0] in hints
+        else one
+        for one in report.findings
+    ]
+    return replace(report, findings=tuple(findings))
+
+
+def _checked(
+    storage: _core.Storage, version: Versions, files: bool, progress: OnProgress | None
+) -> tuple[FsckReport, list[tuple[str, str]]]:
+    """A report without repair, and namespace and name of the tables of the latest version that lack files."""
     scope, first, last = _scope(version)
     check = _core.Fsck(storage, scope, first, last, files)
     findings: list[Finding] = []
@@ -128,8 +153,14 @@ def fsck(
                 progress(versions, total, nodes + definitions + (tables.looked_for if tables is not None else 0))
     versions, _, nodes, definitions = check.counts()
     findings.sort(key=lambda finding: (finding.path, finding.message))
-    return FsckReport(
-        versions, nodes, definitions, tables.looked_for if tables is not None else 0, tuple(findings), mended
+    report = FsckReport(versions, nodes, definitions, tables.looked_for if tables is not None else 0, tuple(findings))
+    if tables is None or not tables.incomplete:
+        return report, []
+    latest = _core.Lakehouse.open(storage).latest()
+    return report, sorted(
+        (namespace, name)
+        for namespace, name, location in tables.incomplete
+        if latest.locate("table", namespace, name) == location
     )
 
 
@@ -138,6 +169,7 @@ class _TableCheck:
 
     Attributes:
         looked_for: how many files were looked for.
+        incomplete: namespace, name and location of the definition of each table that lacks a file.
     """
 
     def __init__(self, storage: _core.Storage) -> None:
@@ -147,6 +179,7 @@ class _TableCheck:
         self._io = LakehouseFileIO(storage)
         self._named: NamedFiles = NamedFiles(self._io)
         self.looked_for = 0
+        self.incomplete: set[tuple[str, str, str]] = set()
 
     def check(self, table: tuple[str, str, str, bytes]) -> list[Finding]:
         from trinitylake.tables.table_definition import metadata_path
@@ -163,6 +196,8 @@ class _TableCheck:
             return [Finding("damaged", location, str(error), affected=(full_name(namespace, name),))]
         found = list(self._named.problems(path, definition.id))
         self.looked_for = self._named.looked_for
+        if any(kind == "missing" for kind, _, _ in found):
+            self.incomplete.add((namespace, name, location))
         affected = (f"table {full_name(namespace, name)}",)
         return [Finding(_kind(kind), where, message, affected=affected) for kind, where, message in found]
 

@@ -1,8 +1,8 @@
 """The web page of a lakehouse: its built files and the headers that a browser gets with them.
 
-`make page` builds it from `page/` into `built/`, which every wheel contains and a checkout may lack. A server sends it
-(`trinitylake serve`), or `trinitylake page` writes it as files for a lakehouse on a web server. In that case the page
-reads the files of the lakehouse with the library's own core (`ui/core.bin`: WebAssembly, compressed with gzip).
+`make page` builds it from `page/` into `built/`, which every wheel contains and a checkout may lack. `trinitylake
+serve` serves it, or `trinitylake page` writes it as files for a lakehouse on a web server. Then the page reads the
+files of the lakehouse with the library's own core (`ui/core.bin`: WebAssembly, compressed with gzip).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MEDIA_TYPES = {
     "txt": "text/plain; charset=utf-8",
 }
 
-#: Nothing from elsewhere, no script but files of the page, nobody shows it in a frame of theirs.
+#: Only resources of the same origin, scripts only as files, and no embedding in frames.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -57,11 +57,11 @@ class Asset:
 
     @property
     def media_type(self) -> str:
-        """What it is, for a browser."""
+        """The media type."""
         return _MEDIA_TYPES[self.path.rpartition(".")[2]]
 
 
-#: For a build without the page.
+#: Message of a build without the page.
 NOT_BUILT = "this build of TrinityLake has no web page: install a wheel, or run `make page`, which needs npm"
 _BUILT = "built"
 
@@ -77,7 +77,7 @@ def assets() -> list[Asset]:
 
 
 def index_of_server() -> Asset:
-    """`index.html` for a server, which answers its requests at the same address. Raises as `assets` does."""
+    """`index.html` for a server that serves the page and its data. Raises as `assets`."""
     return Asset("index.html", (_built() / "index.html").read_bytes())
 
 
@@ -98,23 +98,23 @@ def _below(folder: Traversable, path: str) -> list[Asset]:
 
 
 def index_of_files(root: str, *, has_sql: bool = False) -> Asset:
-    """The page itself, for files of a lakehouse that a browser reads without a server.
+    """`index.html` for a lakehouse whose files a browser reads without a server.
 
-    `root` is the address of the lakehouse's root: relative to the page, or a whole one (http or https). With `has_sql`
-    the page has queries, by a DuckDB that lies beside it. Raises `InvalidArgument` for any other, and as `assets` does.
+    `root` is the address of the lakehouse's root: relative to the page, or absolute (http or https). With `has_sql` the
+    page has queries, with DuckDB in its folder `duckdb`. Raises `InvalidArgument` for another address, and as `assets`.
     """
     parts = urlsplit(root)
     if not root or parts.scheme not in ("", "http", "https") or (parts.scheme and not parts.hostname):
-        raise InvalidArgument(f"the address of the lakehouse is one that a browser can fetch, not {root!r}")
+        raise InvalidArgument(f"the address of the lakehouse must be relative, http or https, not {root!r}")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise InvalidArgument(
-            "the address of the lakehouse is told to everybody: it has no password, query or fragment"
+            "the address of the lakehouse is public: it must not contain a password, query or fragment"
         )
     origins = f"'self' {parts.scheme}://{parts.netloc}" if parts.netloc else "'self'"
-    # A page that a file server sends has no headers of its own; in it nobody can say who may show it in a frame.
+    # A page of a file server has no headers, and its content cannot prevent frames.
     rules = [rule.strip() for rule in POLICY.split(";") if "frame-ancestors" not in rule]
     policy = "; ".join(rules).replace("connect-src 'self'", f"connect-src {origins}")
-    # Only here: with a server there is nothing to compile.
+    # Only the page of files compiles WebAssembly.
     policy = policy.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'")
     if has_sql:
         # One policy of Trusted Types, which names one script: that of DuckDB's worker (`page/src/files/sql/duckdb.js`).
@@ -131,15 +131,16 @@ def index_of_files(root: str, *, has_sql: bool = False) -> Asset:
 
 
 def write_files(folder: Path, root: str, duckdb: Path | None = None) -> list[Path]:
-    """Write the page, for a lakehouse whose files a browser can fetch below `root`; returns the files.
+    """Write the page for a lakehouse whose files a browser can fetch below `root`. Returns the written files.
 
     With `duckdb`, the npm package `@duckdb/duckdb-wasm` as a folder or as the file that `npm pack` writes, the page has
-    queries in SQL. Raises `InvalidArgument` as `index_of_files` and `files_of_duckdb` do, and for a folder that cannot
-    be written.
+    SQL queries. Raises `InvalidArgument` as `index_of_files` and `files_of_duckdb`, and if a file cannot be written.
     """
-    beside = [Asset(f"duckdb/{name}", content) for name, content in files_of_duckdb(duckdb).items()] if duckdb else []
+    duckdb_files = (
+        [Asset(f"duckdb/{name}", content) for name, content in files_of_duckdb(duckdb).items()] if duckdb else []
+    )
     written = []
-    for asset in (index_of_files(root, has_sql=bool(beside)), *assets(), *beside):
+    for asset in (index_of_files(root, has_sql=bool(duckdb_files)), *assets(), *duckdb_files):
         path = folder / asset.path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

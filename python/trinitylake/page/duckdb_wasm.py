@@ -1,7 +1,7 @@
-"""DuckDB for browsers out of its npm package: what a page of files runs queries with, if it is given it.
+"""DuckDB for browsers, from its npm package: runs the SQL queries of a page of files.
 
-It is not part of the package: 34 MB, which most pages do not need. The page has no other way to come by it, and fetches
-nothing from elsewhere.
+This package does not contain it: it has 34 MB, which most pages do not need, and the page loads nothing from other
+origins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from trinitylake.errors import InvalidArgument
 
 PACKAGE = "@duckdb/duckdb-wasm"
-#: The page speaks with its worker in messages that are the package's own business.
+#: The messages between the page and its worker are internal to the package.
 VERSIONS = "1.32."
 _WORKER = "duckdb-browser-eh.worker.js"
 _PROGRAM = "duckdb-eh.wasm"
@@ -23,11 +23,10 @@ _LARGEST = 200 << 20
 
 
 def files_of_duckdb(package: Path) -> dict[str, bytes]:
-    """The files that the page needs, by name: DuckDB itself, with gzip (8 MB), its worker, and what the package is.
+    """The files that the page needs, by name: DuckDB (8 MB with gzip), its worker, and a description of the package.
 
-    `package` is a folder (`node_modules/@duckdb/duckdb-wasm`, or one that has `node_modules`), or the `.tgz` that
-    `npm pack @duckdb/duckdb-wasm` writes. Raises `InvalidArgument` for anything else, and for versions with which
-    nobody has tried the page.
+    `package` is a folder (`node_modules/@duckdb/duckdb-wasm`, or the parent of `node_modules`), or the `.tgz` of
+    `npm pack @duckdb/duckdb-wasm`. Raises `InvalidArgument` for other files and for untested versions.
     """
     read = _of_archive(package) if package.is_file() else _of_folder(package)
     try:
@@ -41,7 +40,7 @@ def files_of_duckdb(package: Path) -> dict[str, bytes]:
         program, worker = read(f"dist/{_PROGRAM}"), read(f"dist/{_WORKER}")
     except (OSError, EOFError, KeyError, tarfile.TarError) as error:
         raise InvalidArgument(f"{package} lacks dist/{_PROGRAM} or dist/{_WORKER}, or they are damaged") from error
-    # The name of a map for debuggers, which would be fetched and is not there.
+    # Without the reference to a source map, which is not part of the page.
     script = worker.partition(b"\n//# sourceMappingURL=")[0] + b"\n"
     known = {key: described[key] for key in ("name", "version", "license", "repository") if key in described}
     return {

@@ -1,4 +1,4 @@
-"""An Iceberg REST catalog server over a lakehouse: every engine that speaks the protocol reads and writes its tables.
+"""Iceberg REST catalog server over a lakehouse, for all engines with an Iceberg REST client.
 
 ```python
 with trinitylake.rest.serve(lake) as url:
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["THIS_PROGRAM", "JwtSettings", "RestServer", "S3Access", "ServerOptions", "serve"]
 
-# Loaded when they are first asked for: name -> module. A process that reads rows for a server needs none of them, and
-# only some servers need a library for cryptography.
+# Imported at first use: name -> module. Worker processes need none of them, and only some servers need cryptography.
 _LAZY = {
     "THIS_PROGRAM": "trinitylake.rest.security.principals",
     "JwtSettings": "trinitylake.rest.security.jwt_bearer",

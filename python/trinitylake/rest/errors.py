@@ -1,8 +1,8 @@
-"""The error model of the Iceberg REST specification: which code and which type an exception becomes.
+"""HTTP status and error type of each exception, by the error model of the Iceberg REST specification.
 
-The code decides what an engine does next. After 409 it deletes what it wrote and tries again; after a 5xx of a commit
-it deletes nothing and looks whether the commit is there. So a conflict is always 409, and an outcome that nobody knows
-is always 500 `CommitStateUnknownException`.
+The status decides what an engine does next. After 409 it deletes the files that it wrote and tries again; after 5xx for
+a commit it keeps them and checks whether the commit succeeded. So a conflict is always 409, and an unknown outcome is
+always 500 `CommitStateUnknownException`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger("trinitylake.rest")
 
 
 class RestError(Exception):
-    """An error that a handler answers on purpose, perhaps with headers that belong to its code."""
+    """An error response that a handler chose, perhaps with headers."""
 
     def __init__(self, code: int, type: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -46,21 +46,21 @@ class RestError(Exception):
 
 
 def bad_request(message: str) -> RestError:
-    """400: the request itself is wrong."""
+    """400: the request is invalid."""
     return RestError(400, "BadRequestException", message)
 
 
 def client_faults(what: str) -> errors_as:
-    """Answer errors that libraries raise for the input of a client with 400.
+    """Map errors that libraries raise for the input of a client to 400.
 
-    Not around a commit: a client that reads 400 deletes the files that it wrote for it.
+    Not for commits: after 400 a client deletes the files that it wrote.
     """
 
     def mapped(error: Exception) -> RestError | None:
         if isinstance(error, (RestError, InvalidModel, ours.TrinityLakeError, OSError, MemoryError, *_FORESEEN)):
             return None
-        logger.info("%s makes no sense", what, exc_info=error)
-        return bad_request(f"{what} makes no sense: {error or type(error).__name__}")
+        logger.info("%s is invalid", what, exc_info=error)
+        return bad_request(f"{what} is invalid: {str(error) or type(error).__name__}")
 
     return errors_as(mapped)
 
@@ -70,7 +70,7 @@ class _Answer(NamedTuple):
     type: str
 
 
-#: The first class that fits decides, so subclasses come before their bases.
+#: The first matching class decides, so subclasses come before their bases.
 _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
     (NoSuchNamespaceError, _Answer(404, "NoSuchNamespaceException")),
     (NoSuchTableError, _Answer(404, "NoSuchTableException")),
@@ -91,7 +91,7 @@ _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
     (ours.ObjectNotFound, _Answer(404, "NotFoundException")),
     (ours.ObjectAlreadyExists, _Answer(409, "AlreadyExistsException")),
     (ours.NamespaceNotEmpty, _Answer(409, "NamespaceNotEmptyException")),
-    (ours.LakehouseMoved, _Answer(403, "ForbiddenException")),  # a copy: read-only, as past versions are
+    (ours.LakehouseMoved, _Answer(403, "ForbiddenException")),  # a copy is read-only, as past versions are
     (ours.NotALakehouse, _Answer(404, "NotFoundException")),
     (ours.UnsupportedVersion, _Answer(406, "UnsupportedOperationException")),
     (ours.RegistrationFailed, _Answer(400, "BadRequestException")),
@@ -99,7 +99,10 @@ _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
     (ours.InvalidLocation, _Answer(400, "BadRequestException")),
     (ours.InvalidArgument, _Answer(400, "BadRequestException")),
     (ValidationError, _Answer(400, "BadRequestException")),
-    (UnicodeError, _Answer(400, "BadRequestException")),  # half a surrogate pair, which JSON can hold and UTF-8 cannot
+    (
+        UnicodeError,
+        _Answer(400, "BadRequestException"),
+    ),  # half a surrogate pair
     (ours.PermissionDenied, _Answer(500, "StorageException")),
     (ours.CorruptFile, _Answer(500, "CorruptFileException")),
 )
@@ -109,55 +112,57 @@ _FORESEEN = tuple(kind for kind, _ in _ANSWERS)
 
 
 def error_response(code: int, type: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """The body that the specification gives to every error. The message loses its secrets."""
+    """An error response. Secrets are removed from the message."""
     body = json.dumps({"error": {"message": without_secrets(message), "type": type, "code": code}})
     return Response(body, code, media_type="application/json", headers=headers)
 
 
-def response_of(error: Exception, told: Callable[[Exception], str]) -> Response:
-    """The answer to an exception. An unexpected one is logged, and its text is not sent to the client.
+def response_of(error: Exception, message_of: Callable[[Exception], str]) -> Response:
+    """The response for an exception. An unexpected exception is logged, and its text is not sent.
 
-    `told` is what an exception may tell whoever asked (`security/told.py`).
+    `message_of` returns the message for the principal (`security/error_redaction.py`).
     """
     if isinstance(error, RestError):
-        return error_response(error.code, error.type, told(error), error.headers)
+        return error_response(error.code, error.type, message_of(error), error.headers)
     if isinstance(error, InvalidModel):
         return error_response(400, "BadRequestException", _model_message(error))
     for kind, answer in _ANSWERS:
         if isinstance(error, kind):
-            return error_response(*answer, _iceberg_wording(told(error), isinstance(error, CommitFailedException)))
+            return error_response(
+                *answer, _iceberg_wording(message_of(error), isinstance(error, CommitFailedException))
+            )
     if isinstance(error, ours.StorageError):
         logger.warning("storage failed: %s", error)
-        message = "the storage failed; the log of the server tells more"
+        message = "the storage failed; see the log of the server"
         if error.retryable:
             return error_response(503, "ServiceUnavailableException", message, {"Retry-After": "1"})
         return error_response(500, "StorageException", message)
     logger.error("unexpected error", exc_info=error)
-    return error_response(500, "InternalServerError", "the server failed; its log tells more")
+    return error_response(500, "InternalServerError", "the server failed; see its log")
 
 
 def cut_off(may_have_changed: bool, is_known: bool) -> Response:
-    """The answer to a request that the server cannot finish, since it ends.
+    """The response to a request that a shutdown interrupts.
 
     Args:
-        may_have_changed: it was at work, and its thread may commit yet.
-        is_known: it has a key (`request/idempotency.py`), so sent again it is answered with what came of it.
+        may_have_changed: its thread runs, and may still commit.
+        is_known: it has an idempotency key, so it can be sent again (`request/idempotency.py`).
 
-    Clients take 503 for a request of which nothing came, send it again, and delete what they wrote for it when that is
-    a conflict. So a commit without a key is told as one whose outcome nobody knows.
+    Clients retry after 503, and delete the files that they wrote if the retry conflicts. So an interrupted commit
+    without a key is answered as a commit with an unknown outcome.
     """
     if may_have_changed and not is_known:
         return error_response(
             500,
             "CommitStateUnknownException",
-            "the server ends, and the request was at work: look whether its change was committed, then send it again",
+            "the server shuts down while the request runs: check whether its change was committed, then send it again",
         )
-    message = "the server ends: send the request again"
+    message = "the server shuts down: send the request again"
     return error_response(503, "ServiceUnavailableException", message, {"Retry-After": "1"})
 
 
 def _model_message(error: InvalidModel) -> str:
-    """What is wrong where, without the input, which may be large."""
+    """Positions and messages of the errors, without the input, which may be large."""
     found = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in error.errors(include_input=False)]
     more = f", and {len(found) - 5} more" if len(found) > 5 else ""
     return "; ".join(found[:5]) + more

@@ -1,25 +1,27 @@
-"""Limits of a server that operators do not set; those that they do are in `options.py`."""
+"""Limits of a server that operators cannot set (`options.py` has the others), and `SharedLimit`."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 
 from trinitylake.rest.errors import RestError
 
-#: Threads for requests, those of one principal, and how long a request waits for one.
+#: Requests in threads, those of one principal, and how long a request waits for a thread.
 MAX_THREADS, MAX_THREADS_OF_ONE, THREAD_WAIT_SECONDS = 64, 48, 20.0
 #: Requests of the page that search, compare versions or read rows, and those of one principal.
 MAX_LONG_REQUESTS, MAX_LONG_REQUESTS_OF_ONE = 8, 4
-#: Of the headers of a request; what is neither header nor body, such as trailers, counts too.
+#: Of the headers of a request, with everything else that is not body, such as trailers.
 MAX_HEADERS_SIZE_BYTES = 64 << 10
-#: How long a connection may send nothing: before its first byte or during a TLS handshake, and after a request. The
-#: latter is longer than most clients and proxies keep theirs, so that they close it and lose no request.
+#: How long a connection may be silent: before its first byte or during a TLS handshake, and after a request. The
+#: latter is longer than the timeout of most clients and proxies, so that they close it and lose no request.
 SILENT_SECONDS, KEEP_ALIVE_SECONDS = 15, 75
-#: How long a client may take to read the rest of an answer and to close TLS, when the server closes the connection.
+#: How long a client may take to read the rest of a response and close TLS after the server closed the connection.
 TLS_CLOSE_SECONDS = 5
 #: Time limits of a shutdown: for running requests, and for the remaining steps.
 GRACE_SECONDS, SAVING_SECONDS = 30, 15.0
@@ -46,47 +48,150 @@ JOBS = {
     "foreign": JobLimits(at_work=8, of_owner=2, memory_size_bytes=1 << 30),
     "maintenance": JobLimits(at_work=1, of_owner=1, memory_size_bytes=4 << 30),
 }
-#: How long a job waits for a worker where others are at work.
+#: How long a job waits for a worker.
 JOB_WAIT_SECONDS = 5.0
 #: Of the result of a job.
 MAX_RESULT_SIZE_BYTES = 256 << 20
-#: Idle workers that are kept, for how long, and how much memory each may hold; starting one takes a second.
+#: Idle workers: their number, how long they live, and the memory of each. Starting a worker takes a second.
 MAX_IDLE_WORKERS, IDLE_WORKER_SECONDS, MAX_IDLE_WORKER_SIZE_BYTES = 2, 120.0, 384 << 20
 
 
+def too_many_requests() -> RestError:
+    """429, the default refusal of a `SharedLimit`."""
+    return RestError(429, "TooManyRequestsException", "other such requests are in progress: try again")
+
+
+class Lease:
+    """A part of a `SharedLimit` that an owner has. `grow` adds to it."""
+
+    def __init__(self, limit: SharedLimit, owner: str) -> None:
+        self.owner = owner
+        self.amount = 0
+        self._limit = limit
+
+    def grow(self, amount: int) -> None:
+        """Add to the lease without waiting. Raises the refusal of the limit if that exceeds it."""
+        self._limit.grow(self, amount)
+
+
+@dataclass(eq=False)
+class _Waiter:
+    lease: Lease
+    amount: int
+    admitted: Future[None] = field(default_factory=Future)
+
+
 class SharedLimit:
-    """Limit on what is at work at the same time, in all and of one owner. Safe to share between threads.
+    """Limit on an amount in use, in total and of one owner, for threads and for coroutines. Thread-safe.
+
+    The only lease of all may exceed both limits, and the only lease of its owner may exceed that of an owner. Owners
+    that wait are served in turn, and the requests of one owner in order.
 
     Args:
-        at_work: of all.
-        of_owner: of one owner.
+        total: amount of all leases.
+        of_owner: amount of the leases of one owner.
+        refusal: makes the error for a lease that is not admitted in time.
     """
 
-    def __init__(self, at_work: int, of_owner: int) -> None:
-        self._limits = at_work, of_owner
-        self._at_work: Counter[str] = Counter()
-        self._changed = threading.Condition()
+    def __init__(self, total: int, of_owner: int, refusal: Callable[[], RestError] = too_many_requests) -> None:
+        self._total, self._of_owner = total, of_owner
+        self._refusal = refusal
+        self._amounts: Counter[str] = Counter()
+        self._n_leases: Counter[str] = Counter()
+        self._waiters: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        self._lock = threading.Lock()
 
     @property
-    def n_at_work(self) -> int:
-        """How many are at work."""
-        with self._changed:
-            return self._at_work.total()
+    def n_leases(self) -> int:
+        """Number of leases."""
+        with self._lock:
+            return self._n_leases.total()
 
     @contextmanager
-    def taken(self, owner: str, wait_seconds: float = 0.0) -> Iterator[None]:
-        """One more of the owner is at work in the block. Raises `RestError` 429 if the limit is still reached."""
-
-        def is_free() -> bool:
-            return self._at_work.total() < self._limits[0] and self._at_work[owner] < self._limits[1]
-
-        with self._changed:
-            if not self._changed.wait_for(is_free, wait_seconds):
-                raise RestError(429, "TooManyRequestsException", "other such requests are at work: try again")
-            self._at_work[owner] += 1
+    def lease(self, owner: str, amount: int = 1, wait_seconds: float = 0.0) -> Iterator[Lease]:
+        """A lease for the block. Blocks the thread up to `wait_seconds`, then raises the refusal."""
+        waiter = self._enter(owner, amount)
         try:
-            yield
+            waiter.admitted.result(wait_seconds)
+        except BaseException as error:
+            self._leave(waiter)
+            raise (self._refusal() if isinstance(error, TimeoutError) else error) from None
+        try:
+            yield waiter.lease
         finally:
-            with self._changed:
-                self._at_work -= Counter({owner: 1})
-                self._changed.notify_all()
+            self._release(waiter.lease)
+
+    @asynccontextmanager
+    async def lease_async(self, owner: str, amount: int = 1, wait_seconds: float = 0.0) -> AsyncIterator[Lease]:
+        """As `lease`, for a coroutine."""
+        waiter = self._enter(owner, amount)
+        if not waiter.admitted.done():
+            try:
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(waiter.admitted)), wait_seconds)
+            except BaseException as error:
+                self._leave(waiter)
+                raise (self._refusal() if isinstance(error, TimeoutError) else error) from None
+        try:
+            yield waiter.lease
+        finally:
+            self._release(waiter.lease)
+
+    def grow(self, lease: Lease, amount: int) -> None:
+        """See `Lease.grow`."""
+        with self._lock:
+            if not self._fits(lease, amount):
+                raise self._refusal()
+            self._add(lease, amount)
+
+    def _fits(self, lease: Lease, amount: int) -> bool:
+        is_counted = lease.amount > 0
+        if amount == 0 or self._n_leases.total() == is_counted:
+            return True
+        if self._amounts.total() + amount > self._total:
+            return False
+        return self._n_leases[lease.owner] == is_counted or self._amounts[lease.owner] + amount <= self._of_owner
+
+    def _add(self, lease: Lease, amount: int) -> None:
+        self._n_leases[lease.owner] += lease.amount == 0 and amount > 0
+        self._amounts[lease.owner] += amount
+        lease.amount += amount
+
+    def _enter(self, owner: str, amount: int) -> _Waiter:
+        waiter = _Waiter(Lease(self, owner), amount)
+        with self._lock:
+            self._waiters.setdefault(owner, deque()).append(waiter)
+            self._admit()
+        return waiter
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Stop waiting; an admission that came too late is released."""
+        with self._lock:
+            if not waiter.admitted.done():
+                self._waiters[waiter.lease.owner].remove(waiter)
+                self._admit()
+                return
+        self._release(waiter.lease)
+
+    def _release(self, lease: Lease) -> None:
+        with self._lock:
+            if lease.amount:
+                self._amounts -= Counter({lease.owner: lease.amount})
+                self._n_leases -= Counter({lease.owner: 1})
+                lease.amount = 0
+            self._admit()
+
+    def _admit(self) -> None:
+        """Admit all waiters that fit, one of each owner in turn."""
+        is_changed = True
+        while is_changed:
+            is_changed = False
+            for owner in list(self._waiters):
+                queue = self._waiters[owner]
+                if queue and self._fits(queue[0].lease, queue[0].amount):
+                    waiter = queue.popleft()
+                    self._add(waiter.lease, waiter.amount)
+                    self._waiters.move_to_end(owner)
+                    waiter.admitted.set_result(None)
+                    is_changed = True
+                if not queue:
+                    del self._waiters[owner]

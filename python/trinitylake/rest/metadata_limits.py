@@ -1,13 +1,11 @@
-"""Manifests that the server reads for its clients: no more of them than it may."""
+"""Limits on the metadata and manifests that the server reads for clients."""
 
 from __future__ import annotations
 
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
@@ -16,112 +14,91 @@ from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
 from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
 from trinitylake.rest.errors import RestError
+from trinitylake.rest.limits import SharedLimit
 
-#: Of a manifest or manifest list as it is stored, of all of a request decompressed, and of what they name.
+#: Size of a stored manifest or manifest list, decompressed size of all of a request, and number of their entries.
 MAX_STORED_SIZE_BYTES = 64 << 20
 MAX_SIZE_BYTES = 128 << 20
 MAX_ENTRIES = 500_000
-#: Of metadata of a table or view, which is JSON, perhaps compressed; and what it takes once it is parsed.
+#: Size of the JSON of a table or view, decompressed, and of its values once parsed.
 MAX_METADATA_SIZE_BYTES, MAX_PARSED_SIZE_BYTES = 32 << 20, 512 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
-#: For the plan of one scan.
+#: Duration of the plan of one scan.
 MAX_PLAN_SECONDS = 60
-#: Manifests and lists that a commit brings, of all its tables.
-MAX_BROUGHT_FILES = 10_000
+#: Manifests and manifest lists that one commit adds.
+MAX_INCOMING_FILES = 10_000
 
 
-class ManifestsAtWork:
-    """What all requests of a server read of manifests at a time. Safe to share between threads.
+class ManifestLimit:
+    """Limit on the manifests that all requests of a server have in memory. Thread-safe.
 
-    An entry becomes about ten times its bytes in memory, so what one request may read many must not read at once.
+    An entry takes about ten times its bytes in memory, so the requests together may read what one request may.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._taken: dict[object, _Taken] = {}
+        self._limit = SharedLimit(MAX_SIZE_BYTES, MAX_SIZE_BYTES // 2, _too_many_manifests)
 
     @contextmanager
-    def for_plan(self, who: str) -> Iterator[SizeBudget]:
-        """What is read to plan one scan, and in how much time."""
+    def for_plan(self, principal: str) -> Iterator[SizeBudget]:
+        """Budget of the plan of one scan, in memory and time."""
         deadline = time.monotonic() + MAX_PLAN_SECONDS
-        with self._taking(who) as taken:
 
-            def taken_in_time(size_bytes: int, entries: int) -> None:
-                if time.monotonic() > deadline:
-                    raise SizeLimitExceeded(f"to plan the scan takes more than {MAX_PLAN_SECONDS} s")
-                taken(size_bytes, entries)
+        def check_time() -> None:
+            if time.monotonic() > deadline:
+                raise SizeLimitExceeded(f"planning the scan takes more than {MAX_PLAN_SECONDS} s")
 
-            yield SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES, on_spent=taken_in_time)
-
-    @contextmanager
-    def for_commit(self, who: str) -> Iterator[SizeBudget]:
-        """What one commit may bring, of all its tables."""
-        with self._taking(who) as taken:
-            yield SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES, MAX_BROUGHT_FILES, taken)
+        with self._allowance(principal, check_time) as allowance:
+            yield allowance
 
     @contextmanager
-    def _taking(self, who: str) -> Iterator[Callable[[int, int], None]]:
-        request = object()
+    def for_commit(self, principal: str) -> Iterator[SizeBudget]:
+        """Budget of one commit to any number of tables."""
+        with self._allowance(principal, files=MAX_INCOMING_FILES) as allowance:
+            yield allowance
 
-        def taken(size_bytes: int, entries: int) -> None:
-            with self._lock:
-                mine = self._taken.setdefault(request, _Taken(who))
-                mine.size_bytes += size_bytes
-                mine.entries += entries
-                if len(self._taken) > 1 and not self._fits(who):
-                    raise RestError(
-                        503, "ServiceUnavailableException", "too many manifests are read at the same time: try again"
-                    )
+    @contextmanager
+    def _allowance(
+        self, principal: str, check: Callable[[], None] = lambda: None, files: int | None = None
+    ) -> Iterator[SizeBudget]:
+        entry_size_bytes = MAX_SIZE_BYTES // MAX_ENTRIES
+        with self._limit.lease(principal, 0) as lease:
 
-        try:
-            yield taken
-        finally:
-            with self._lock:
-                self._taken.pop(request, None)
+            def spend(size_bytes: int, entries: int) -> None:
+                check()
+                lease.grow(max(size_bytes, entries * entry_size_bytes))
 
-    def _fits(self, who: str) -> bool:
-        """Whether all that is read is no more than one alone may read, and of one principal no more than half."""
-        for part, of in ((1, list(self._taken.values())), (2, [one for one in self._taken.values() if one.who == who])):
-            size_bytes, entries = sum(one.size_bytes for one in of), sum(one.entries for one in of)
-            alone = part == 2 and len(of) == 1
-            if not alone and (size_bytes * part > MAX_SIZE_BYTES or entries * part > MAX_ENTRIES):
-                return False
-        return True
+            yield SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES, files, on_spent=spend)
 
 
-@dataclass
-class _Taken:
-    """What one request has read."""
-
-    who: str
-    size_bytes: int = 0
-    entries: int = 0
+def _too_many_manifests() -> RestError:
+    message = "too many manifests are read at the same time: try again"
+    return RestError(503, "ServiceUnavailableException", message)
 
 
-def too_much_incoming(error: SizeLimitExceeded) -> RestError:
-    """The answer to a commit that brings more than `ManifestsAtWork.for_commit` allows."""
+def too_many_incoming_files(error: SizeLimitExceeded) -> RestError:
+    """The response to a commit above the budget of `ManifestLimit.for_commit`."""
     return RestError(
         413,
         "RequestTooLargeException",
-        f"{error}: metadata have at most {MAX_METADATA_SIZE_BYTES >> 20} MiB, and a commit brings at most "
-        f"{MAX_BROUGHT_FILES} manifests and lists of them, {MAX_SIZE_BYTES >> 20} MiB in all once decompressed, which "
-        f"name at most {MAX_ENTRIES} files. Commit in parts, or by a program that opens the lakehouse itself",
+        f"{error}: metadata may have {MAX_METADATA_SIZE_BYTES >> 20} MiB, and a commit may add {MAX_INCOMING_FILES} "
+        f"manifests and manifest lists of {MAX_SIZE_BYTES >> 20} MiB decompressed with {MAX_ENTRIES} entries. Commit "
+        "in parts, or without the server, by a program that opens the lakehouse",
     )
 
 
 def weighing(io: FileIO, allowance: SizeBudget) -> FileIO:
-    """The same files, of which manifests and lists of them are weighed before they are read."""
+    """The same file access, within a budget."""
     if isinstance(io, LakehouseFileIO):
         return BoundedFileIO(io, allowance)
     return BoundedForeignFileIO(io.io if isinstance(io, BoundedForeignFileIO) else io, allowance)
 
 
 class BoundedFileIO(LakehouseFileIO):
-    """Manifests and lists of them, which are weighed before they are read.
+    """File access of the lakehouse within a budget.
 
     Args:
-        io: how they are reached, and which.
-        allowance: what they may weigh, these and others.
+        io: the file access.
+        allowance: the budget, which other file accesses may share.
     """
 
     def __init__(self, io: LakehouseFileIO, allowance: SizeBudget) -> None:
@@ -133,7 +110,7 @@ class BoundedFileIO(LakehouseFileIO):
         return self._files.path_of(location)
 
     def of_lakehouse(self) -> LakehouseFileIO:
-        """As bounded: what a table has is read again for what is to come."""
+        """The whole lakehouse, within the same budget."""
         return BoundedFileIO(self._files.of_lakehouse(), self._allowance)
 
     def new_input(self, location: str) -> LakehouseInputFile:
@@ -154,11 +131,11 @@ class _WeighedFile(LakehouseInputFile):
 
 
 class BoundedForeignFileIO(FileIO):
-    """Metadata of a table that lies elsewhere, which are weighed before they are read.
+    """File access outside of the lakehouse within a budget.
 
     Args:
-        io: how they are reached.
-        allowance: what they may weigh, these and others; without one, each by itself.
+        io: the file access.
+        allowance: the budget; None for a budget of each file.
     """
 
     def __init__(self, io: FileIO, allowance: SizeBudget | None = None) -> None:
@@ -190,19 +167,19 @@ class _WeighedForeignFile(InputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         """Raises `SizeLimitExceeded`."""
-        # Without the request for its size: what the other side says of it is only what it says.
+        # Without a request for its size, which an untrusted store may report wrongly.
         return _weighed(self._file.open, 0, self.location, self._allowance)
 
 
 def _weighed(
     open_file: Callable[[bool], InputStream], size_bytes: int, location: str, allowance: SizeBudget | None
 ) -> InputStream:
-    """The content of a file. Raises `SizeLimitExceeded`, when no more of it than that is in memory."""
+    """The content of a file. Raises `SizeLimitExceeded` before more than the limit is in memory."""
     if size_bytes <= MAX_STORED_SIZE_BYTES:
         with open_file(False) as stream:
             data = stream.read(MAX_STORED_SIZE_BYTES + 1)
     if size_bytes > MAX_STORED_SIZE_BYTES or len(data) > MAX_STORED_SIZE_BYTES:
-        raise SizeLimitExceeded(f"{location} holds more than what is read here")
+        raise SizeLimitExceeded(f"{location} exceeds the limit of {MAX_STORED_SIZE_BYTES >> 20} MiB")
     if location.endswith(".metadata.json"):
         check_metadata(data, location)
     (allowance or SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES)).spend(data, location)
@@ -210,15 +187,12 @@ def _weighed(
 
 
 def check_metadata(data: bytes, location: str) -> None:
-    """Refuse metadata that takes too much memory.
-
-    Raises `SizeLimitExceeded`, and `zlib.error` for damaged compression.
-    """
+    """Raise `SizeLimitExceeded` for metadata that would take too much memory, `zlib.error` for a damaged file."""
     text = data
     if data.startswith(_GZIP_MAGIC):
         stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
         text = stream.decompress(data, MAX_METADATA_SIZE_BYTES + 1)
-        if stream.eof and stream.unused_data.strip(b"\0"):  # nobody writes several; millions of empty ones take hours
-            raise SizeLimitExceeded(f"{location} goes on behind the end of its compressed text")
+        if stream.eof and stream.unused_data.strip(b"\0"):  # further members: millions of empty ones take hours
+            raise SizeLimitExceeded(f"{location} has data after the end of its compressed text")
     if len(text) > MAX_METADATA_SIZE_BYTES or parsed_size_bytes(text) > MAX_PARSED_SIZE_BYTES:
-        raise SizeLimitExceeded(f"{location} holds more than what is read here")
+        raise SizeLimitExceeded(f"{location} exceeds the limits of metadata")

@@ -13,14 +13,14 @@ MAX_BODY_SIZE_BYTES = 16 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class S3Access:
-    """How the server helps clients to the data files of a lakehouse on S3. It needs the extra `s3`.
+    """Access delegation for the data files of a lakehouse on S3. Needs the extra `s3`.
 
     Attributes:
-        role_arn: clients get temporary credentials of this role, narrowed to one table; "" for none.
-        sts_endpoint: of the service that gives them; by default that of the store.
-        seconds: how long they work.
-        signs_requests: sign requests for clients that have no credentials.
-        storage_options: as for `trinitylake.open`: the server's own credentials, which nobody else gets to see.
+        role_arn: clients get temporary credentials of this role, restricted to one table; "" for none.
+        sts_endpoint: endpoint of the security token service; by default that of the store.
+        seconds: lifetime of the credentials.
+        signs_requests: whether the server signs requests of clients without credentials.
+        storage_options: as for `trinitylake.open`: the credentials of the server, which clients never get.
     """
 
     role_arn: str = ""
@@ -36,25 +36,25 @@ class ServerOptions:
 
     Attributes:
         max_body_size_bytes: of a request.
-        body_timeout_seconds: for a request to send its body.
-        max_connections: more are answered with 503.
-        overrides_locations: where a client asks for a location outside of the lakehouse, choose one; else refuse it.
-        s3_access: how clients get at data files; None leaves that to them.
-        client_properties: of the catalogs of clients, told to whoever may do everything. They can be credentials, so
-            they are for the server of one program, on loopback and with a token.
-        max_open_transactions: in the memory of the server.
-        max_open_transactions_per_principal: of them.
-        max_transaction_size_bytes: of memory, for what clients have sent into one open transaction.
-        max_transactions_size_bytes: of memory, for all of them, with the metadata of their tables: above that some are
-            saved instead.
-        max_transactions_size_bytes_per_principal: of that.
-        transaction_idle_seconds: after which an open transaction that nobody uses is saved instead.
-        has_page: serve the page for browsers, and its data.
-        page_shows_rows: whether the page shows the first rows of tables, which the server reads with its own
-            credentials, to those who may read them; None for where clients get at data files anyway: without tokens,
-            or with `s3_access`.
-        maintenance_every: how often the server runs the maintenance policy (`lake.maintenance.run()`), as a length of
-            time such as "6 hours", of at least a second; None for never.
+        body_timeout_seconds: time in which a client must send the body.
+        max_connections: above it requests get 503. Half of it is the limit of connections that have sent nothing.
+        overrides_locations: replace a requested location outside of the lakehouse, instead of refusing it.
+        s3_access: access delegation; None for clients with their own credentials.
+        client_properties: catalog properties for clients that are admins of `*`. They may be credentials, so they need
+            a server on loopback with a token.
+        max_open_transactions: number of open transactions in memory.
+        max_open_transactions_per_principal: number of them per principal.
+        max_transaction_size_bytes: memory for the requests of one open transaction.
+        max_transactions_size_bytes: memory for all open transactions, with the metadata of their tables. Above it the
+            least recently used ones are saved and removed from memory.
+        max_transactions_size_bytes_per_principal: the same per principal.
+        transaction_idle_seconds: time without a request after which an open transaction is saved and removed.
+        has_page: serve the web page and its data.
+        page_shows_rows: whether the page shows the first rows of tables to their readers; the server reads them with
+            its own credentials. None: yes, if clients have access to data files anyway, without tokens or with
+            `s3_access`.
+        maintenance_every: period at which the server runs the maintenance policy (`lake.maintenance.run()`), such as
+            "6 hours", at least a second; None for never.
     """
 
     max_body_size_bytes: int = MAX_BODY_SIZE_BYTES
@@ -75,7 +75,7 @@ class ServerOptions:
 
     @property
     def maintenance_seconds(self) -> float | None:
-        """`maintenance_every` as a number; None for never. Raises `InvalidArgument` for what is no length of time."""
+        """`maintenance_every` in seconds; None for never. Raises `InvalidArgument` for an invalid duration."""
         if self.maintenance_every is None:
             return None
         millis = milliseconds(self.maintenance_every, "maintenance_every")

@@ -1,7 +1,7 @@
 """Calls to other services, with a deadline: catalogs of federated tables, storage outside of the lakehouse, STS.
 
-Such a peer may accept a connection and never answer. So each call has a deadline, and the number of calls that wait for
-one peer is limited: one more is refused at once. A slow peer thus delays the requests that need it, and no others.
+A peer may accept a connection and never answer. So each call has a deadline, and the number of calls in progress is
+limited per peer: further ones are refused at once. A slow peer delays only the requests that need it.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
 from trinitylake.rest.errors import RestError
+from trinitylake.rest.limits import SharedLimit
 
 CALL_SECONDS = 15.0
-#: Fewer in sum than requests at work (`turns.MAX_THREADS`).
+#: Calls in progress for one peer, and for all: fewer than requests in threads (`limits.MAX_THREADS`).
 MAX_WAITING_FOR_ONE = 4
 MAX_WAITING = 32
 
@@ -27,11 +28,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class CallAtWork:
-    """A call as those see it who do its work.
+    """A call in progress, for the code that it runs.
 
     Attributes:
-        peer: for whom it waits.
-        deadline: on the clock of `time.monotonic`; nobody takes an answer after it.
+        peer: the service that it waits for.
+        deadline: by the clock of `time.monotonic`; later results are ignored.
     """
 
     peer: str
@@ -42,49 +43,47 @@ _CALL: contextvars.ContextVar[CallAtWork | None] = contextvars.ContextVar("call"
 
 
 def call_at_work() -> CallAtWork | None:
-    """The call that this is a part of."""
+    """The call of this context, if any."""
     return _CALL.get()
 
 
 class Outbound:
-    """The calls of one server. Safe to share between threads.
+    """The calls of one server. Thread-safe.
 
     Args:
-        seconds: the deadline of a call. What it is still doing then is left to itself, and its answer to nobody; what
-            can end by the deadline asks for it (`call_at_work`).
+        seconds: the deadline of a call. Its thread continues after the deadline, and its result is ignored; work that
+            can stop by the deadline asks for it (`call_at_work`).
     """
 
     def __init__(self, seconds: float = CALL_SECONDS) -> None:
         self._seconds = seconds
-        self._waiting: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self.limit = SharedLimit(MAX_WAITING, MAX_WAITING_FOR_ONE)
 
     def run(self, peer: str, call: Callable[[], Result]) -> Result:
-        """The result of a call that waits for nobody but `peer`.
+        """The result of a call that waits for `peer` only.
 
-        Raises `RestError` 503 if too many wait for it already, 504 at the deadline, and what the call raises.
+        Raises `RestError` 503 if too many calls wait for the peer, 504 at the deadline, and what the call raises.
         """
-        with self._lock:
-            if self._waiting[peer] >= MAX_WAITING_FOR_ONE or self._waiting.total() >= MAX_WAITING:
-                raise RestError(503, "ServiceUnavailableException", f"{peer} does not answer, and others wait for it")
-            self._waiting[peer] += 1
+        slot = ExitStack()
+        try:
+            slot.enter_context(self.limit.lease(peer))
+        except RestError:
+            message = f"{peer} does not answer, and others wait for it"
+            raise RestError(503, "ServiceUnavailableException", message) from None
         result: Future[Result] = Future()
+
+        def work() -> None:
+            with slot:
+                try:
+                    result.set_result(call())
+                except BaseException as error:
+                    result.set_exception(error)
+
         context = contextvars.copy_context()
         context.run(_CALL.set, CallAtWork(peer, time.monotonic() + self._seconds))
-        threading.Thread(target=context.run, args=(self._run, peer, call, result), daemon=True).start()
+        threading.Thread(target=context.run, args=(work,), daemon=True).start()
         try:
             return result.result(self._seconds)
         except TimeoutError as error:
             message = f"{peer} did not answer within {self._seconds:g} seconds"
             raise RestError(504, "GatewayTimeoutException", message) from error
-
-    def _run(self, peer: str, call: Callable[[], Result], result: Future[Result]) -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:
-            result.set_exception(error)
-        finally:
-            with self._lock:
-                self._waiting[peer] -= 1
-                if not self._waiting[peer]:
-                    del self._waiting[peer]

@@ -1,10 +1,10 @@
 """Removes secrets from messages before they are logged or sent; libraries put signed URLs into theirs.
 
-A secret is what follows a name that says so and a `=` or `:`, and what follows the name of a scheme, as in `Bearer
-eyJ…`. A few words are ordinary after a scheme (`a bearer token is needed`): a fixed list, so that no secret is one.
+A secret is the value after a secret name and `=` or `:`, and the word after an authentication scheme, as in `Bearer
+eyJ…`. The ordinary words after a scheme (`a bearer token is needed`) are a fixed list.
 
-Messages may hold text that a client chose, so the time that this takes is linear in their length: one pass, which looks
-back by at most one word, over at most `MESSAGE_MAX_LENGTH` characters.
+Messages may contain text of clients, so redaction takes linear time: one pass over at most `MESSAGE_MAX_LENGTH`
+characters, which looks back by at most one word.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ _BLANKS_MAX_LENGTH = 4
 _END_OF_VALUE = frozenset(" \t\r\n\f\v'\"&,;)")
 _QUOTES = frozenset("'\"")
 _SCHEMES = ("bearer", "basic")
-#: What messages say about a scheme. None is as long as a token of this server, and none is anybody's password.
+#: Words about a scheme. All are shorter than a token of this server.
 _ABOUT_SCHEMES = frozenset(("auth", "authentication", "authorization", "header", "scheme", "token", "tokens"))
-#: What may follow such a word, or a scheme, where no secret is meant.
+#: Words that may follow such a word or a scheme without being a secret.
 _OTHER_WORDS = (
     "a about again an and are as at be before but by can cannot did does expired failed for from had has if in instead "
     "invalid is it may method methods missing must needed needs no not of off on or realm rejected required sent "
     "should so than that the then there this to type types until was were when which will with without"
 )
 _ORDINARY = _ABOUT_SCHEMES | frozenset(_OTHER_WORDS.split())
-#: How many words after a scheme are looked at that are not about schemes.
+#: Number of other words after a scheme that are examined.
 _OTHERS_AFTER_SCHEME = 4
 _PUNCTUATION, _END_OF_SENTENCE = ".:!?", ".!?"
-#: Shorter words are not taken for tokens where an ordinary word stands before them.
+#: Shorter words after an ordinary word are not treated as tokens.
 _TOKEN_MIN_LENGTH = 8
 
 
 def without_secrets(text: str) -> str:
-    """The text with `***` for what looks like a secret, cut off where it is too long."""
+    """The text with `***` for each secret, cut at `MESSAGE_MAX_LENGTH`."""
     if len(text) > MESSAGE_MAX_LENGTH:
         text = f"{text[:MESSAGE_MAX_LENGTH]}… and {len(text) - MESSAGE_MAX_LENGTH} more characters"
     kept: list[str] = []
     position = 0
     for start in _starts_of_values(text):
         if start < position:
-            continue  # in a value that is gone already
+            continue  # in a value that is already replaced
         ends = text[start - 1] + "\n" if text[start - 1] in _QUOTES else _END_OF_VALUE
         end = start
         while end < len(text) and text[end] not in ends:
@@ -57,7 +57,7 @@ def without_secrets(text: str) -> str:
 
 
 class Redaction(logging.Filter):
-    """Takes secrets out of what is logged."""
+    """Removes secrets from log records."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg = without_secrets(record.getMessage())
@@ -66,7 +66,7 @@ class Redaction(logging.Filter):
 
 
 def _starts_of_values(text: str) -> Iterator[int]:
-    """Where the values of secrets begin, ascending."""
+    """Start positions of secret values, ascending."""
     word_start = 0
     for position, character in enumerate(text):
         if _is_of_word(character):
@@ -81,9 +81,9 @@ def _starts_of_values(text: str) -> Iterator[int]:
 
 
 def _after_scheme(text: str, position: int) -> int | None:
-    """Where the secret after a scheme begins, at the first word that is not ordinary; None if there is none.
+    """Start of the secret after a scheme: its first word that is not ordinary; None if there is none.
 
-    After a word that is not about schemes, as in `bearer token is …`, only what looks like a token counts.
+    After a word that is not about schemes, as in `bearer token is …`, only a word that looks like a token is a secret.
     """
     is_about, n_others = True, 0
     while n_others < _OTHERS_AFTER_SCHEME:
@@ -104,13 +104,13 @@ def _after_scheme(text: str, position: int) -> int | None:
 
 
 def _looks_like_token(word: str) -> bool:
-    """Whether no sentence would have such a word: digits, or capitals among small letters."""
+    """Whether a word has digits, or capitals among small letters."""
     is_mixed = not word.isupper() and any(character.isupper() for character in word[1:])
     return len(word) >= _TOKEN_MIN_LENGTH and (is_mixed or any(character.isdigit() for character in word))
 
 
 def _separator(text: str, position: int) -> int | None:
-    """Where the `=` or `:` after a name is, with a quote and some blanks between; None if there is none."""
+    """Position of the `=` or `:` after a name, with a quote and some spaces between; None if there is none."""
     if position < len(text) and text[position] in _QUOTES:
         position += 1
     position = _after_blanks(text, position)

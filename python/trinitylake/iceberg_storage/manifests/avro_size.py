@@ -60,7 +60,7 @@ class SizeBudget:
             if self.files is not None:
                 self.files -= 1
         if self.files is not None and self.files < 0:
-            raise SizeLimitExceeded(f"{location} is one file more than what is read here")
+            raise SizeLimitExceeded(f"{location} exceeds the limit on the number of files")
         for size_bytes, entries in _blocks(data):
             self.on_spent(size_bytes, entries)
             with self._lock:
@@ -68,7 +68,7 @@ class SizeBudget:
                 if self.entries is not None:
                     self.entries -= entries
             if self.size_bytes < 0 or (self.entries is not None and self.entries < 0):
-                raise SizeLimitExceeded(f"{location} holds more than what is read here")
+                raise SizeLimitExceeded(f"{location} exceeds the limit on what one request reads")
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
@@ -83,7 +83,7 @@ def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
     if (pieces := _PIECES.get(codec)) is None:
         raise ValueError(f"an Avro file is compressed by {codec!r}, which is not known")
     if parsed_size_bytes(header.get(b"avro.schema", b"")) > MAX_SCHEMA_SIZE_BYTES:
-        raise SizeLimitExceeded("the schema of an Avro file holds more than what is read here")
+        raise SizeLimitExceeded("the schema of an Avro file exceeds its limit")
     yield stream.tell(), 0
     stream.seek(_SYNC_SIZE, 1)
     while stream.tell() < len(data):

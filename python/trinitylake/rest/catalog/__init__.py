@@ -1,1 +1,1 @@
-"""Which state of the lakehouse a request is about: the latest version, one of the past, or an open transaction."""
+"""The catalog that requests see: states of the lakehouse, lists of names, and responses that hold a table."""

@@ -1,14 +1,14 @@
-"""Addresses: which state of the lakehouse a client works on, chosen by `warehouse`, carried by the prefix of paths.
+"""Addresses of states of the lakehouse: clients choose one as `warehouse`, and paths contain it as prefix.
 
 | warehouse                | prefix             | state                                          |
 |--------------------------|--------------------|------------------------------------------------|
-| none, `@latest`          | `latest`           | the latest version; every write is a commit    |
+| none, `@latest`          | `latest`           | the latest version; each write is a commit     |
 | `@version/12`            | `version~12`       | that version, read-only                        |
-| `@timestamp/<ISO 8601>`  | `version~<number>` | the newest version of that moment, read-only   |
+| `@timestamp/<ISO 8601>`  | `version~<number>` | the latest version at that time, read-only     |
 | `@tag/<name>`            | `tag~<name>`       | the version with that tag, read-only           |
 | `@txn/<id>`              | `txn~<id>`         | an open transaction                            |
 
-A moment becomes a version when it is asked for, so a client that works with it for long sees one state.
+A timestamp is resolved to a version once, so its client sees one state.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LATEST = "latest"
 _VERSION, _TAG, _TRANSACTION = "version~", "tag~", "txn~"
 
 
-def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, who: Principal) -> str:
-    """The prefix for a warehouse parameter, for somebody who may work there.
+def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, principal: Principal) -> str:
+    """The prefix of a warehouse, for a principal that may use it.
 
     Raises:
-        RestError: 404 for an address that leads nowhere, 400 for one that is misspelt, 403 for a transaction that is
-            not theirs.
-        VersionNotFound, VersionExpired, ObjectNotFound: for what is not there.
+        RestError: 404 for an unknown kind of address, 400 for an invalid one, 403 for a transaction that the principal
+            may not use.
+        VersionNotFound, VersionExpired, ObjectNotFound: the state does not exist.
     """
     if warehouse in ("", "@latest", lake.name, lake.uri, lake.uri.rstrip("/")):
         return LATEST
@@ -48,12 +48,12 @@ def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, w
         lake.at(f"tag:{value}")
         return f"{_TAG}{value}"
     if kind == "@txn":
-        with transactions.borrowed(value, who):
+        with transactions.borrowed(value, principal):
             return transaction_prefix(value)
     raise RestError(
         404,
         "NotFoundException",
-        f"there is no warehouse {warehouse!r}: expected @latest, @version/<number>, @timestamp/<ISO 8601>, "
+        f"unknown warehouse {warehouse!r}: expected @latest, @version/<number>, @timestamp/<ISO 8601>, "
         "@tag/<name> or @txn/<id>",
     )
 
@@ -64,7 +64,7 @@ def transaction_prefix(id: str) -> str:
 
 
 def is_transaction(prefix: str) -> bool:
-    """Whether a prefix leads to an open transaction, which one request at a time can use."""
+    """Whether a prefix is that of an open transaction."""
     return prefix.startswith(_TRANSACTION)
 
 
@@ -73,15 +73,17 @@ def source_of(
     prefix: str,
     lake: Lakehouse,
     transactions: OpenTransactions,
-    who: Principal,
+    principal: Principal,
     *,
     writes: bool = False,
     sent_size_bytes: int = 0,
 ) -> Iterator[LakehouseVersion | Transaction]:
-    """What a prefix leads to that is not `LATEST`; a transaction is nobody else's inside the block, which may write to
-    it if it says so, and how much memory that takes.
+    """The state of a prefix other than `LATEST`. A transaction is exclusive during the block.
 
-    Raises as `prefix_of` does, and as `OpenTransactions.borrowed` does.
+    Args:
+        writes, sent_size_bytes: as for `OpenTransactions.borrowed`.
+
+    Raises as `prefix_of` and `OpenTransactions.borrowed`.
     """
     if prefix.startswith(_VERSION):
         yield lake.at(_number(prefix.removeprefix(_VERSION)))
@@ -89,15 +91,15 @@ def source_of(
         yield lake.at(f"tag:{prefix.removeprefix(_TAG)}")
     elif prefix.startswith(_TRANSACTION):
         id = prefix.removeprefix(_TRANSACTION)
-        with transactions.borrowed(id, who, writes=writes, sent_size_bytes=sent_size_bytes) as transaction:
+        with transactions.borrowed(id, principal, writes=writes, sent_size_bytes=sent_size_bytes) as transaction:
             yield transaction
     else:
-        raise RestError(404, "NotFoundException", f"there is no prefix {prefix!r}: ask /v1/config for one")
+        raise RestError(404, "NotFoundException", f"unknown prefix {prefix!r}: use that of /v1/config")
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise bad_request(f"a version is a whole number, not {text!r}")
+        raise bad_request(f"a version must be a whole number, not {text!r}")
     if len(text) > 18:
         raise VersionNotFound(f"there is no version {text}")
     return int(text)

@@ -1,6 +1,6 @@
-"""Lists names from a position on, in key order, reading no more than one page needs.
+"""Lists and searches names in key order from a position on, reading little more than one page needs.
 
-A position is a key, or a text that sorts between keys. It stays valid whatever others create and drop.
+A position is a key, or a text that sorts between keys. It stays valid when objects are created or dropped.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 MAX_KEYS_AT_ONCE = 16_384
 _ANY_NAME = "a"
-#: After a key: the least that comes after it.
+#: Appended to a key: the next possible key.
 _NEXT = "\0"
-#: Between the parts of a namespace, and what comes after all that begin with it.
+#: Separator of the parts of a namespace, and the character after it.
 _DOT, _AFTER_DOT = ".", "/"
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A name, and the position after which the list goes on behind it."""
+    """A name, and the position after which the list continues."""
 
     name: str
     position: str
@@ -40,10 +40,9 @@ class Listed:
 def objects_after(
     state: State, kind: Literal["table", "view"], namespace: str, position: str | None, n_expected: int
 ) -> Iterator[Listed]:
-    """The tables or views in exactly that namespace, ascending, after a position or from the first on.
+    """The tables or views directly in a namespace, ascending, after a position or from the first.
 
-    They are read `n_expected` at a time, and more if all of them are taken. Raises `InvalidName` for a name that no
-    object can have.
+    Reads `n_expected` keys at first, then larger parts. Raises `InvalidName` for an invalid namespace.
     """
     definition = _definition(state)
     encode = core.encode_table_keys if kind == "table" else core.encode_view_keys
@@ -57,10 +56,10 @@ def objects_after(
 
 
 def children_after(state: State, parent: str | None, position: str | None, n_expected: int) -> Iterator[Listed]:
-    """The last parts of the namespaces directly below `parent`, or at the top, after a position or from the first on.
+    """The last parts of the namespaces directly below `parent`, or at the top, after a position or from the first.
 
-    One that only others are nested in comes where the first of these is. However many are nested in one, no more than
-    `n_expected` of them are read.
+    A namespace without a key of its own is listed at the position of the first namespace in it. Of the namespaces in
+    one namespace at most `n_expected` are read.
     """
     definition = _definition(state)
     above = "" if parent is None else f"{parent}{_DOT}"
@@ -79,12 +78,12 @@ def children_after(state: State, parent: str | None, position: str | None, n_exp
             elif child != child_before and not state.exists("namespace", above + child):
                 yield Listed(child, f"{kind}{above}{child}{_AFTER_DOT}")
             child_before = child
-        if nested:  # the rest of what is nested in it is not looked at
+        if nested:  # skip the other namespaces in it
             keys.go_after(f"{kind}{above}{child_before}{_AFTER_DOT}")
 
 
 class _Keys:
-    """The keys with a prefix, some at a time, and more of them each time."""
+    """Reads the keys with a prefix in parts of increasing size."""
 
     def __init__(self, state: State, prefix: str, n_expected: int) -> None:
         self._state = state
@@ -93,14 +92,14 @@ class _Keys:
         self._n_wanted = n_expected
 
     def resume_after(self, position: str | None) -> None:
-        """Begin after a position that was handed out. Raises `InvalidArgument` for one of another list."""
+        """Start after a position. Raises `InvalidArgument` for a position of another list."""
         if position is not None:
             if not position.startswith(self._prefix):
-                raise InvalidArgument("the page does not follow one of this list")
+                raise InvalidArgument("pageToken belongs to another list")
             self.go_after(position)
 
     def go_after(self, position: str) -> None:
-        """Go on after a position."""
+        """Continue after a position."""
         self._start = position + _NEXT
 
     def read(self) -> pa.Array:
@@ -113,7 +112,7 @@ class _Keys:
             found = self._state.keys(self._prefix, self._start, self._n_wanted)["key"]
         if len(found):
             self.go_after(found[-1].as_py())
-        self._n_wanted = min(4 * self._n_wanted, MAX_KEYS_AT_ONCE)  # few of those so far are shown
+        self._n_wanted = min(4 * self._n_wanted, MAX_KEYS_AT_ONCE)  # few of the keys so far were visible
         return found
 
 
@@ -124,7 +123,7 @@ def _definition(state: State) -> LakehouseDef:
 
 @dataclass(frozen=True)
 class Found:
-    """An object whose name holds a text, and the position after which the search goes on behind it."""
+    """An object whose name contains a text, and the position after which the search continues."""
 
     kind: str
     namespace: str
@@ -134,29 +133,28 @@ class Found:
 
 @dataclass(frozen=True)
 class Searched:
-    """A part of all keys, in which a search has found these objects; it goes on after `position`."""
+    """Result of a search in `n_keys` keys; it continues after `position`."""
 
     found: list[Found]
     n_keys: int
     position: str
 
 
-#: Where namespaces begin, and where views end.
+#: First key of namespaces, and the key after all views.
 _FIRST, _AFTER_VIEWS = "B===", "E==="
 
 
 def names_with(state: _core.Version, text: str, within: str | None, position: str | None) -> Iterator[Searched]:
-    """All objects whose full name holds a text, whatever its case, in the order of their keys, part by part.
+    """All objects whose full name contains a text, ignoring case, in key order and in parts.
 
-    With a namespace, the tables and views in exactly that one whose own name holds it.
-
-    Raises `InvalidArgument` for a position that no search handed out.
+    With `within`, the tables and views directly in that namespace whose own name contains it. Raises `InvalidArgument`
+    for an invalid position.
     """
     definition = _definition(state)
     start = _FIRST
     if position is not None:
         if not _FIRST <= position < _AFTER_VIEWS:
-            raise InvalidArgument("the page does not follow one of this search")
+            raise InvalidArgument("next belongs to another search")
         start = position + _NEXT
     while True:
         stream = state.scan(columns=["key"], start=start, end=_AFTER_VIEWS, limit=MAX_KEYS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""The catalog that handlers use: PyIceberg's methods, with commits that report their outcome for the client."""
+"""The catalog of one request: PyIceberg's methods, and statements with commits whose outcome is reported."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ Result = TypeVar("Result")
 
 @dataclass
 class Commit:
-    """What a request tells of the commit that it makes, and what became of it.
+    """Input and outcome of the commit of a request.
 
     Attributes:
-        message, author, properties: for the log of the lakehouse.
-        id: of the transaction, if the client must be able to send the request twice.
-        version: that the request has committed.
-        is_own: it has done so now, in a transaction that it began.
-        transaction_id: of the transaction that it worked in.
-        names: of objects in the body, for the audit log.
+        message, author, properties: commit info for the log of the lakehouse.
+        id: of the transaction, for a request with an idempotency key.
+        version: that the request committed.
+        is_own: whether the request committed it now, in a transaction that it began.
+        transaction_id: of the transaction that it used.
+        names: objects in the body, for the audit log.
     """
 
     message: str = ""
@@ -50,16 +50,16 @@ class Commit:
 
 
 class ServedCatalog(TrinityLakeCatalog):
-    """A catalog for one request, over the latest version, one version, or an open transaction.
+    """The catalog of one request over the latest version, one version, or an open transaction.
 
     Args:
-        source: what it shows.
-        commit: what to tell of the commit, if the request makes one.
-        workers: that read files outside of the lakehouse.
+        source: the state of the lakehouse.
+        commit: input and outcome of the commit, if the request makes one.
+        workers: read files outside of the lakehouse.
     """
 
     def __init__(self, source: Lakehouse | LakehouseVersion | Transaction, commit: Commit, workers: WorkerPool) -> None:
-        # Without `TrinityLakeCatalog.__init__`, which looks for a configuration file at every call.
+        # Without `TrinityLakeCatalog.__init__`, which searches for a configuration file at each call.
         self.name = "rest"
         self.properties = {}
         self._source = source
@@ -68,7 +68,7 @@ class ServedCatalog(TrinityLakeCatalog):
         self._workers = workers
 
     def _guarded(self, io: FileIO) -> FileIO:
-        # Whoever can write there is nobody whom this server knows.
+        # The server does not know who can write there.
         return BoundedForeignFileIO(ForeignFileIO(io, self._workers))
 
     def _federated(self, definition: TableDef) -> Table:
@@ -78,25 +78,25 @@ class ServedCatalog(TrinityLakeCatalog):
         return table
 
     def write(self, statement: Callable[[Transaction], Result]) -> Result:
-        """Run a statement: in the transaction that is shown, or in one of its own.
+        """Run a statement in the open transaction, or in a new transaction that is committed.
 
-        A race that is lost starts it again, so requirements are checked against what won.
+        After a lost race the statement runs again, so requirements are checked on the newer version.
 
         Raises:
-            CommitStateUnknown: for whatever a commit can raise that leaves its outcome open.
+            CommitStateUnknown: for every error of the commit after which the outcome is unknown.
         """
         source = self._writable()
-        told = self._commit
+        outcome = self._commit
         if isinstance(source, Transaction):
-            told.transaction_id = source.id
+            outcome.transaction_id = source.id
             with client_faults("the request"):
                 return statement(source)
         lost: Transaction | None = None
         for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
-            # Before it begins: what it saw while it waited would be what others have changed since, once more.
+            # Wait for the table lock before the transaction begins, so that it starts on the version that won.
             with nullcontext() if lost is None else lost._locks_reserved():
                 transaction = source.begin(
-                    message=told.message, author=told.author, id=told.id, properties=told.properties
+                    message=outcome.message, author=outcome.author, id=outcome.id, properties=outcome.properties
                 )
                 try:
                     with client_faults("the request"):
@@ -105,12 +105,12 @@ class ServedCatalog(TrinityLakeCatalog):
                     transaction.rollback()
                     raise
                 try:
-                    told.version = committed_version(transaction)
+                    outcome.version = committed_version(transaction)
                 except CommitConflict:
                     if attempt == STATEMENT_MAX_ATTEMPTS:
                         raise
                     lost = transaction
                 else:
-                    told.is_own, told.transaction_id = True, transaction.id
+                    outcome.is_own, outcome.transaction_id = True, transaction.id
                     return result
         raise AssertionError("the last attempt returns or raises")

@@ -1,6 +1,6 @@
-"""Responses that hold a table: its metadata file between two braces, and an entity tag.
+"""Responses that hold a table: the bytes of its metadata file and an entity tag.
 
-A metadata file never changes, so its bytes are sent as they are in the store.
+A metadata file never changes, so its bytes are sent without parsing.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 Snapshots = Literal["all", "refs"]
 
-#: How every body ends.
+#: End of each body.
 _END = b',"config":{}}'
 
 
 def response_of_file(
     io: LakehouseFileIO, path: str, table_id: str, snapshots: Snapshots = "all", if_none_match: str | None = None
 ) -> Response:
-    """The response for the metadata file of a table; 304 for a client that has it, without looking for the file.
+    """The response for a metadata file below the root; 304, without a read, if the client has it.
 
-    Raises `CorruptFile`, and `RestError` 404 for a file that is missing, as Iceberg's clients expect it.
+    Raises `CorruptFile`, and `RestError` 404 for a missing file, as Iceberg's clients expect.
     """
     uri = io.uri_of(path)
     return _response(uri, snapshots, if_none_match, lambda: _metadata_text(io, path, table_id))
@@ -42,7 +42,7 @@ def response_of_file(
 def response_of_metadata(
     uri: str, data: bytes, snapshots: Snapshots = "all", if_none_match: str | None = None
 ) -> Response:
-    """The response for metadata that is in memory, as JSON or as the bytes of its file."""
+    """The response for metadata in memory: JSON, or the bytes of a metadata file."""
     return _response(uri, snapshots, if_none_match, lambda: file_text(data))
 
 
@@ -54,7 +54,7 @@ def _response(uri: str, snapshots: Snapshots, if_none_match: str | None, text: C
 
 
 def table_body(uri: str | None, data: bytes, snapshots: Snapshots = "all") -> bytes:
-    """The body of an answer that loads a table. `uri` is None for a table that is only staged."""
+    """The body of a response that holds a table. `uri` is None for a table that is only staged."""
     if snapshots == "refs":
         data = _with_referenced_snapshots(data)
     location = b"" if uri is None else b'"metadata-location":' + json.dumps(uri).encode() + b","
@@ -79,7 +79,7 @@ def with_access(
 
 
 def entity_tag(uri: str, snapshots: Snapshots) -> str:
-    """Equal only for equal bodies: a location names one content for ever."""
+    """Entity tag, equal only for equal bodies: the content of a location never changes."""
     return f'"{hashlib.sha256(f"{snapshots} {uri}".encode()).hexdigest()[:32]}"'
 
 
@@ -101,7 +101,7 @@ def _metadata_text(io: LakehouseFileIO, path: str, table_id: str) -> bytes:
         if (fixed := with_gc_disabled(properties)) != properties:
             data = json.dumps({**metadata, "properties": fixed}, separators=(",", ":")).encode()
     except FileNotFoundError as error:
-        message = f"the table is there, but not its metadata file {io.uri_of(path)}"
+        message = f"the metadata file {io.uri_of(path)} of the table does not exist"
         raise RestError(404, "NotFoundException", message) from error
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise CorruptFile(f"{path}: not Iceberg table metadata: {error}", path=path) from error

@@ -1,1 +1,1 @@
-"""Access to data files for clients without credentials: temporary ones, or signed requests."""
+"""Access delegation for data files: temporary credentials and signed requests."""

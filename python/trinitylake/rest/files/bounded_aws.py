@@ -1,7 +1,6 @@
-"""Answers of Amazon's services that end in time, and are small.
+"""Limits on the duration and size of responses of AWS services.
 
-botocore has a limit for the next bytes of an answer, and none for all of them: a service that sends a byte of it now
-and then is waited for until the server ends, and an answer without end is read until the memory is full.
+botocore limits the time to the next bytes of a response, but neither its whole duration nor its size.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest, AWSResponse
     from botocore.session import Session
 
-#: For the headers of an answer, and for all of its body.
+#: Time for the headers of a response, and for its body.
 HEADERS_SECONDS, ANSWER_SECONDS = 10.0, 10.0
-#: Of an answer. One with credentials takes two kilobytes.
+#: Of a response. One with credentials has two kilobytes.
 MAX_ANSWER_SIZE_BYTES = 1 << 20
 _PART_SIZE_BYTES = 16 << 10
 
 
 def bound(session: Session) -> None:
-    """Give limits to whatever clients of a session ask, those by which it gets its own credentials among them.
+    """Limit the responses to all clients of a session, including those that fetch its own credentials.
 
-    Beyond them they raise what botocore raises for an answer that does not come.
+    Above the limits they raise botocore's errors for a missing response.
     """
     session.register("creating-client-class", _with_limits)
 
@@ -35,7 +34,7 @@ def _with_limits(base_classes: list[type], **_: Any) -> None:
 
 
 class _Bounded:
-    """Comes before botocore's `BaseClient`."""
+    """Mixin before botocore's `BaseClient`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -79,9 +78,9 @@ def _content(raw: Any) -> bytes:
             if len(data) > MAX_ANSWER_SIZE_BYTES:
                 raise ValueError(f"it is larger than {MAX_ANSWER_SIZE_BYTES >> 20} MiB")
             if time.monotonic() > deadline:
-                raise TimeoutError("it did not come in time")
+                raise TimeoutError("the response takes too long")
     except BaseException:
-        raw.close()  # so that nobody goes on with what is left of it
+        raw.close()  # so that the connection is not used again
         raise
     raw.release_conn()
     return bytes(data)

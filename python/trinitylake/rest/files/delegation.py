@@ -1,11 +1,11 @@
-"""Access to data files for clients without credentials for the store: temporary credentials, or signed requests.
+"""Access delegation for clients without credentials for the store: temporary credentials or signed requests.
 
-Both are off unless the operator asks for them (`S3Access`), and end at the location of the table. A role on a table
-opens that location only if the lakehouse has chosen it for that name; one that a client has chosen may lie around other
-tables, so it takes the role on everything. The past can only be read.
+Both are off by default (`S3Access`), and are restricted to the location of the table. A role on a table gives access to
+that location only if the lakehouse chose it for that name; a location that a client chose may contain other tables, so
+it needs the role on everything. Past versions are read-only.
 
-Access is to a folder as it is now, whatever version the client looks at. So the name that counts is the one that the
-table has in the latest version: a table that was moved or dropped since is open to readers of everything alone.
+Access is to the present content of a folder, whatever version the client reads. So the name of the table in the latest
+version decides: only readers of everything get access to a table that was moved or dropped since.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _MAX_PLACES = 10_000
 
 
 class _Place(NamedTuple):
-    """Where a table is, and its id."""
+    """Location and id of a table."""
 
     location: str
     table_id: str
 
 
 class Delegation:
-    """What the server does for clients without credentials.
+    """Access delegation of one server.
 
     Args:
-        io: for the locations below the root.
-        settings: what the operator allows.
-        outbound: for calls to whoever gives credentials.
+        io: resolves locations below the root.
+        settings: the operator's settings.
+        outbound: for calls to the services that give credentials.
 
-    Raises `InvalidArgument` for settings that cannot work.
+    Raises `InvalidArgument` for invalid settings.
     """
 
     def __init__(self, io: LakehouseFileIO, settings: S3Access, outbound: Outbound) -> None:
@@ -76,11 +76,11 @@ class Delegation:
         )
 
     def is_wished(self, call: Call) -> bool:
-        """Whether the client wants, with the answer to its request, what this server can give."""
+        """Whether the client asks for access that the server can delegate."""
         return self._wish(call) is not None
 
     def added(self, call: Call, identifier: tuple[str, ...], response: Response) -> Response:
-        """An answer that holds a table, with access to it if the client wants that and may have it."""
+        """A response that holds a table, with access to its files if the client asks for it and has the right."""
         wish = self._wish(call)
         if wish is None or response.status_code != 200:
             return response
@@ -99,23 +99,23 @@ class Delegation:
         try:
             credentials = self._vended(call, identifier, scope)
         except RestError:
-            return response  # the client may have its own; if not, it asks for these alone and hears why
+            return response  # the client may have its own; if not, the endpoint for credentials returns the error
         settings = {**self._store.client_settings, "client.refresh-credentials-endpoint": f"{path}/credentials"}
         return with_access(response, settings if credentials else {}, credentials)
 
     def credentials(self, call: Call, identifier: tuple[str, ...], table: Response) -> list[dict[str, Any]]:
-        """Temporary credentials for a table, as the specification writes them; none if there are none to have.
+        """Temporary credentials for a table in the form of the specification; empty without the right to any.
 
-        Raises `RestError` 503 if the store's service does not give any now.
+        Raises `RestError` 503 if the service is not available.
         """
         if self._vendor is None or (scope := self._scope(call, identifier, table)) is None:
             return []
         return self._vended(call, identifier, scope)
 
     def sign(self, call: Call, identifier: tuple[str, ...], table: Response | None) -> dict[str, Any]:
-        """The answer to a request to sign. `table` is None for one that is staged, and not there yet.
+        """The response to a sign request. `table` is None for a table that is only staged.
 
-        Raises `RestError` 403 for a request that leaves the table or the role.
+        Raises `RestError` 403 for a request outside of the table or the role.
         """
         request = call.parsed(SignRequest)
         try:
@@ -124,7 +124,7 @@ class Delegation:
             else:
                 scope = self._scope(call, identifier, table)
             if scope is None:
-                raise forbidden("the files of this table cannot be reached with the help of this server")
+                raise forbidden("you have no access to the files of this table through this server")
             creates = check(request, self._store, scope)
             headers = signed(request, self._store, creates)
         except RestError as error:
@@ -158,7 +158,7 @@ class Delegation:
         return [{"prefix": prefix, "config": {**self._store.client_settings, **credentials}}]
 
     def _scope(self, call: Call, identifier: tuple[str, ...], table: Response) -> Scope | None:
-        """What the principal may reach of a table's files; None for nothing."""
+        """The files of a table that the principal may access; None for none."""
         place = self._place(table)
         path = path_of_object(self._io, place.location)
         if path is None:
@@ -179,7 +179,7 @@ class Delegation:
         return place
 
     def _staged_scope(self, call: Call, identifier: tuple[str, ...], request: SignRequest) -> Scope | None:
-        """For a table that is not there yet: a folder that the lakehouse may choose for it."""
+        """The scope of a table that is only staged: a folder that the lakehouse may choose for it."""
         namespace, name = object_name(identifier)
         start, _, _ = _core.managed_table_folder(namespace, name, "0" * 8).rstrip("/").rpartition("-")
         root = self._store.key("")
@@ -198,7 +198,7 @@ class Delegation:
 
 
 def _has_name_now(call: Call, identifier: tuple[str, ...], table_id: str) -> bool:
-    """Whether a table has that name in the latest version, or is new in the transaction that the client works in."""
+    """Whether the table has that name in the latest version, or is new in the client's open transaction."""
     if call.prefix == LATEST:
         return True
     name, core = object_name(identifier), call.service.lake._core

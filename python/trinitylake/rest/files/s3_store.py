@@ -1,8 +1,7 @@
-"""The S3 bucket of a lakehouse and the credentials for it, for the server to give clients access to files.
+"""The S3 bucket of a lakehouse and its credentials, for access delegation.
 
-The lakehouse itself reads and writes through its own storage. This module is for what that does not do: asking for
-temporary credentials, and signing requests that others send. It takes the same storage options, and looks into the
-environment where they say nothing. It needs the extra `s3`.
+The lakehouse reads and writes through its own storage. This module requests temporary credentials and signs requests of
+clients. It takes the same storage options, with the environment as default. Needs the extra `s3`.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from trinitylake.rest.outbound import Outbound
 logger = logging.getLogger("trinitylake.rest")
 
 DEFAULT_REGION = "us-east-1"
-#: Whoever gives the server the credentials that it has for a time.
+#: Peer of calls for the server's own temporary credentials.
 OWN_CREDENTIALS = "the service that gives this server its credentials"
 
-#: They write credentials, and what is signed with them, into the log of a program that wants to see everything.
+#: Loggers that write credentials and signed text at level DEBUG.
 _TALKATIVE = ("botocore.auth", "botocore.endpoint", "botocore.hooks", "botocore.parsers")
 
 
 def not_given() -> tuple[type[Exception], ...]:
-    """What botocore raises where a service gives no credentials."""
+    """Errors of botocore for a service that gives no credentials."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
@@ -40,7 +39,7 @@ def not_given() -> tuple[type[Exception], ...]:
 
 @dataclass(frozen=True)
 class Scope:
-    """Where in a bucket somebody may do something: objects whose key is `key`, a slash, and more."""
+    """Objects of a bucket that a principal may access: keys that start with `key` and a slash."""
 
     bucket: str
     key: str
@@ -53,21 +52,21 @@ class S3Store:
     Args:
         root: of the lakehouse, `s3://bucket/…`.
         storage_options: as for `trinitylake.open`.
-        outbound: for calls to whoever gives the server its own credentials, where it has them from somewhere.
+        outbound: for calls to the service of the server's own credentials, if they are temporary.
 
     Attributes:
-        bucket: that the root is in.
-        endpoint: where the store answers, or "" for that of AWS.
-        region: that requests are signed for.
+        bucket: of the root.
+        endpoint: of the store; "" for that of AWS.
+        region: for signatures.
 
     Raises:
-        InvalidArgument: for a root elsewhere, a store that is used without credentials, and without the extra `s3`.
+        InvalidArgument: for a root that is not on S3, without credentials, and without the extra `s3`.
     """
 
     def __init__(self, root: str, storage_options: Mapping[str, str], outbound: Outbound | None = None) -> None:
         if not root.startswith("s3://"):
-            raise InvalidArgument(f"clients get access to files on S3 only, and the lakehouse is at {root}")
-        with optional_dependency("giving clients access to S3"):
+            raise InvalidArgument(f"access delegation works on S3 only, and the lakehouse is at {root}")
+        with optional_dependency("access delegation on S3"):
             from botocore.session import Session
         for name in _TALKATIVE:
             if (logger := logging.getLogger(name)).level == logging.NOTSET:
@@ -86,12 +85,12 @@ class S3Store:
         self.region = settings.region or DEFAULT_REGION
         self._has_bucket_in_host = settings.is_bucket_in_host
         if self._session.get_credentials() is None:
-            raise InvalidArgument("the server has no credentials for S3, so it can give none")
+            raise InvalidArgument("access delegation needs credentials for S3, and the server has none")
 
     def credentials(self) -> Any:
-        """The server's own, as they are now: access key, secret key, token.
+        """The server's present credentials: access key, secret key, token.
 
-        Raises `RestError` 503 or 504 if they have ended, or will soon, and it gets no others.
+        Raises `RestError` 503 or 504 if they have expired or are about to, and cannot be renewed.
         """
         from botocore.credentials import RefreshableCredentials
 
@@ -105,7 +104,7 @@ class S3Store:
             raise RestError(503, "ServiceUnavailableException", "the server has no credentials now") from error
 
     def client(self, service: str, endpoint: str) -> Any:
-        """A client of a service of the store, with the server's own credentials. `endpoint`: "" for that of AWS."""
+        """A client of a service, with the server's credentials. `endpoint`: "" for that of AWS."""
         from botocore.config import Config
 
         config = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
@@ -119,7 +118,7 @@ class S3Store:
 
     @property
     def client_settings(self) -> dict[str, str]:
-        """What a client must know about the store, secrets aside."""
+        """Properties of the store for clients, without secrets."""
         settings = {"client.region": self.region, "s3.region": self.region}
         if not self.endpoint:
             return settings
@@ -127,10 +126,10 @@ class S3Store:
         return {**settings, "s3.endpoint": self.endpoint, "s3.path-style-access": path_style}
 
     def key_of(self, url: str) -> str | None:
-        """The key that the URL of a request names, "" for the bucket itself; None for a URL that is not this bucket's.
+        """The key of the URL of a request, still encoded; "" for the bucket, None for a URL outside of it.
 
-        It is escaped as it was sent. AWS takes the name of a bucket in the path and in front of the host; at another
-        endpoint only the form in use is understood, since such a store may take the other one for another bucket.
+        AWS accepts the name of a bucket in the path and in the host. At another endpoint only the form in use is
+        accepted, since the store may read the other form as another bucket.
         """
         parts = urlsplit(url)
         if parts.fragment or "@" in parts.netloc:

@@ -1,8 +1,8 @@
-"""Signs requests to S3 that a client has built, so that the client needs no credentials.
+"""Signs S3 requests of clients, which so need no credentials.
 
-A signature is made only for what is understood completely: an object below the location of the table, or a list of such
-objects; a method, a query and headers that do nothing but read or write one. Everything else is refused, whatever it
-may mean. Writing only creates: a condition that nothing is there yet is part of what is signed.
+Only requests that are understood completely are signed: for objects below the location of the table, or a list of them,
+with a method, query and headers that only read or write. Everything else is refused. A write can only create an object:
+the signature covers the condition that the object does not exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.files.s3_store import S3Store, Scope
 from trinitylake.rest.security.principals import forbidden
 
-#: Names of the query that come with each operation. `x-id` repeats its name, and S3 ignores it.
+#: Query parameters of each operation. `x-id` repeats the name of the operation; S3 ignores it.
 _HINT = "x-id"
 _READ = (frozenset[str](), frozenset({"partNumber"}))
 _LIST_NEEDS = {"list-type", "prefix"}
@@ -24,25 +24,24 @@ _LIST_MAY = {"delimiter", "max-keys", "continuation-token", "start-after", "enco
 _WRITES = {
     "PUT": (frozenset[str](), frozenset({"partNumber", "uploadId"})),
     "POST": (frozenset({"uploads"}), frozenset({"uploadId"})),
-    "DELETE": (frozenset({"uploadId"}),),  # gives an upload up; an object is never deleted
+    "DELETE": (frozenset({"uploadId"}),),  # aborts an upload; objects are never deleted
 }
-#: What these must say. To some stores one that says nothing is not there, and then the request is about the object: it
-#: would be deleted, or replaced.
+#: Values of parameters. Some stores ignore an empty one, and would then delete or replace the object.
 _VALUES = {"partNumber": re.compile(r"[1-9][0-9]{0,4}"), "uploadId": re.compile(r"[^\s\x00-\x1f]+")}
 
-#: Headers that are signed. No other one of Amazon's may be there: some copy from elsewhere or give access away.
+#: Headers that are signed. Other headers of Amazon are refused: some copy other objects or grant access.
 _SIGNED = re.compile(
     r"content-md5|x-amz-(content-sha256|decoded-content-length|trailer|sdk-checksum-algorithm|checksum-[a-z0-9-]+"
     r"|server-side-encryption|server-side-encryption-aws-kms-key-id|expected-bucket-owner|user-agent)"
 )
-#: Computed again for the signature.
+#: Headers that the signature replaces.
 _REPLACED = {"x-amz-date", "x-amz-security-token", "authorization"}
 _PAYLOAD = re.compile(r"[0-9a-f]{64}|UNSIGNED-PAYLOAD|STREAMING-UNSIGNED-PAYLOAD-TRAILER")
 _UNSIGNED = "UNSIGNED-PAYLOAD"
 
 
 class SignRequest(BaseModel):
-    """The body of `sign`: a request to S3 that is not sent yet."""
+    """Body of `sign`: a request to S3 before it is sent."""
 
     region: str
     method: str
@@ -54,16 +53,16 @@ class SignRequest(BaseModel):
     @classmethod
     def _readable(cls, uri: str) -> str:
         if not uri.isascii() or not uri.isprintable() or " " in uri:
-            raise ValueError("a URI is printable ASCII without blanks")
+            raise ValueError("a URI must be printable ASCII without spaces")
         urlsplit(uri)
         return uri
 
 
 def check(request: SignRequest, store: S3Store, scope: Scope) -> bool:
-    """Find out whether a request stays in its scope. Returns whether it creates an object.
+    """Check that a request is within a scope. Returns whether it creates an object.
 
     Raises:
-        RestError: 403 for a request that leaves it, or may mean anything else; 400 for what is no request to S3.
+        RestError: 403 for a request outside of the scope or with an unknown meaning, 400 for an invalid request.
     """
     if request.provider not in (None, "s3"):
         raise bad_request(f"only requests to s3 are signed, not {request.provider!r}")
@@ -78,10 +77,10 @@ def check(request: SignRequest, store: S3Store, scope: Scope) -> bool:
         if request.method == "GET" and operation >= _LIST_NEEDS and operation <= _LIST_NEEDS | _LIST_MAY:
             _require_inside(query["prefix"], scope, is_prefix=True)
             return False
-        raise forbidden("of requests to the bucket itself only lists of the files of the table are signed")
+        raise forbidden("for the bucket itself only lists of the files of the table are signed")
     _require_inside(_unescaped(escaped), scope)
     if any(not _VALUES[name].fullmatch(query[name]) for name in operation & _VALUES.keys()):
-        raise forbidden("a query with a value that makes no sense is not signed")
+        raise forbidden("a query with an invalid value is not signed")
     if request.method in ("GET", "HEAD"):
         if operation not in _READ:
             raise forbidden("a request with that query is not signed")
@@ -94,10 +93,10 @@ def check(request: SignRequest, store: S3Store, scope: Scope) -> bool:
 
 
 def signed(request: SignRequest, store: S3Store, creates: bool) -> dict[str, list[str]]:
-    """The headers that a request that was checked must be sent with.
+    """The headers with which a checked request must be sent.
 
     Raises:
-        RestError: 403 for headers that would change what the request does.
+        RestError: 403 for a header that could change the effect of the request.
     """
     from botocore.auth import S3SigV4Auth
     from botocore.awsrequest import AWSRequest
@@ -111,12 +110,12 @@ def signed(request: SignRequest, store: S3Store, creates: bool) -> dict[str, lis
             raise forbidden(f"a request with the header {name!r} is not signed")
     payload = headers.setdefault("x-amz-content-sha256", _UNSIGNED)
     if not _PAYLOAD.fullmatch(payload) or any(not value.isprintable() for value in headers.values()):
-        raise RestError(400, "BadRequestException", "a header has a value that cannot be signed")
+        raise RestError(400, "BadRequestException", "a header has an invalid value")
     if creates:
         headers["if-none-match"] = "*"
 
     class Signer(S3SigV4Auth):  # type: ignore[misc]
-        """The payload is as the client says: it is not here to be hashed."""
+        """Uses the payload hash of the client: the server does not have the payload."""
 
         def payload(self, request: AWSRequest) -> str:
             return payload
@@ -128,19 +127,19 @@ def signed(request: SignRequest, store: S3Store, creates: bool) -> dict[str, lis
 
 def _query(uri: str) -> dict[str, str]:
     text = urlsplit(uri).query
-    if "+" in text or ";" in text:  # a blank or a plus, and one name or two: it depends on who reads it
+    if "+" in text or ";" in text:  # ambiguous: a space or a plus, one parameter or two
         raise bad_request("the query of the URI must be escaped")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
     except ValueError as error:
         raise bad_request("the query of the URI cannot be read") from error
     if len(dict(pairs)) < len(pairs):
-        raise forbidden("a query that says something twice is not signed")
+        raise forbidden("a query with a repeated parameter is not signed")
     return dict(pairs)
 
 
 def _unescaped(key: str) -> str:
-    # Some decode a plus in a path as a blank, and some do not.
+    # Ambiguous: some stores decode a plus in a path as a space.
     if "+" in key or "\\" in key:
         raise bad_request("the path of the URI must be escaped")
     try:

@@ -1,1 +1,1 @@
-"""The handlers, by what they are about: namespaces, tables, views, transactions, scans, metrics."""
+"""Handlers of the endpoints of the catalog: namespaces, tables, views, transactions, scans, metrics."""

@@ -1,4 +1,4 @@
-"""External and federated tables: requests for them wait for another service, within limits (`outbound.py`)."""
+"""Requests for external and federated tables, which wait for another service within limits (`outbound.py`)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-def reached(call: Call, catalog: ServedCatalog, identifier: tuple[str, ...], work: Callable[[], Result]) -> Result:
-    """The result of work on a table: at once on one of the lakehouse, and with a deadline on one elsewhere.
+def with_deadline(
+    call: Call, catalog: ServedCatalog, identifier: tuple[str, ...], work: Callable[[], Result]
+) -> Result:
+    """The result of work on a table, with a deadline if the table is outside of the lakehouse.
 
-    Raises what the work raises, and as `Outbound.run` does.
+    Raises what the work raises, and as `Outbound.run`.
     """
     namespace, name = object_name(identifier, NoSuchTableError)
     data = catalog.state().read("table", namespace, name)
@@ -33,7 +35,7 @@ def reached(call: Call, catalog: ServedCatalog, identifier: tuple[str, ...], wor
 
 
 def peer_of(definition: TableDef) -> str:
-    """Who must answer, so that a table that lives elsewhere can be read."""
+    """The catalog or storage that a table outside of the lakehouse depends on."""
     properties = definition.format_properties
     if catalog := properties.get(CATALOG_PROPERTY):
         return f"the catalog {catalog!r} at {urlsplit(properties.get('uri', '')).hostname or 'its address'}"

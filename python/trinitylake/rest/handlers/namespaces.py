@@ -1,4 +1,4 @@
-"""Namespaces over HTTP."""
+"""Endpoints of namespaces."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trinitylake.rest.security.locations import LOCATION_PROPERTY, namespace_loc
 
 
 class CreateNamespace(BaseModel):
-    """The body of `create`."""
+    """Body of `create`."""
 
     namespace: list[str]
     properties: dict[str, str] = Field(default_factory=dict)
 
 
 class UpdateProperties(BaseModel):
-    """The body of `update_properties`."""
+    """Body of `update_properties`."""
 
     removals: list[str] = Field(default_factory=list)
     updates: dict[str, str] = Field(default_factory=dict)
@@ -35,12 +35,12 @@ def name_to_create(call: Call) -> list[tuple[str, ...]]:
 
 
 def in_path(call: Call) -> list[tuple[str, ...]]:
-    """The namespace in the path; none for a transaction, whose owner decides about it."""
+    """The namespace in the path; none for a transaction, whose owner has the right."""
     return [] if reserved.is_reserved(call, call.namespace()) else [call.namespace()]
 
 
 def list_all(call: Call) -> Response:
-    """Those directly below `parent`, or at the top."""
+    """List the namespaces directly below `parent`, or at the top."""
     parent = namespace_of(call.query["parent"]) if call.query.get("parent") else ()
     found = reserved.children(call, parent)
     if found is not None:
@@ -53,7 +53,7 @@ def list_all(call: Call) -> Response:
 
 
 def create(call: Call) -> Response:
-    """A namespace with properties."""
+    """Create a namespace with properties."""
     body = call.parsed(CreateNamespace)
     namespace = checked_namespace(body.namespace)
     if reserved.is_reserved(call, namespace):
@@ -64,7 +64,7 @@ def create(call: Call) -> Response:
 
 
 def load(call: Call) -> Response:
-    """A namespace and its properties; `location` says where new tables lie, unless somebody has set it."""
+    """Load a namespace and its properties, with a default for `location`, the folder of new tables."""
     if reserved.is_reserved(call, call.namespace()):
         return reserved.load(call, call.namespace())
     with call.catalog() as catalog:
@@ -74,7 +74,7 @@ def load(call: Call) -> Response:
 
 
 def exists(call: Call) -> Response:
-    """204 or 404."""
+    """Check that a namespace exists: 204 or 404."""
     if reserved.is_reserved(call, call.namespace()):
         reserved.load(call, call.namespace())
         return no_content()
@@ -85,7 +85,7 @@ def exists(call: Call) -> Response:
 
 
 def drop(call: Call) -> Response:
-    """An empty namespace."""
+    """Drop an empty namespace."""
     if reserved.is_reserved(call, call.namespace()):
         return reserved.drop(call, call.namespace())
     with call.catalog() as catalog:
@@ -94,7 +94,7 @@ def drop(call: Call) -> Response:
 
 
 def update_properties(call: Call) -> Response:
-    """Set and remove properties."""
+    """Set and remove properties of a namespace."""
     body = call.parsed(UpdateProperties)
     if both := sorted(set(body.removals) & body.updates.keys()):
         raise RestError(422, "UnprocessableEntityException", f"properties are both set and removed: {both}")

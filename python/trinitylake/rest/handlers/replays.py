@@ -1,4 +1,4 @@
-"""Answers to repeated requests, read from the version that the first one committed (`idempotency.py`)."""
+"""Responses to repeated requests, from the version that the first request committed (`idempotency.py`)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from trinitylake.rest.request.call import Call, json_response, no_content
 
 
 def nothing(call: Call, state: LakehouseVersion) -> Response:
-    """204, for what answers with nothing more."""
+    """204, for requests without a body in the response."""
     return no_content()
 
 
 def table(call: Call, state: LakehouseVersion) -> Response:
-    """The table in the path, as it was committed."""
+    """The table in the path, as committed."""
     return tables.load_response(call, call.served(state), call.identifier("table"))
 
 
 def new_table(call: Call, state: LakehouseVersion) -> Response:
-    """The table of the name in the body, as it was committed, with access to its files if the first answer had that.
+    """The table with the name in the body, as committed, with access to its files if the client asks for it.
 
-    Not if another table has that name now, or none: then its files may be no more the client's.
+    Without access if that table has another name now: the client may have lost the right to its files.
     """
     identifier = (*call.namespace(), str(json.loads(call.body)["name"]))
     made = call.served(state)
@@ -39,13 +39,13 @@ def new_table(call: Call, state: LakehouseVersion) -> Response:
 
 
 def unregistered_table(call: Call, state: LakehouseVersion) -> Response:
-    """The table in the path, as it was before."""
+    """The table in the path, as it was before the commit."""
     earlier = call.served(call.service.lake.at(version=state.version - 1))
     return tables.load_response(call, earlier, (*call.namespace(), call.name("table")))
 
 
 def view(call: Call, state: LakehouseVersion) -> Response:
-    """The view in the path, or of the name in the body, as it was committed."""
+    """The view in the path, or with the name in the body, as committed."""
     name = call.name("view") if "view" in call.raw_names else str(json.loads(call.body)["name"])
     return views.response_of(call.served(state).load_view((*call.namespace(), name)))
 
@@ -57,13 +57,13 @@ def created_namespace(call: Call, state: LakehouseVersion) -> Response:
 
 
 def changed_properties(call: Call, state: LakehouseVersion) -> Response:
-    """What was set and removed, and what had not been there before."""
+    """Names of properties that were set, removed, or missing."""
     body = call.parsed(namespaces.UpdateProperties)
     before: set[str] = set()
     try:
         earlier = call.service.lake.at(version=state.version - 1)
         before = set(earlier.namespace(call.namespace()).properties)
-    except ObjectNotFound:  # created in the same version, by somebody who committed together with this request
+    except ObjectNotFound:  # created in the same version, by another member of the group commit
         pass
     removed = [name for name in body.removals if name in before]
     missing = [name for name in body.removals if name not in before]

@@ -1,11 +1,10 @@
-"""Scans planned by the server: a client sends a filter and gets the files to read, instead of reading manifests.
+"""Scan planning by the server: a client sends a filter and gets the files to read, instead of reading manifests.
 
-A plan is made while the client waits, so there is nothing to ask for later. One with more than `MAX_FILES` files ends
-in a task, which stands for the rest: a token that holds the request and where to go on, so that any server can go on.
-The server that made the plan keeps the rest of it for a while.
+A plan is made synchronously. A plan of more than `MAX_FILES` files ends with a task for the rest: a token with the
+request and the position, with which any server can continue. The server that made the plan caches the rest.
 
-Requests are PyIceberg's models. Its models of answers are made for reading: they take no null in a partition, and write
-a residual filter as `{}` and file formats in capitals, where the specification has small letters.
+Requests are PyIceberg's models. Its models of responses are not used: they accept no null in a partition, and write a
+residual filter as `{}` and file formats in capitals, where the specification has small letters.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema
 from trinitylake.iceberg_storage.row_filter import n_values
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.rest.errors import RestError, bad_request
-from trinitylake.rest.handlers.external_tables import reached
+from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.handlers.plan_filter import with_binary_values, with_terms
 from trinitylake.rest.metadata_limits import weighing
 from trinitylake.rest.request.body import HEAVY_VALUES, check_values
@@ -53,13 +52,13 @@ from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role
 
 MAX_FILES = 5000
-#: Of a filter, predicates and values together.
+#: Predicates and values of a filter.
 MAX_VALUES = 20_000
-#: Predicates and values that one plan looks at, each as often as there are files and manifests.
+#: Evaluations of predicates and values of one plan: their number times that of files and manifests.
 MAX_LOOKS = 20_000_000
-#: A plan says for each file what is left of the filter there.
+#: Size of the residual filters of all files of a plan.
 MAX_RESIDUALS_SIZE_BYTES = 32 << 20
-#: Who parses a token of very many values, as with bodies of so many.
+#: Held to parse a token of very many values, as with heavy bodies.
 _one_at_a_time = threading.Lock()
 _CONTENT = {
     DataFileContent.DATA: "data",
@@ -86,10 +85,10 @@ class Continuation(BaseModel):
 
 
 def plan(call: Call) -> Response:
-    """The files that a scan of a snapshot has to read, or those that were appended between two snapshots.
+    """The files of a scan of a snapshot, or the files that were appended between two snapshots.
 
-    406 for a table at a location that is not its own (`locations.py`), unless for a reader of everything, for one with
-    rows that were deleted by their values, and for one with too much to read.
+    406 for a table outside of its own folder (`locations.py`) unless the principal is a reader of everything, for a
+    table with equality deletes, and above the limits.
     """
     request = call.parsed(PlanRequest)
     if request.end_snapshot_id is not None and request.start_snapshot_id is None:
@@ -98,7 +97,7 @@ def plan(call: Call) -> Response:
 
 
 def fetch_tasks(call: Call) -> Response:
-    """More of a plan."""
+    """The next part of a plan."""
     continuation = _continuation(call.parsed(FetchScanTasksRequest).plan_task)
     if (kept := call.service.plans.get(_key(call, continuation.plan), continuation.start)) is None:
         return json_response(_tasks(call, continuation.request, continuation.start))
@@ -108,13 +107,13 @@ def fetch_tasks(call: Call) -> Response:
 
 
 def _continuation(token: str) -> Continuation:
-    """What a token holds. Clients may make some up: it has the limits of a body, of which it is a text and no more."""
+    """The content of a token. Clients may forge tokens, so it has the limits of a body."""
     try:
         text = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
         with _one_at_a_time if check_values(text) >= HEAVY_VALUES else nullcontext():
             return parsed_json(Continuation, text)
     except (ValueError, RestError) as error:
-        raise RestError(404, "NoSuchPlanTaskException", "plan-task is not one that this server gave") from error
+        raise RestError(404, "NoSuchPlanTaskException", "plan-task is not a token of this server") from error
 
 
 def _key(call: Call, plan: str) -> tuple[str, ...]:
@@ -129,20 +128,20 @@ def _token(continuation: Continuation, start: int) -> str:
 def _tasks(call: Call, request: PlanRequest, start: int) -> dict[str, Any]:
     with call.catalog() as catalog:
         identifier = call.identifier("table")
-        return reached(
+        return with_deadline(
             call, catalog, identifier, lambda: _planned(call, catalog.load_table(identifier), request, start)
         )
 
 
 def _planned(call: Call, table: Table, request: PlanRequest, start: int) -> dict[str, Any]:
-    """The part of a plan that begins with a file. What comes after it is kept for whoever goes on."""
+    """The part of a plan from file number `start` on. Later parts are cached."""
     if isinstance(table.io, LakehouseFileIO) and not call.principal.has_everywhere(Role.READER):
         path = path_of_object(table.io, table.location())
         if path is None or not is_own(path, call.identifier("table"), str(table.metadata.table_uuid)):
-            raise _for_clients_alone("only clients plan scans at such a location")
+            raise _for_clients_alone("the table is outside of its own folder: plan the scan at the client")
         table.io = TableFileIO(table.io, path)
-    is_elsewhere = not isinstance(table.io, LakehouseFileIO)
-    threads = own_threads() if is_elsewhere else nullcontext()
+    is_external = not isinstance(table.io, LakehouseFileIO)
+    threads = own_threads() if is_external else nullcontext()
     with threads, call.service.manifests.for_plan(call.principal.name) as allowance:
         table.io = weighing(table.io, allowance)
         return _document_of(call, table, request, start)
@@ -152,15 +151,15 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
     request = _pinned(table, request)
     _check_filter(request)
     try:
-        check_parents(table.metadata.snapshots)  # which PyIceberg follows, of a table elsewhere too
+        check_parents(table.metadata.snapshots)  # PyIceberg follows them, also of external tables
         planned = sorted(_files(table, request), key=lambda task: task.file.file_path)
         _check_residuals(planned)
     except PlanTooLarge as error:
         raise bad_request(str(error)) from error
     except (SizeLimitExceeded, EqualityDeletesNotPlanned) as error:
         raise _for_clients_alone(f"{error}: plan the scan at the client") from error
-    except (ValueError, TypeError) as error:  # a column that is not there, a value that is none of its type
-        raise bad_request(f"the scan makes no sense: {error}") from error
+    except (ValueError, TypeError) as error:  # an unknown column, a value of another type
+        raise bad_request(f"the scan is invalid: {error}") from error
     first, *others = range(start, max(len(planned), start + 1), MAX_FILES)
     document = _document(table, planned[first : first + MAX_FILES])
     if not others:
@@ -172,7 +171,7 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
 
 
 def _for_clients_alone(message: str) -> RestError:
-    """406, by which the specification says that a server does not plan such a scan."""
+    """406: the specification's status for a scan that the server does not plan."""
     return RestError(406, "UnsupportedOperationException", message)
 
 
@@ -181,11 +180,11 @@ def _compressed(document: dict[str, Any]) -> bytes:
 
 
 def _pinned(table: Table, request: PlanRequest) -> PlanRequest:
-    """The request with the snapshot that it is about. Raises `RestError` 400 for one that the table does not have."""
+    """The request with its snapshot id. Raises `RestError` 400 for an unknown snapshot."""
     if request.start_snapshot_id is None and request.snapshot_id is None:
         current = table.current_snapshot()
         return request if current is None else request.model_copy(update={"snapshot_id": current.snapshot_id})
-    for id in (request.snapshot_id, request.end_snapshot_id):  # the start may be gone: it is not read
+    for id in (request.snapshot_id, request.end_snapshot_id):  # the start may have expired: it is not read
         if id is not None and table.snapshot_by_id(id) is None:
             raise bad_request(f"the table has no snapshot {id}")
     return request
@@ -214,20 +213,20 @@ def _schema(table: Table, request: PlanRequest) -> Schema:
 
 
 def _check_filter(request: PlanRequest) -> None:
-    """Refuse a filter that takes too long for each file. Raises `RestError` 400."""
+    """Raise `RestError` 400 for a filter with too many values."""
     if request.filter is not None and (found := n_values(request.filter)) > MAX_VALUES:
         message = f"the filter has {found} predicates and values, and the server plans with at most {MAX_VALUES}"
         raise bad_request(f"{message}: plan the scan at the client")
 
 
 def _check_residuals(tasks: Iterable[FileScanTask]) -> None:
-    """Refuse a plan that would repeat a large filter for very many files. Raises `PlanTooLarge`."""
+    """Raise `PlanTooLarge` if the residual filters of all files are too large."""
     sizes = {id(task.residual): task.residual for task in tasks}
     length = {key: len(residual.model_dump_json()) for key, residual in sizes.items()}
     if (total := sum(length[id(task.residual)] for task in tasks)) > MAX_RESIDUALS_SIZE_BYTES:
         raise PlanTooLarge(
-            f"what is left of the filter for each file is {total} bytes in all: the server sends at most "
-            f"{MAX_RESIDUALS_SIZE_BYTES}, plan the scan at the client"
+            f"the residual filters of the files have {total} bytes, and the limit is {MAX_RESIDUALS_SIZE_BYTES}: plan "
+            "the scan at the client"
         )
 
 
@@ -256,7 +255,7 @@ def _document(table: Table, tasks: Iterable[FileScanTask]) -> dict[str, Any]:
 
 
 def _file(table: Table, file: DataFile) -> dict[str, Any]:
-    """A file as the specification writes it, without statistics of columns: what they rule out is not in the plan."""
+    """A file in the form of the specification, without column statistics, which the plan has already applied."""
     spec = table.specs()[file.spec_id]
     types = [
         cast(PrimitiveType, field.field_type)

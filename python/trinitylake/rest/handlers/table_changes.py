@@ -1,4 +1,4 @@
-"""Commits to tables, as engines send them: requirements and updates, for one table or for several at once."""
+"""Commits of engines to one or several tables: requirements and updates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from trinitylake.tables.transaction_table import TransactionTable
 
 
-#: Updates by which a table becomes smaller, if anything.
+#: Updates that make metadata smaller.
 _REMOVING = (
     RemovePartitionSpecsUpdate,
     RemovePartitionStatisticsUpdate,
@@ -57,7 +57,7 @@ _REMOVING = (
 
 
 class TableChange(BaseModel):
-    """A commit to one table. The identifier may be left out where the path tells it."""
+    """A commit to one table. The identifier is optional if the path contains it."""
 
     identifier: Name | None = None
     requirements: list[TableRequirement] = Field(default_factory=list)
@@ -66,7 +66,7 @@ class TableChange(BaseModel):
     @field_validator("updates", mode="before")
     @classmethod
     def _may_lack_ids(cls, updates: Any) -> Any:
-        """The server gives ids to partition fields that have none, and PyIceberg's models need one."""
+        """The server assigns missing ids of partition fields; PyIceberg's models need one."""
         for update in updates if isinstance(updates, list) else ():
             if isinstance(update, dict) and update.get("action") == "add-spec":
                 with_field_ids(update.get("spec"))
@@ -86,12 +86,12 @@ class TableChange(BaseModel):
 
     @property
     def is_creation(self) -> bool:
-        """Whether the table must not exist yet."""
+        """Whether the commit creates the table."""
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
 
 def with_field_ids(spec: Any) -> Any:
-    """A partition spec of a body, of which each field has an id, or `NO_FIELD_ID`."""
+    """A partition spec in JSON, with `NO_FIELD_ID` for missing field ids."""
     fields = spec.get("fields") if isinstance(spec, dict) else None
     for field in fields if isinstance(fields, list) else ():
         if isinstance(field, dict) and field.get("field-id") is None:
@@ -103,18 +103,23 @@ def stage(
     transaction: Transaction,
     changes: Sequence[TableChange],
     gate: LocationGate,
-    incoming: Callable[[], AbstractContextManager[SizeBudget]],
+    incoming_files: Callable[[], AbstractContextManager[SizeBudget]],
     sent_size_bytes: int,
 ) -> list[StagedTable]:
-    """Stage all changes in a transaction, or none; returns the tables that are there or are made.
+    """Stage all changes in a transaction, or none. Returns the changed tables.
 
-    The gate is that of the principal who sent them, in so many bytes, and `incoming` what may be read for it.
+    Args:
+        transaction: the transaction.
+        changes: at most one per table.
+        gate: checks the locations for the principal.
+        incoming_files: the budget for reading incoming manifests.
+        sent_size_bytes: size of the request.
 
     Raises:
-        NoSuchTableError: for a table that is not there and is not to be created.
+        NoSuchTableError: for a table that does not exist and is not to be created.
         CommitFailedException: if a requirement does not hold.
-        RestError: 400 for updates that make no sense, 403 for those that name what is not the table's, 413 for those
-            that bring too many manifests, or may make a table too large.
+        RestError: 400 for invalid updates, 403 for files outside of the table, 413 for too many manifests or too large
+            metadata.
         InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables.
     """
     names = [change.table for change in changes]
@@ -123,15 +128,15 @@ def stage(
     if sum(len(change.updates) for change in changes) > MAX_UPDATES:
         raise bad_request(f"a commit has at most {MAX_UPDATES} updates, of all its tables")
     named = []
-    with incoming() as allowance:
+    with incoming_files() as allowance:
         for change, name in zip(changes, names, strict=True):
             present = None if change.is_creation else _present(transaction, *name)
             gate.table_change(change, None if present is None else present.location)
             if present is not None and not all(isinstance(update, _REMOVING) for update in change.updates):
                 check_growth(f"table {'.'.join(name)}", json_size_bytes(present), sent_size_bytes)
-            named.append(gate.incoming(change, present, allowance))
-            _leave_own_properties(transaction, change)
-    if len(changes) > 1:  # one by itself is staged whole or not at all
+            named.append(gate.incoming_files(change, present, allowance))
+            _check_own_properties(transaction, change)
+    if len(changes) > 1:  # a single change is staged completely or not at all
         for change in changes:
             _rehearse(transaction, change)
     staged = []
@@ -144,23 +149,23 @@ def stage(
 
 
 def opened(transaction: Transaction, namespace: str, name: str) -> TransactionTable | None:
-    """The table that a change is about, as the transaction sees it; None if there is none. Raises as `stage` does."""
+    """A table as the transaction sees it; None if it does not exist."""
     with transaction._located("table", namespace, name):
         definition = transaction._state().read("table", namespace, name)
         return None if definition is None else transaction._staged_tables.open(namespace, name, definition)
 
 
 def _present(transaction: Transaction, namespace: str, name: str) -> TableMetadata | None:
-    """The managed table that a change is about, as the transaction sees it; None if there is none."""
+    """Metadata of a managed table as the transaction sees it; None if it does not exist."""
     table = opened(transaction, namespace, name)
     return table._open_staged().metadata if table is not None and table.type == "managed" else None
 
 
-def _leave_own_properties(transaction: Transaction, change: TableChange) -> None:
-    """Raises `InvalidArgument` for a change of properties that are the library's own.
+def _check_own_properties(transaction: Transaction, change: TableChange) -> None:
+    """Raise `InvalidArgument` for a change of the library's own properties.
 
-    Clients that replace a table send all of its properties again; that is no change. To remove one that is not there is
-    one: it may be there when the change is redone on what others have committed.
+    Clients that replace a table send all of its properties again, which is no change. The removal of a missing property
+    is one: it may exist when the change is rebased.
     """
     asked: dict[str, str | None] = {}
     for update in change.updates:
@@ -170,8 +175,8 @@ def _leave_own_properties(transaction: Transaction, change: TableChange) -> None
             asked |= dict.fromkeys(update.removals)
     own = {name: value for name, value in asked.items() if name.startswith(OWN_PROPERTY_PREFIX)}
     if own:
-        is_there = not change.is_creation and transaction._state().exists("table", *change.table)
-        present = transaction.table(change.table).properties if is_there else {}
+        exists = not change.is_creation and transaction._state().exists("table", *change.table)
+        present = transaction.table(change.table).properties if exists else {}
         changed = [name for name, value in own.items() if value is None or present.get(name) != value]
         user_names(changed, "properties")
 
@@ -184,7 +189,7 @@ def _stage_one(
 
 
 def _rehearse(transaction: Transaction, change: TableChange) -> None:
-    """Find out whether a change can be staged, without staging it."""
+    """Check that a change can be staged, without staging it. Raises as `stage`."""
     namespace, name = change.table
     if change.is_creation and not change.updates:
         return

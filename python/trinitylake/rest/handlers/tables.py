@@ -1,4 +1,4 @@
-"""Tables over HTTP."""
+"""Endpoints of tables."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from trinitylake.rest.handlers.table_changes import (
     stage,
     with_field_ids,
 )
-from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_incoming
+from trinitylake.rest.metadata_limits import BoundedFileIO, too_many_incoming_files
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pagination import identifiers_response
 from trinitylake.tables.table_definition import metadata_path
 
 
 class CreateTable(BaseModel):
-    """The body of `create`."""
+    """Body of `create`."""
 
     name: str
     location: str | None = None
@@ -58,7 +58,7 @@ class CreateTable(BaseModel):
 
 
 class Register(BaseModel):
-    """The body of `register`."""
+    """Body of `register`."""
 
     name: str
     metadata_location: str = Field(alias="metadata-location")
@@ -76,14 +76,14 @@ def name_to_register(call: Call) -> list[tuple[str, ...]]:
 
 
 def list_all(call: Call) -> Response:
-    """The tables in exactly one namespace."""
+    """List the tables directly in a namespace."""
     namespace = call.namespace()
     with call.catalog() as catalog:
         return identifiers_response(call, catalog, "table", namespace)
 
 
 def create(call: Call) -> Response:
-    """A new table; with `stage-create` only its metadata, to be committed with `assert-create`."""
+    """Create a table; with `stage-create` only its metadata, for a commit with `assert-create`."""
     body = call.parsed(CreateTable)
     [identifier] = name_to_create(call)
     user_names(body.properties, "properties")
@@ -107,22 +107,22 @@ def create(call: Call) -> Response:
 
 
 def load(call: Call) -> Response:
-    """The metadata of a table; 304 if the client has it already."""
+    """Load the metadata of a table; 304 if the client has it."""
     snapshots = call.query.get("snapshots", "all")
     if snapshots not in ("all", "refs"):
-        raise bad_request(f"snapshots is all or refs, not {snapshots!r}")
+        raise bad_request(f"snapshots must be all or refs, not {snapshots!r}")
     identifier = call.identifier("table")
     if_none_match = call.headers.get("if-none-match")
     delegation = call.service.delegation
     if delegation is not None and delegation.is_wished(call):
-        if_none_match = None  # what the client has may have expired
+        if_none_match = None  # credentials of the client may have expired
     with call.catalog() as catalog:
         response = load_response(call, catalog, identifier, cast(Snapshots, snapshots), if_none_match)
     return with_access(call, identifier, response)
 
 
 def exists(call: Call) -> Response:
-    """204 or 404."""
+    """Check that a table exists: 204 or 404."""
     identifier = call.identifier("table")
     with call.catalog() as catalog:
         if not catalog.table_exists(identifier):
@@ -131,12 +131,12 @@ def exists(call: Call) -> Response:
 
 
 def commit(call: Call) -> Response:
-    """Updates to one table, or its creation."""
+    """Commit updates to one table, or its creation."""
     identifier = call.identifier("table")
     with call.catalog() as catalog:
         change = call.parsed(TableChange)
         if change.identifier is not None and change.identifier.identifier() != identifier:
-            raise bad_request("the identifier in the body is not the one in the path")
+            raise bad_request("the identifiers in body and path are different")
 
         def statement(transaction: Transaction) -> StagedTable:
             gate = call.locations(catalog)
@@ -146,7 +146,7 @@ def commit(call: Call) -> Response:
                     "updates": gate.kept(change.updates),
                 }
             )
-            [staged] = stage(transaction, [whole], gate, call.incoming, len(call.body))
+            [staged] = stage(transaction, [whole], gate, call.incoming_files, len(call.body))
             return staged
 
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
@@ -155,14 +155,14 @@ def commit(call: Call) -> Response:
 
 
 def drop(call: Call) -> Response:
-    """Drop a table. `purgeRequested` changes nothing: files go when the last version that reaches them expires."""
+    """Drop a table. `purgeRequested` has no effect: vacuum deletes files after the last version with them expires."""
     with call.catalog() as catalog:
         catalog.drop_table(call.identifier("table"))
     return no_content()
 
 
 def rename(call: Call) -> Response:
-    """Another name, in another namespace if wished."""
+    """Rename a table, also into another namespace."""
     body = call.parsed(Rename)
     (old_namespace, old), (namespace, name) = (
         object_name(body.source.identifier()),
@@ -181,9 +181,9 @@ def rename(call: Call) -> Response:
 
 
 def register(call: Call) -> Response:
-    """A table whose metadata file lies below the root. Files elsewhere are refused: the server would read them.
+    """Register a table from a metadata file below the root. Other files are refused: the server would read them.
 
-    The file may be of any table, so whoever registers one must be a reader of everything.
+    The file may belong to any table, so the principal must be a reader of everything.
     """
     body = call.parsed(Register)
     [identifier] = name_to_register(call)
@@ -192,7 +192,7 @@ def register(call: Call) -> Response:
         call.locations(catalog).registered(body.metadata_location)
 
         def statement(transaction: Transaction) -> None:
-            with call.incoming() as allowance:
+            with call.incoming_files() as allowance:
                 io = BoundedFileIO(catalog.file_io(), allowance)
                 table_writing.register_table(
                     transaction, namespace, name, body.metadata_location, body.overwrite, io=io
@@ -202,15 +202,15 @@ def register(call: Call) -> Response:
             try:
                 catalog.write(statement)
             except SizeLimitExceeded as error:
-                raise too_much_incoming(error) from error
+                raise too_many_incoming_files(error) from error
         response = load_response(call, catalog, identifier)
     return with_access(call, identifier, response)
 
 
 def unregister(call: Call) -> Response:
-    """Forget a table that lives elsewhere; its last metadata, so that another catalog can take it over.
+    """Remove an external table, and return its metadata for another catalog.
 
-    400 for a managed table: the lakehouse goes on deleting its files, as versions that need them expire.
+    400 for a managed table: the lakehouse deletes its files when the versions with them expire.
     """
     identifier = call.identifier("table")
     namespace, name = object_name(identifier, NoSuchTableError)
@@ -222,7 +222,7 @@ def unregister(call: Call) -> Response:
             if data is not None and parse_table_def(data).table_type == MANAGED:
                 raise bad_request(
                     f"table {namespace}.{name} is managed: its files belong to this lakehouse, which deletes them when "
-                    "no version needs them any more. Copy the table to the other catalog, and drop it here"
+                    "no version needs them. Copy the table to the other catalog, and drop it here"
                 )
             table_writing.drop_table(transaction, namespace, name)
 
@@ -232,7 +232,7 @@ def unregister(call: Call) -> Response:
 
 
 def load_credentials(call: Call) -> Response:
-    """Temporary credentials for the files of a table; an empty list if the server gives none."""
+    """Temporary credentials for the files of a table; an empty list without access."""
     identifier = call.identifier("table")
     with call.catalog() as catalog:
         table = load_response(call, catalog, identifier)
@@ -244,7 +244,7 @@ def load_credentials(call: Call) -> Response:
 
 
 def sign(call: Call) -> Response:
-    """The headers that make a request to the store valid, if it stays in the table. 406 if the server signs nothing."""
+    """Sign a request to the store for files of a table. 406 if the server does not sign."""
     delegation = call.service.delegation
     if delegation is None or not delegation.signs:
         raise RestError(406, "UnsupportedOperationException", "this server does not sign requests")
@@ -258,18 +258,18 @@ def sign(call: Call) -> Response:
 
 
 def with_access(call: Call, identifier: tuple[str, ...], response: Response) -> Response:
-    """The same answer, with access to the files of its table if the client wants that and the server gives it."""
+    """The response with access to the files of its table, if the client asks for it and has the right."""
     delegation = call.service.delegation
     return response if delegation is None else delegation.added(call, identifier, response)
 
 
 @contextmanager
 def readable(location: str) -> Iterator[None]:
-    """Raises `RestError` 400 for a file that is missing or is not metadata, because the client named it."""
+    """Raise `RestError` 400 for a file of the client that is missing or not metadata."""
     try:
         yield
     except (FileNotFoundError, CorruptFile) as error:
-        raise bad_request(f"there is no metadata that can be read at {location!r}") from error
+        raise bad_request(f"{location!r} is not a readable metadata file") from error
 
 
 def load_response(
@@ -279,7 +279,7 @@ def load_response(
     snapshots: Snapshots = "all",
     if_none_match: str | None = None,
 ) -> Response:
-    """The answer to a load of a table. Raises as `load` does."""
+    """The response that holds a table. Raises as `load`."""
     namespace, name = object_name(identifier, NoSuchTableError)
     source = catalog.source
     with names_checked(NoSuchTableError), source._located("table", namespace, name):
@@ -288,9 +288,9 @@ def load_response(
             raise table_writing.no_such_table(namespace, name)
         definition = parse_table_def(data)
     if definition.table_type != MANAGED:
-        elsewhere = call.service.outbound.run(peer_of(definition), lambda: catalog.load_table(identifier))
-        text = indexed(elsewhere.metadata).model_dump_json().encode()
-        return response_of_metadata(elsewhere.metadata_location, text, snapshots, if_none_match)
+        external = call.service.outbound.run(peer_of(definition), lambda: catalog.load_table(identifier))
+        text = indexed(external.metadata).model_dump_json().encode()
+        return response_of_metadata(external.metadata_location, text, snapshots, if_none_match)
     if isinstance(source, Transaction):
         staged = source._staged_tables.open(namespace, name, data)._open_staged()
         if staged.changed:
@@ -301,20 +301,20 @@ def load_response(
 
 
 def table_id(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str | None:
-    """The id of a table, whatever names it has had; None if there is none."""
+    """The id of a table; None if it does not exist."""
     data = catalog.state().read("table", *object_name(identifier, NoSuchTableError))
     return None if data is None else parse_table_def(data).id
 
 
 def _make_folders(catalog: ServedCatalog, location: str) -> None:
-    """On a local disk, the folders of a table: DuckDB writes files there and does not make folders."""
+    """Create the folders of a table on a local disk: DuckDB does not."""
     io = catalog.file_io()
     for folder in ("data", "metadata"):
         io.make_local_folder(f"{location}/{folder}")
 
 
 def _staged_response(call: Call, staged: StagedTable) -> Response:
-    """The state that a commit left, or that the transaction has now: named after the file that it is or will be."""
+    """The response that holds a table as committed, or as staged in the open transaction."""
     if not staged.changed:
         assert staged.base_metadata_path is not None
         return response_of_file(staged.io, staged.base_metadata_path, str(staged.metadata.table_uuid))

@@ -1,15 +1,15 @@
-"""Transactions for clients that have nothing but SQL: the namespace `sys.transactions`, which only the server has.
+"""Open transactions as namespaces in `sys.transactions`, for clients that only have SQL.
 
-| statement                                              | does      |
+| statement                                              | effect    |
 |--------------------------------------------------------|-----------|
 | `CREATE NAMESPACE sys.transactions.nightly`            | begins    |
 | `ALTER NAMESPACE … SET PROPERTIES ('commit' = 'true')` | commits   |
 | `DROP NAMESPACE …`                                     | rolls back |
 | `SHOW NAMESPACES IN sys.transactions`                  | lists     |
-| `DESCRIBE NAMESPACE …`                                 | tells what it is |
+| `DESCRIBE NAMESPACE …`                                 | describes |
 
-To work in it, attach the catalog once more with the warehouse `@txn/nightly`. It is there for clients of the latest
-version. It is listed only by those who ask for it.
+To use a transaction, attach the catalog again with the warehouse `@txn/nightly`. The namespace exists for clients of
+the latest version, and is not part of lists of its parent.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from trinitylake.rest.request.call import RESERVED_NAMESPACE, Call, json_respons
 
 PARENT = RESERVED_NAMESPACE
 _BEGIN = ("isolation", "message", "author")
-#: Who else may work in it: their names, with commas between.
+#: Property with the names of principals that may use it, separated by commas.
 _SHARED = "shared-with"
 
 
 def is_reserved(call: Call, namespace: tuple[str, ...]) -> bool:
-    """Whether a namespace is one of these, for this client."""
+    """Whether a namespace represents transactions for this request."""
     return call.is_reserved(namespace)
 
 
 def children(call: Call, parent: tuple[str, ...]) -> list[tuple[str, ...]] | None:
-    """Those below a namespace; None if that is none of these."""
+    """The transactions below a namespace; None for another namespace."""
     if call.prefix != LATEST or parent[: len(PARENT)] != PARENT:
         return None
     return [(*PARENT, id) for id in transactions.visible_ids(call)] if parent == PARENT else []
 
 
 def create(call: Call, namespace: tuple[str, ...], properties: dict[str, str]) -> Response:
-    """Begin. The properties are `isolation`, `message`, `author` and `shared-with`; others are kept in the commit."""
+    """Begin a transaction. Properties other than options (`_BEGIN`, `_SHARED`) become commit info."""
     options = {name: properties[name] for name in _BEGIN if name in properties}
-    # What SQL engines add of themselves to every namespace is not for the log.
+    # SQL engines add some properties to every namespace.
     left_out = (*_BEGIN, _SHARED, "owner", "location", "comment")
     kept = {name: value for name, value in properties.items() if name not in left_out}
     shared = [name.strip() for name in properties.get(_SHARED, "").split(",") if name.strip()]
@@ -56,7 +56,7 @@ def create(call: Call, namespace: tuple[str, ...], properties: dict[str, str]) -
 
 
 def load(call: Call, namespace: tuple[str, ...]) -> Response:
-    """What the transaction is, as properties."""
+    """Describe a transaction in properties."""
     if namespace == PARENT:
         return json_response({"namespace": namespace, "properties": {}})
     with _ended_is_absent():
@@ -65,15 +65,15 @@ def load(call: Call, namespace: tuple[str, ...]) -> Response:
 
 
 def update(call: Call, namespace: tuple[str, ...], updates: dict[str, str], removals: list[str]) -> Response:
-    """Commit, if `commit` is set to true; nothing else can be changed."""
+    """Commit, if the property `commit` is set to true."""
     if removals or {name: value.lower() for name, value in updates.items()} != {"commit": "true"}:
-        raise bad_request("of a transaction only the property commit can be set, and only to true")
+        raise bad_request("the only change of a transaction is to set its property commit to true")
     transactions.commit_transaction(call, _id(namespace))
     return json_response({"updated": ["commit"], "removed": [], "missing": []})
 
 
 def drop(call: Call, namespace: tuple[str, ...]) -> Response:
-    """Roll back; one that was committed is gone already."""
+    """Roll back."""
     with _ended_is_absent():
         transactions.rollback_transaction(call, _id(namespace))
     return no_content()
@@ -81,7 +81,7 @@ def drop(call: Call, namespace: tuple[str, ...]) -> Response:
 
 @contextmanager
 def _ended_is_absent() -> Iterator[None]:
-    """As a namespace a transaction that has ended is not there (404); as a catalog it is gone (410), and says how."""
+    """Raise `ObjectNotFound` for an ended transaction: as a namespace it does not exist."""
     try:
         yield
     except TransactionClosed as error:

@@ -1,8 +1,7 @@
-"""Transactions over HTTP: the commit over several tables of the specification, and this project's open transactions.
+"""Endpoints of transactions: the specification's commit to several tables, and open transactions, an extension.
 
-The extension lives below `/trinitylake/v1/transactions`: begin, list, look at, commit, roll back. What happens in an
-open transaction goes through the ordinary routes, with the prefix that its warehouse `@txn/<id>` leads to. Whose it is,
-and who may work in it, is decided in one place for all routes (`state/ownership.py`).
+`/trinitylake/v1/transactions` begins, lists, describes, commits and rolls back. Statements in an open transaction use
+the ordinary endpoints with the prefix of its warehouse `@txn/<id>`. `transactions/ownership.py` decides about access.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from trinitylake.rest.request.call import (
 from trinitylake.rest.security.principals import forbidden
 from trinitylake.rest.transactions.ownership import Ownership
 
-#: What a transaction begins with, its properties above all.
+#: Of the request that begins a transaction.
 MAX_BEGIN_SIZE_BYTES = 64 << 10
 
 
 class CommitTransaction(BaseModel):
-    """The body of `commit_tables`."""
+    """Body of `commit_tables`."""
 
     table_changes: list[TableChange] = Field(alias="table-changes")
 
 
 class Begin(BaseModel):
-    """The body of `begin`."""
+    """Body of `begin`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,7 +51,7 @@ class Begin(BaseModel):
     author: str = ""
     properties: dict[str, str] = Field(default_factory=dict)
     shared_with: list[str] = Field(alias="shared-with", default_factory=list)
-    """Principals who may work in it, too, and not end it."""
+    """Principals that may use it, and may not end it."""
 
 
 def changed_tables(call: Call) -> list[tuple[str, ...]]:
@@ -61,12 +60,12 @@ def changed_tables(call: Call) -> list[tuple[str, ...]]:
 
 
 def commit_tables(call: Call) -> Response:
-    """Commit to several tables: all of it in one version of the lakehouse, or nothing."""
+    """Commit to several tables in one version of the lakehouse."""
     body = call.parsed(CommitTransaction)
     with call.catalog() as catalog, translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
         gate = call.locations(catalog)
         changes = [change.model_copy(update={"updates": gate.kept(change.updates)}) for change in body.table_changes]
-        catalog.write(lambda transaction: stage(transaction, changes, gate, call.incoming, len(call.body)))
+        catalog.write(lambda transaction: stage(transaction, changes, gate, call.incoming_files, len(call.body)))
     return no_content()
 
 
@@ -78,21 +77,25 @@ def begin(call: Call) -> Response:
 def begin_transaction(call: Call, body: Begin) -> Transaction:
     """Begin a transaction of the principal.
 
-    Raises `RestError` 403 for one who could write nothing, 413 for more than 64 KiB, which would stay in memory, and
-    400 for an id that would be that of a request with an `Idempotency-Key`, or one that the library chose, perhaps for
-    somebody else: of those nothing but the log knows whether they are used.
+    Raises `RestError` 403 for a principal that is a writer of nothing, 413 for a request above 64 KiB, and 400 for an
+    id in the form of those of requests with an `Idempotency-Key`, or of those that the library chooses: only the log
+    knows whether these are used.
     """
     if not call.principal.may_write_somewhere():
         raise forbidden(f"{call.principal.name} is a writer of nothing")
     if len(call.body) > MAX_BEGIN_SIZE_BYTES:
-        message = f"a transaction begins with at most {MAX_BEGIN_SIZE_BYTES} bytes"
+        message = f"a request that begins a transaction has at most {MAX_BEGIN_SIZE_BYTES} bytes"
         raise RestError(413, "RequestTooLargeException", message)
     if body.id is not None and body.id.startswith(REQUEST_ID_PREFIX):
-        raise bad_request(f"ids that start with {REQUEST_ID_PREFIX!r} are the server's, for requests that have a key")
+        raise bad_request(
+            f"ids that start with {REQUEST_ID_PREFIX!r} are reserved for requests with an Idempotency-Key"
+        )
     if body.id is not None and _is_of_the_library(body.id):
-        raise bad_request(f"{body.id!r} has the form of the ids that the library chooses: send it without its hyphens")
+        raise bad_request(f"{body.id!r} has the form of ids that the library chooses: send it without hyphens")
     if reserved := [name for name in body.properties if name.startswith(RESERVED_PROPERTY_PREFIX)]:
-        raise bad_request(f"properties that start with {RESERVED_PROPERTY_PREFIX!r} are the server's: {reserved}")
+        raise bad_request(
+            f"properties that start with {RESERVED_PROPERTY_PREFIX!r} are reserved for the server: {reserved}"
+        )
     transaction = call.service.transactions.begin(
         owner=call.principal.name,
         isolation=body.isolation,
@@ -107,7 +110,7 @@ def begin_transaction(call: Call, body: Begin) -> Transaction:
 
 
 def _is_of_the_library(id: str) -> bool:
-    """Whether transactions that nobody chose an id for have such ids."""
+    """Whether an id has the form of the ids that the library chooses."""
     try:
         return str(uuid.UUID(id)) == id and uuid.UUID(id).version == 4
     except ValueError:
@@ -115,7 +118,7 @@ def _is_of_the_library(id: str) -> bool:
 
 
 def list_all(call: Call) -> Response:
-    """Those that are open in this server, and those that are saved and would be picked up: in which one may work."""
+    """List the open transactions of this server and the saved ones that the principal may use."""
     return json_response(
         {
             "open": [_described(one) for one in call.service.transactions.list(call.principal)],
@@ -127,30 +130,30 @@ def list_all(call: Call) -> Response:
 
 
 def visible_ids(call: Call) -> list[str]:
-    """The ids of what `list_all` lists."""
+    """The ids of the transactions of `list_all`."""
     here = [one.id for one in call.service.transactions.list(call.principal)]
     return sorted([*here, *(one.id for one in saved(call))])
 
 
 def load(call: Call) -> Response:
-    """An open transaction."""
+    """Describe an open transaction."""
     return json_response(described_of(call, call.name("id")))
 
 
 def described_of(call: Call, id: str) -> dict[str, Any]:
-    """What an open transaction is. Raises `RestError` 403 for somebody else's."""
+    """Description of an open transaction. Raises as `OpenTransactions.borrowed`."""
     with call.service.transactions.borrowed(id, call.principal) as transaction:
         return _described(transaction)
 
 
 def commit(call: Call) -> Response:
-    """Commit; a transaction that was committed before answers with its version again."""
+    """Commit, and return the version; again for a transaction that was committed before."""
     id = call.name("id")
     return json_response({"id": id, "version": commit_transaction(call, id)})
 
 
 def commit_transaction(call: Call, id: str) -> int:
-    """Commit; returns the version. Raises `RestError` 403 for somebody else's."""
+    """Commit, and return the version. Raises as `OpenTransactions.commit`."""
     call.commit.transaction_id = id
     call.commit.version = call.service.transactions.commit(id, call.principal)
     return call.commit.version
@@ -163,13 +166,13 @@ def rollback(call: Call) -> Response:
 
 
 def rollback_transaction(call: Call, id: str) -> None:
-    """Roll back. Raises `RestError` 403 for somebody else's."""
+    """Roll back. Raises as `OpenTransactions.rollback`."""
     call.commit.transaction_id = id
     call.service.transactions.rollback(id, call.principal)
 
 
 def saved(call: Call) -> list[SavedTransaction]:
-    """The saved transactions in which the principal may work, without those that are open in this server."""
+    """The saved transactions that the principal may use, without those that are open in this server."""
     known = {one.id for one in call.service.transactions.list(call.principal)}
     return [
         one

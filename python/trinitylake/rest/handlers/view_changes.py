@@ -1,4 +1,4 @@
-"""Updates of a view, as engines send them, applied to its Iceberg metadata."""
+"""Updates of a view from engines, applied to its Iceberg metadata."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from trinitylake.iceberg_storage import metadata_invariants
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.handlers.body_parts import Name, Updates
 
-#: What an engine writes for "the one that was just added".
+#: Id that engines send for the schema or version that was added last.
 LAST_ADDED = -1
-#: Of one version: a text in each dialect.
+#: Representations of one version: a text per dialect.
 MAX_TEXTS = 50
 
 
 class AssertViewUuid(BaseModel):
-    """The only requirement that views have."""
+    """The only requirement of views."""
 
     type: Literal["assert-view-uuid"]
     uuid: str
 
 
 class AssignUuid(BaseModel):
-    """Must be the one that the view has."""
+    """Must be the UUID of the view."""
 
     action: Literal["assign-uuid"]
     uuid: str
 
 
 class UpgradeFormatVersion(BaseModel):
-    """There is one version."""
+    """Only version 1 exists."""
 
     action: Literal["upgrade-format-version"]
     format_version: Literal[1] = Field(alias="format-version")
 
 
 class AddSchema(BaseModel):
-    """A schema for versions to name."""
+    """Add a schema for versions."""
 
     action: Literal["add-schema"]
     added: Schema = Field(alias="schema")
 
 
 class SetLocation(BaseModel):
-    """Only kept: a view has no files."""
+    """Stored only: a view has no files."""
 
     action: Literal["set-location"]
     location: str
@@ -71,7 +71,7 @@ class RemoveProperties(BaseModel):
 
 
 class AddViewVersion(BaseModel):
-    """A version, not yet the current one."""
+    """Add a version."""
 
     action: Literal["add-view-version"]
     view_version: ViewVersion = Field(alias="view-version")
@@ -106,7 +106,7 @@ class ViewChange(BaseModel):
 
 
 def check_texts(version: ViewVersion) -> None:
-    """Raises `RestError` 400 for two texts in one dialect, and for more than anybody has dialects."""
+    """Raise `RestError` 400 for two texts in one dialect, and for too many texts."""
     if len(version.representations) > MAX_TEXTS:
         raise bad_request(f"a version of a view has at most {MAX_TEXTS} texts")
     dialects: set[str] = set()
@@ -118,17 +118,17 @@ def check_texts(version: ViewVersion) -> None:
 
 
 def check_numbers(schema: Schema) -> None:
-    """Raises `RestError` 400 for a schema with numbers that other languages cannot read."""
+    """Raise `RestError` 400 for a schema with ids outside of 32 bits."""
     try:
         metadata_invariants.check_schema(schema)
     except ValueError as error:
-        raise bad_request(f"the schema makes no sense: {error}") from error
+        raise bad_request(f"the schema is invalid: {error}") from error
 
 
 def check_version_id(id: int) -> None:
-    """Raises `RestError` 400 for a number of a version that other languages cannot read."""
+    """Raise `RestError` 400 for a version id outside of 32 bits."""
     if not 0 < id <= metadata_invariants.MAX_INTEGER:
-        raise bad_request(f"versions of a view have numbers from 1 to {metadata_invariants.MAX_INTEGER}, not {id}")
+        raise bad_request(f"the id of a view version must be between 1 and {metadata_invariants.MAX_INTEGER}, not {id}")
 
 
 def changed(metadata: ViewMetadata, change: ViewChange) -> ViewMetadata:
@@ -136,7 +136,7 @@ def changed(metadata: ViewMetadata, change: ViewChange) -> ViewMetadata:
 
     Raises:
         CommitFailedException: if a requirement does not hold.
-        RestError: 400 for an update that makes no sense.
+        RestError: 400 for an invalid update.
     """
     for requirement in change.requirements:
         if requirement.uuid != metadata.view_uuid:
@@ -158,13 +158,13 @@ def changed(metadata: ViewMetadata, change: ViewChange) -> ViewMetadata:
 
 
 class _Added:
-    """The ids of what the updates before have added, and of all that is there by what it holds."""
+    """Ids of schemas and versions by content, and of those that earlier updates added last."""
 
     schema_id: int | None = None
     version_id: int | None = None
 
     def __init__(self, state: ViewMetadata) -> None:
-        # The first of several that are equal, as a search from the beginning finds it.
+        # Of equal ones the first.
         self.schemas = {_held_by_schema(one): one.schema_id for one in reversed(state.schemas)}
         self.schema_ids = {one.schema_id for one in state.schemas}
         self.versions = {_held_by_version(one): one.version_id for one in reversed(state.versions)}
@@ -174,12 +174,12 @@ class _Added:
 
 
 def _held_by_schema(schema: Schema) -> str:
-    """All that two equal schemas have in common."""
+    """Content of a schema without its id."""
     return json.dumps(schema.model_dump(mode="json", exclude={"schema_id"}), sort_keys=True)
 
 
 def _held_by_version(version: ViewVersion) -> str:
-    """All that two equal versions have in common."""
+    """Content of a version without id and time."""
     return json.dumps(version.model_dump(mode="json", exclude={"version_id", "timestamp_ms"}), sort_keys=True)
 
 
@@ -204,7 +204,7 @@ def _apply(state: ViewMetadata, update: ViewUpdate, added: _Added) -> ViewMetada
 
 
 def _add_schema(state: ViewMetadata, schema: Schema, added: _Added) -> int:
-    """The id of an equal schema that is there, or a new one."""
+    """The id of an equal schema, or of the added one."""
     check_numbers(schema)
     held = _held_by_schema(schema)
     if (same := added.schemas.get(held)) is not None:
@@ -220,10 +220,10 @@ def _add_version(state: ViewMetadata, version: ViewVersion, added: _Added) -> in
     schema_id = version.schema_id
     if schema_id == LAST_ADDED:
         if added.schema_id is None:
-            raise bad_request("the version names the schema that was added last, but none was added")
+            raise bad_request("the version refers to the schema that was added last, but none was added")
         schema_id = added.schema_id
     if schema_id not in added.schema_ids:
-        raise bad_request(f"the version names the schema {schema_id}, which the view does not have")
+        raise bad_request(f"the version refers to schema {schema_id}, which the view does not have")
     version = version.model_copy(update={"schema_id": schema_id})
     held = _held_by_version(version)
     if (same := added.versions.get(held)) is not None:

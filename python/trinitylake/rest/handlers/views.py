@@ -1,4 +1,4 @@
-"""Views over HTTP."""
+"""Endpoints of views."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from trinitylake.rest.handlers.view_changes import (
     check_texts,
     check_version_id,
 )
-from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_incoming
+from trinitylake.rest.metadata_limits import BoundedFileIO, too_many_incoming_files
 from trinitylake.rest.request.call import Call, no_content
 from trinitylake.rest.request.pagination import identifiers_response
 from trinitylake.rest.security.locations import LocationGate
@@ -55,7 +55,7 @@ METADATA_PATH = "write.metadata.path"
 
 
 class CreateView(BaseModel):
-    """The body of `create`."""
+    """Body of `create`."""
 
     name: str
     location: str | None = None
@@ -65,7 +65,7 @@ class CreateView(BaseModel):
 
 
 class RegisterView(BaseModel):
-    """The body of `register`."""
+    """Body of `register`."""
 
     name: str
     metadata_location: str = Field(alias="metadata-location")
@@ -82,14 +82,14 @@ def name_to_register(call: Call) -> list[tuple[str, ...]]:
 
 
 def list_all(call: Call) -> Response:
-    """The views in exactly one namespace."""
+    """List the views directly in a namespace."""
     namespace = call.namespace()
     with call.catalog() as catalog:
         return identifiers_response(call, catalog, "view", namespace)
 
 
 def create(call: Call) -> Response:
-    """A new view."""
+    """Create a view."""
     body = call.parsed(CreateView)
     check_texts(body.view_version)
     check_version_id(body.view_version.version_id)
@@ -101,19 +101,19 @@ def create(call: Call) -> Response:
         location = gate.new_object(body.location, (*call.namespace(), body.name))
         location = location or default_location(catalog.file_io(), namespace, name, id)
         gate.view_properties(body.properties, location)
-        # Not PyIceberg's method: it numbers the columns anew, and engines keep their own numbers.
+        # Not PyIceberg's method, which assigns new field ids: engines keep theirs.
         metadata = new_view_metadata(id, location, body.view_schema, version, body.properties)
         return _written(catalog, catalog.add_view(namespace, name, metadata))
 
 
 def load(call: Call) -> Response:
-    """A view."""
+    """Load a view."""
     with call.catalog() as catalog:
         return response_of(catalog.load_view(call.identifier("view")))
 
 
 def exists(call: Call) -> Response:
-    """204 or 404."""
+    """Check that a view exists: 204 or 404."""
     identifier = call.identifier("view")
     with call.catalog() as catalog:
         if not catalog.view_exists(identifier):
@@ -122,11 +122,11 @@ def exists(call: Call) -> Response:
 
 
 def replace(call: Call) -> Response:
-    """Updates of a view."""
+    """Commit updates of a view."""
     change = call.parsed(ViewChange)
     identifier = call.identifier("view")
     if change.identifier is not None and change.identifier.identifier() != identifier:
-        raise bad_request("the identifier in the body is not the one in the path")
+        raise bad_request("the identifiers in body and path are different")
     namespace, name = object_name(identifier, NoSuchViewError)
     with call.catalog() as catalog:
         io, gate = catalog.file_io(), call.locations(catalog)
@@ -158,7 +158,7 @@ def drop(call: Call) -> Response:
 
 
 def rename(call: Call) -> Response:
-    """Another name, in another namespace if wished."""
+    """Rename a view, also into another namespace."""
     body = call.parsed(Rename)
     old_namespace, old = object_name(body.source.identifier())
     namespace, name = object_name(body.destination.identifier())
@@ -181,24 +181,24 @@ def rename(call: Call) -> Response:
 
 
 def register(call: Call) -> Response:
-    """A view from a metadata file below the root, which is read once."""
+    """Register a view from a metadata file below the root, which is read once."""
     body = call.parsed(RegisterView)
     namespace, name = object_name((*call.namespace(), body.name))
     with call.catalog() as catalog:
         gate = call.locations(catalog)
         gate.registered(body.metadata_location)
-        with readable(body.metadata_location), call.incoming() as allowance:
+        with readable(body.metadata_location), call.incoming_files() as allowance:
             try:
                 metadata = read_view_metadata(BoundedFileIO(catalog.file_io(), allowance), body.metadata_location)
             except SizeLimitExceeded as error:
-                raise too_much_incoming(error) from error
-        # Kept as it is, so there is nothing to choose: a location elsewhere is refused.
+                raise too_many_incoming_files(error) from error
+        # The metadata is not changed, so a location outside of the lakehouse is refused.
         gate.view_properties(metadata.properties, metadata.location)
         return _written(catalog, catalog.add_view(namespace, name, metadata))
 
 
 def _checked_update(gate: LocationGate, update: ViewUpdate, present: ViewMetadata) -> None:
-    """Raises `InvalidLocation` and `RestError` for an update that the gate or the view does not take."""
+    """Raise `InvalidLocation` or `RestError` for an invalid update."""
     match update:
         case SetProperties():
             gate.view_properties(update.updates, present.location)
@@ -209,7 +209,7 @@ def _checked_update(gate: LocationGate, update: ViewUpdate, present: ViewMetadat
 
 
 def _metadata_file(view: View) -> tuple[str, str]:
-    """Where the metadata of a view is, and what. The name tells the content, so clients can compare names."""
+    """Location and text of the metadata file of a view. The name contains a hash, so clients can compare locations."""
     document = json.loads(view.metadata.model_dump_json(by_alias=True, exclude_none=True))
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     folder = view.metadata.properties.get(METADATA_PATH) or f"{view.metadata.location}/metadata"
@@ -218,16 +218,16 @@ def _metadata_file(view: View) -> tuple[str, str]:
 
 
 def response_of(view: View) -> Response:
-    """The answer that holds a view."""
+    """The response that holds a view."""
     location, metadata = _metadata_file(view)
     body = f'{{"metadata-location":{json.dumps(location)},"metadata":{metadata},"config":{{}}}}'
     return Response(body, media_type="application/json")
 
 
 def _written(catalog: ServedCatalog, view: View) -> Response:
-    """The answer, after the metadata was written where it says, for whoever registers it again.
+    """The response that holds a view, after writing its metadata file.
 
-    A view lives in its definition, so what cannot be written is not missed by anything else.
+    The definition contains the view, so nothing depends on the file, and a failure is only logged.
     """
     location, metadata = _metadata_file(view)
     io = catalog.file_io()

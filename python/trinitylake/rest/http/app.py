@@ -1,7 +1,6 @@
 """The ASGI application: authenticates a request, calls its handler on a thread, and sends the response.
 
-Paths are matched as they were sent, with their escapes, so that a name with `/` in it stays one segment. Handlers are
-plain functions that block.
+Paths are matched with their escapes, so that a name that contains `/` stays one segment. Handlers block.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Literal
-from weakref import WeakValueDictionary
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -36,28 +34,28 @@ from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints, by_path
 from trinitylake.rest.maintenance.estimates import MaintenanceEstimates
 from trinitylake.rest.maintenance.schedule import MaintenanceSchedule
-from trinitylake.rest.metadata_limits import ManifestsAtWork
+from trinitylake.rest.metadata_limits import ManifestLimit
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
-from trinitylake.rest.request.body import HEAVY_VALUES, SMALL_SIZE_BYTES, BodiesAtWork, HeavyBodies, check_values
+from trinitylake.rest.request.body import BodyLimits, check_values
 from trinitylake.rest.request.call import Call, Service
 from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
 from trinitylake.rest.request.idempotency import answered_once
 from trinitylake.rest.security.audit import audit
-from trinitylake.rest.security.error_redaction import told_to
+from trinitylake.rest.security.error_redaction import message_for
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
 from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.server_metrics import MetricsReports, Outcome, ServerMetrics
 from trinitylake.rest.transactions.open_transactions import OpenTransactions
 from trinitylake.rest.workers.pool import WorkerPool
 
-#: How long an answer of `/readyz` holds, so that clients without a token cannot make the server read the storage.
+#: How long a response of `/readyz` is cached, so that clients without a token cannot make the server read storage.
 _READY_SECONDS = 1.0
-#: How long the storage may take to be ready.
+#: How long the storage may take to respond.
 _STORAGE_SECONDS = 10.0
-#: How often the server checks whether a client is gone.
+#: How often the server checks whether a client has disconnected.
 _WATCH_SECONDS = 0.25
-#: How often idle transactions are saved and idle workers ended, at the least.
+#: Longest period at which idle transactions are saved and idle workers ended.
 _IDLE_CHECK_SECONDS = 30.0
 
 _FAILURES: dict[int, Outcome] = {409: "conflict", 500: "failed"}
@@ -67,15 +65,15 @@ class App:
     """An ASGI application that serves a lakehouse.
 
     Args:
-        lake: what is served.
-        bearers: who knows the tokens that open it; none open it to programs on this machine.
+        lake: the lakehouse.
+        bearers: sources of principals; empty for a server that is open to programs on this machine.
         options: limits and choices.
 
     Raises `InvalidArgument` for options that cannot work with this lakehouse.
 
     Attributes:
-        service: what requests share.
-        endpoints: of all routes.
+        service: state that requests share.
+        endpoints: all endpoints.
     """
 
     def __init__(self, lake: Lakehouse, bearers: tuple[Bearers, ...], options: ServerOptions) -> None:
@@ -98,7 +96,7 @@ class App:
             estimates=MaintenanceEstimates(lake),
             workers=WorkerPool(),
             long_requests=limits.SharedLimit(limits.MAX_LONG_REQUESTS, limits.MAX_LONG_REQUESTS_OF_ONE),
-            manifests=ManifestsAtWork(),
+            manifests=ManifestLimit(),
             shows_rows=_shows_rows(options, bool(bearers)),
         )
         self._maintenance = MaintenanceSchedule(
@@ -107,10 +105,9 @@ class App:
         self._ready: tuple[float, bool] = (0.0, False)
         self._asking: asyncio.Task[int] | None = None
         self._is_ending = False
-        self._bodies = BodiesAtWork()
-        self._heavy = HeavyBodies()
-        self._threads = CapacityLimiter(limits.MAX_THREADS)
-        self._threads_of: WeakValueDictionary[str, CapacityLimiter] = WeakValueDictionary()
+        self._bodies = BodyLimits()
+        self._limiter = CapacityLimiter(limits.MAX_THREADS)
+        self._threads = limits.SharedLimit(limits.MAX_THREADS, limits.MAX_THREADS_OF_ONE, _no_thread)
         self.endpoints = all_endpoints(options.has_page)
         self._router = Router(
             [
@@ -127,7 +124,7 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and _has_two_lengths(scope):
-            # A proxy and the server could disagree where such a request ends; what follows it is not read.
+            # A proxy and the server could disagree where such a request ends; nothing after it is read.
             message = "a request has either a Content-Length or a Transfer-Encoding"
             response = error_response(400, "BadRequestException", message, {"Connection": "close"})
             await response(scope, receive, send)
@@ -137,16 +134,16 @@ class App:
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             scope["path"] = scope["raw_path"].decode("latin-1")
-            scope["app"] = self  # so that the router raises `HTTPException` for a method that a path does not have
+            scope["app"] = self  # makes the router raise `HTTPException` for an unsupported method of a path
         try:
             await self._router(scope, receive, send)
         except HTTPException as error:
-            message = "this path has no such method"
+            message = "this path does not support the method"
             response = error_response(error.status_code, "UnsupportedOperationException", message, error.headers)
             await response(scope, receive, send)
 
     async def _respond(self, of_path: Mapping[str, Endpoint], request: Request) -> Response:
-        endpoint = of_path.get(request.method) or of_path["GET"]  # what answers GET answers HEAD
+        endpoint = of_path.get(request.method) or of_path["GET"]  # the handler of GET handles HEAD
         scope, principal, has_begun = request.scope, request.scope[PRINCIPAL], False
         scope[ROUTE] = endpoint.path
         try:
@@ -165,39 +162,24 @@ class App:
                 )
                 if endpoint.ends_with_client:
                     call.is_wanted = await stack.enter_async_context(_watched(request))
-                await stack.enter_async_context(self._thread_of(principal.name))
+                await stack.enter_async_context(
+                    self._threads.lease_async(principal.name, wait_seconds=limits.THREAD_WAIT_SECONDS)
+                )
                 has_begun = True
                 try:
-                    # The thread goes on when this task is cancelled: a commit that has begun is finished.
-                    return await run_sync(self._answer, endpoint, call, abandon_on_cancel=True, limiter=self._threads)
-                except RuntimeError as error:  # of the start of a thread: `_answer` raises nothing
-                    message = "the server has no thread for this request: try again"
-                    raise RestError(503, "ServiceUnavailableException", message) from error
+                    # The thread continues if this task is cancelled: a commit that has begun is finished.
+                    return await run_sync(self._answer, endpoint, call, abandon_on_cancel=True, limiter=self._limiter)
+                except RuntimeError as error:  # a thread cannot start: `_answer` raises nothing
+                    raise _no_thread() from error
         except ClientDisconnect:
             return Response(status_code=400)
-        except asyncio.CancelledError:  # the server ends, and has no more time
+        except asyncio.CancelledError:  # the time for a shutdown is over
             return cut_off(endpoint.changes and has_begun, IDEMPOTENCY_KEY in request.headers)
         except Exception as error:
-            return response_of(error, told_to(principal))
-
-    @asynccontextmanager
-    async def _thread_of(self, principal: str) -> AsyncIterator[None]:
-        """A share of the threads is the principal's in the block. Raises `RestError` 503 after a long wait."""
-        share = self._threads_of.get(principal) or CapacityLimiter(limits.MAX_THREADS_OF_ONE)
-        self._threads_of[principal] = share
-        try:
-            async with asyncio.timeout(limits.THREAD_WAIT_SECONDS):
-                await share.acquire()
-        except TimeoutError as error:
-            message = "too many of your requests are at work: try again"
-            raise RestError(503, "ServiceUnavailableException", message) from error
-        try:
-            yield
-        finally:
-            share.release()
+            return response_of(error, message_for(principal))
 
     def _answer(self, endpoint: Endpoint, call: Call) -> Response:
-        """The answer to a request."""
+        """Authorize a request, call its handler, and return the response."""
         try:
             call.authorize(endpoint.role)
             for name in endpoint.named(call):
@@ -207,7 +189,7 @@ class App:
             else:
                 response = answered_once(call, endpoint.handler, endpoint.replay)
         except Exception as error:
-            response = response_of(error, told_to(call.principal, self._exists))
+            response = response_of(error, message_for(call.principal, self._exists))
         if endpoint.changes or endpoint.shows_rows:
             self._audit(endpoint, call, response.status_code)
         return response
@@ -236,16 +218,15 @@ class App:
         )
 
     async def _body(self, request: Request, stack: AsyncExitStack) -> bytes:
-        """The body, which counts towards the limits on bodies until the stack ends."""
+        """The body, which counts for the limits on bodies until the stack is closed."""
         principal: Principal = request.scope[PRINCIPAL]
         limit = self.service.options.max_body_size_bytes
         length = request.headers.get("content-length", "")
         size_bytes = int(length[:19]) if length.isascii() and length.isdigit() else limit
         if size_bytes > limit:
             raise _too_large(limit)
-        has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
-        if has_body and size_bytes > SMALL_SIZE_BYTES:
-            await stack.enter_async_context(self._bodies.taken(principal.name, size_bytes))
+        if "content-length" in request.headers or "transfer-encoding" in request.headers:
+            await stack.enter_async_context(self._bodies.large(principal.name, size_bytes))
         body = bytearray()
         try:
             async with asyncio.timeout(self.service.options.body_timeout_seconds):
@@ -254,10 +235,8 @@ class App:
                     if len(body) > limit:
                         raise _too_large(limit)
         except TimeoutError as error:
-            raise RestError(408, "RequestTimeoutException", "the body did not come in time") from error
-        n_values = check_values(body)
-        if n_values >= HEAVY_VALUES:
-            await stack.enter_async_context(self._heavy.taken(principal.name, n_values))
+            raise RestError(408, "RequestTimeoutException", "the body did not arrive in time") from error
+        await stack.enter_async_context(self._bodies.heavy(principal.name, check_values(body)))
         return bytes(body)
 
     async def _healthy(self) -> ASGIApp:
@@ -265,7 +244,7 @@ class App:
 
     async def _is_ready(self) -> ASGIApp:
         if self._is_ending:
-            return Response("ending\n", 503, media_type="text/plain")
+            return Response("shutting down\n", 503, media_type="text/plain")
         asked, ready = self._ready
         if time.monotonic() - asked > _READY_SECONDS:
             try:
@@ -278,7 +257,7 @@ class App:
         return Response("ready\n" if ready else "the storage fails\n", 200 if ready else 503, media_type="text/plain")
 
     def _asked_storage(self) -> asyncio.Task[int]:
-        """The latest version, asked for once at a time, however long the storage takes."""
+        """A read of the latest version; only one is in progress at a time."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(run_sync(lambda: self.service.lake.version))
         return self._asking
@@ -297,7 +276,7 @@ class App:
             await run_sync(self.service.workers.close)
 
     async def _end_idle(self) -> None:
-        """Save idle transactions and end idle workers, as long as the server runs."""
+        """Save idle transactions and end idle workers periodically."""
         while True:
             await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _IDLE_CHECK_SECONDS))
             await run_sync(self.service.transactions.hand_over_idle)
@@ -321,8 +300,12 @@ async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
         watching.cancel()
 
 
+def _no_thread() -> RestError:
+    return RestError(503, "ServiceUnavailableException", "the server has no thread for this request: try again")
+
+
 async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
-    await error_response(404, "NotFoundException", "there is no such path")(scope, receive, send)
+    await error_response(404, "NotFoundException", "this path does not exist")(scope, receive, send)
 
 
 def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:

@@ -12,7 +12,7 @@ from trinitylake.page import HEADERS, NOT_BUILT, Asset, assets, index_of_server,
 
 
 def asset_responders() -> dict[str, Callable[[], Awaitable[ASGIApp]]]:
-    """Responders by path: `/` for the page itself, `/ui/…` for its parts; without the page, `/` says why."""
+    """Responders by path: `/` for the page, `/ui/…` for its parts; in a build without the page `/` says why."""
     if not is_built():
         return {"/": _without_page}
     index = index_of_server()
@@ -26,7 +26,7 @@ async def _without_page() -> ASGIApp:
 
 def _responder(asset: Asset) -> Callable[[], Awaitable[ASGIApp]]:
     tag = f'"{hashlib.sha256(asset.content).hexdigest()[:32]}"'
-    # Asked for again each time, and sent again when the server is another: so its parts always fit together.
+    # Browsers revalidate each file, so that all files are of the same build.
     headers = {**HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,10 +1,9 @@
-"""Logs, metrics and traces of requests: a line for each request, counters for Prometheus, OpenTelemetry.
+"""Logs, metrics and traces of requests: an access log, Prometheus and OpenTelemetry.
 
-No header, no body and no query is ever logged. What goes into a message from elsewhere passes
-`redaction.py`.
+Headers, bodies and queries are never logged. Text of other origin passes `secret_redaction.py`.
 
-Spans are made with OpenTelemetry's API. Its ASGI instrumentation, in beta, puts the path and the query of each request
-into the span, so names of tables and page tokens would leave the server. It names spans by paths, not by routes.
+Spans are created with OpenTelemetry's API. Its ASGI instrumentation puts the path and query of each request into the
+span, so names of tables and page tokens would leave the server, and it names spans by paths, not by routes.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ else:
 
 access_log = logging.getLogger("trinitylake.rest.access")
 
-#: Where the application leaves the route that was taken, without names, and the observer the id of the request.
+#: Keys of the ASGI scope: the route without names, which the application sets, and the id of the request.
 ROUTE, REQUEST_ID = "trinitylake.route", "trinitylake.request_id"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
 class Observer:
-    """ASGI middleware that counts, logs and traces every request, refused ones too.
+    """ASGI middleware that counts, logs and traces every request, also refused ones.
 
-    A span belongs to the trace of the client, if it sends one, and is exported as the process has set it up.
+    A span continues the trace of the client, if any. The process configures its export.
     """
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
@@ -68,7 +67,7 @@ class Observer:
 
         self._metrics.requests_running.inc()
         try:
-            if self._tracer is None or _is_unheard(self._tracer):
+            if self._tracer is None or _is_not_exported(self._tracer):
                 await self._app(scope, receive, observed)
             else:
                 carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -83,7 +82,7 @@ class Observer:
         finally:
             seconds = time.perf_counter() - began
             self._metrics.requests_running.dec()
-            # Without a route the path is whatever somebody typed, which would make labels without end.
+            # A path without a route is arbitrary text, which would create labels without limit.
             route = scope.get(ROUTE, "none")
             method = scope["method"] if route != "none" else "none"
             self._metrics.requests.labels(method, route, code).inc()
@@ -106,13 +105,13 @@ class Observer:
                 )
 
 
-def _is_unheard(tracer: trace.Tracer) -> bool:
-    """Whether nobody has set up where spans go: to make one takes as long all the same."""
+def _is_not_exported(tracer: trace.Tracer) -> bool:
+    """Whether no export of spans is configured: creating them would cost the same."""
     return isinstance(tracer, trace.ProxyTracer) and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON document a line."""
+    """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -124,7 +123,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_standard_error() -> None:
-    """Send the logs of the server to standard error, as JSON lines without secrets. For a process of its own."""
+    """Log to standard error, as JSON lines without secrets. For a process that only runs a server."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     handler.addFilter(Redaction())

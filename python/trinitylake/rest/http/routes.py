@@ -1,4 +1,4 @@
-"""Every route of the server: its handler, and the role that it needs on what the path and the body name."""
+"""Routes of the server: handlers, and the roles that they need on the objects in path and body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trinitylake.rest.request.idempotency import Replay
 from trinitylake.rest.security.principals import Name, Role
 
 Handler = Callable[[Call], Response]
-#: What a request names besides the table or view in its path.
+#: Objects that a request names in its body.
 Named = Callable[[Call], Iterable[Name]]
 
 
@@ -24,13 +24,13 @@ class Endpoint:
     """One method of one path.
 
     Attributes:
-        role: on the table, view or namespace in the path, and on all that `named` gives.
-        writes: what the past and clients of the past do not have.
-        replay: how to answer a request again that was committed before; None if it cannot be sent twice.
-        is_audited: for what changes something without being a write to the catalog.
-        shows_rows: for rows of tables and queries, which are in the audit log, too.
-        ends_with_client: for what somebody has to wait for, and is broken off when the client goes away.
-        named: what else the request names: it needs the role there, also when it is answered again (`replay`).
+        role: required on the table, view or namespace in the path, and on all objects of `named`.
+        writes: whether it changes the catalog; not available for past versions.
+        replay: makes the response to a repeated request that was committed before; None if it has no key.
+        is_audited: whether it changes something other than the catalog.
+        shows_rows: whether it returns rows, which the audit log records too.
+        ends_with_client: whether it is cancelled when the client disconnects.
+        named: objects in the body, which need the role too, also for a repeated request.
     """
 
     method: str
@@ -46,20 +46,20 @@ class Endpoint:
 
     @property
     def changes(self) -> bool:
-        """Whether the audit log tells of it."""
+        """Whether the audit log records it as a change."""
         return self.writes or self.is_audited
 
 
 def all_endpoints(has_page: bool) -> tuple[Endpoint, ...]:
-    """What a server answers, of which the first that fits does.
+    """All endpoints of a server. The first that matches a request handles it.
 
-    Paths without a prefix come first: a namespace may be called `namespaces`, as no prefix is.
+    Paths without a prefix come first: a namespace may be called `namespaces`, and a prefix may not.
     """
     return (*OTHERS, *map(without_prefix, CATALOG), *CATALOG, *(PAGE if has_page else ()))
 
 
 def by_path(endpoints: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
-    """Endpoints by path and method, in the same order."""
+    """Endpoints by path and method, in order."""
     found: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         found.setdefault(endpoint.path, {}).setdefault(endpoint.method, endpoint)
@@ -67,7 +67,7 @@ def by_path(endpoints: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
 
 
 def without_prefix(endpoint: Endpoint) -> Endpoint:
-    """The same at the latest version, for clients that ignore the prefix."""
+    """The endpoint without a prefix, for clients that ignore it: it serves the latest version."""
     return replace(endpoint, path=endpoint.path.replace("/{prefix}", ""))
 
 
@@ -92,12 +92,12 @@ _TABLE = f"{_NAMESPACE}/tables/{{table}}"
 _VIEW = f"{_NAMESPACE}/views/{{view}}"
 _OPEN = "/trinitylake/v1/transactions"
 
-#: Only some servers do it. Reading or writing is up to the request that is to be signed.
+#: Optional. Whether it reads or writes depends on the request to sign.
 SIGN = _read("POST", f"{_TABLE}/sign", tables.sign)
 
-#: The specification's, each with a prefix; they are served without one too, which is the latest version.
+#: Endpoints of the specification, with a prefix. They are served without a prefix too.
 CATALOG = (
-    # HEAD before GET, which answers it, too.
+    # HEAD before GET, whose handler could answer it too.
     _read("HEAD", _TABLE, tables.exists),
     _read("GET", _TABLE, tables.load),
     _write("POST", _TABLE, tables.commit, replays.table),
@@ -142,7 +142,7 @@ CATALOG = (
     _write("POST", "/v1/{prefix}/views/rename", views.rename, replays.nothing, renamed),
 )
 
-#: Those without a prefix.
+#: Endpoints without a prefix.
 OTHERS = (
     _read("GET", "/v1/config", config.config),
     _read("GET", _OPEN, transactions.list_all),
@@ -157,7 +157,7 @@ OTHERS = (
 _PAGE = "/trinitylake/v1/page"
 _PAGE_TABLE = f"{_PAGE}/{{prefix}}/namespaces/{{namespace}}/tables/{{table}}"
 
-#: The data of the page for browsers, where the server has one.
+#: Data of the web page, if the server has it.
 PAGE = (
     _read("GET", f"{_PAGE}/lakehouse", lakehouse.describe),
     _read("GET", f"{_PAGE}/address", lakehouse.resolve),

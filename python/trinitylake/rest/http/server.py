@@ -1,4 +1,4 @@
-"""The server process: it listens, answers from a thread or in the foreground, and shuts down gracefully."""
+"""The server: listens, runs in a thread or in the foreground, and shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -31,39 +31,130 @@ if TYPE_CHECKING:
     from trinitylake.rest.security.jwt_bearer import JwtSettings
 
 _START_SECONDS = 10.0
-#: How often the thread that ends the process checks for a request to stop.
+#: How often the thread that ends the process checks for a shutdown.
 _POLL_SECONDS = 0.5
+
+#: Pause after a failure to accept a connection, for want of file descriptors.
+_ACCEPT_RETRY_SECONDS = 0.2
 
 logger = logging.getLogger("trinitylake.rest")
 
 
+class _Connections:
+    """Accepts connections, and limits the silent ones: it closes the oldest one for a new one above the limit.
+
+    A connection is silent from its acceptance to the first byte of a request, so also during a TLS handshake, when
+    uvicorn does not know it yet. Otherwise clients that send nothing would use up the file descriptors of the process.
+    Has the methods of an `asyncio.Server` that uvicorn calls.
+    """
+
+    def __init__(self, factory: Callable[[], asyncio.Protocol], listening: socket.socket, config: _Config) -> None:
+        self._factory = factory
+        self._listening = listening
+        self._limits: dict[str, Any] = {}
+        if config.is_ssl:
+            self._limits = {
+                "ssl": config.ssl,
+                "ssl_handshake_timeout": limits.SILENT_SECONDS,
+                "ssl_shutdown_timeout": limits.TLS_CLOSE_SECONDS,
+            }
+        self._max_silent = config.max_silent
+        self._silent: dict[int, socket.socket] = {}
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.create_task(self._accept())
+
+    def heard(self, descriptor: int) -> None:
+        """The connection with that file descriptor has sent something, or is closed."""
+        self._silent.pop(descriptor, None)
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._accepting.cancel()
+        self._listening.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until no more connections are accepted."""
+        await asyncio.wait([self._accepting])
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._listening)
+            except OSError as error:
+                logger.warning("no connection can be accepted: %s", error)
+                await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
+                continue
+            self._silent[connection.fileno()] = connection
+            if len(self._silent) > self._max_silent:
+                oldest = self._silent.pop(next(iter(self._silent)))
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # the event loop sees its end, and closes it
+            handshake = asyncio.create_task(self._connect(connection, connection.fileno()))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    async def _connect(self, connection: socket.socket, descriptor: int) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._factory, connection, **self._limits)
+        except (OSError, TimeoutError):  # the handshake failed
+            self.heard(descriptor)
+            connection.close()
+
+
+class _Config(uvicorn.Config):
+    """Uvicorn's configuration, with the limit of silent connections."""
+
+    max_silent: int
+    connections: _Connections
+
+
 class _Protocol(H11Protocol):
-    """Uvicorn's protocol, which closes a connection that sends nothing. Uvicorn's own timer starts after a response."""
+    """Uvicorn's protocol, which closes a silent connection. Uvicorn's own timer starts after a response."""
+
+    config: _Config
+    _descriptor: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._descriptor = transport.get_extra_info("socket").fileno()
         self.timeout_keep_alive_task = self.loop.call_later(limits.SILENT_SECONDS, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard()
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._heard()
+        super().connection_lost(exc)
+
+    def _heard(self) -> None:
+        if self._descriptor is not None:
+            self.config.connections.heard(self._descriptor)
+            self._descriptor = None
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server, with time limits for TLS handshakes, which uvicorn has no options for."""
+    """Uvicorn's server, whose connections are accepted by `_Connections`."""
+
+    config: _Config
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        if self.config.is_ssl:
-            limited = partial(
-                loop.create_server,
-                ssl_handshake_timeout=limits.SILENT_SECONDS,
-                ssl_shutdown_timeout=limits.TLS_CLOSE_SECONDS,
-            )
-            loop.create_server = limited  # type: ignore[method-assign]
+        async def create_server(
+            factory: Callable[[], asyncio.Protocol], *, sock: socket.socket, **_: Any
+        ) -> _Connections:
+            sock.setblocking(False)
+            self.config.connections = _Connections(factory, sock, self.config)
+            return self.config.connections
+
+        asyncio.get_running_loop().create_server = create_server  # type: ignore[method-assign,assignment]
         await super().startup(sockets)
 
 
 class RestServer:
-    """An Iceberg REST catalog over one lakehouse. Made by `serve`; listens as soon as it is made, answers once started.
+    """Iceberg REST catalog server over one lakehouse, from `serve`. It listens at once and responds once started.
 
-    As a context manager it runs in a thread of its own until the block ends, and gives its URL to the block.
+    As a context manager it runs in a separate thread until the block ends, and returns its URL.
     """
 
     def __init__(
@@ -82,12 +173,12 @@ class RestServer:
         _check_access(host, bearers, certificate_file, key_file, behind_proxy)
         options = options or ServerOptions()
         if options.client_properties and not (bearers and is_loopback(host)):
-            raise InvalidArgument("properties of clients can be credentials: they need loopback, and a token")
+            raise InvalidArgument("client_properties may be credentials: they need a server on loopback with a token")
         self._token = token
         self._app = App(lake, bearers, options)
         self._scheme = "http" if certificate_file is None else "https"
         self._host = host
-        config = uvicorn.Config(
+        config = _Config(
             self._app,
             http=_Protocol,
             h11_max_incomplete_event_size=limits.MAX_HEADERS_SIZE_BYTES,
@@ -114,36 +205,37 @@ class RestServer:
             self._socket = socket.create_server((host, port), family=family, backlog=2048)
         except OSError as error:
             raise InvalidArgument(f"cannot listen on {host} port {port}: {error}") from error
+        config.max_silent = max(options.max_connections // 2, 1)
         self._port = int(self._socket.getsockname()[1])
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return self._port
 
     @property
     def url(self) -> str:
-        """What clients call `uri`."""
+        """The `uri` for clients."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{self._scheme}://{host}:{self._port}"
 
     @property
     def token(self) -> str:
-        """The token that opens it, or "" if none is needed or others know."""
+        """The token of `serve(token=)`, or ""."""
         return self._token
 
     @property
     def transactions(self) -> OpenTransactions:
-        """The open transactions; `add` one of this process to let clients work in it."""
+        """The open transactions; `add` a transaction of this process to serve it to clients."""
         return self._app.service.transactions
 
     @property
     def latest_commits(self) -> list[int]:
-        """The newest versions that requests committed outside of open transactions, at most 1,000; oldest first."""
+        """The newest versions that requests committed outside of open transactions: at most 1,000, oldest first."""
         return sorted(set(self._app.service.latest_commits))
 
     def start(self) -> Self:
-        """Answer from a thread. Raises `StorageError` if the server does not come up."""
+        """Start the server in a thread. Raises `StorageError` if it does not start."""
         self._thread = threading.Thread(target=self.run, name="trinitylake-rest", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
@@ -155,14 +247,14 @@ class RestServer:
         return self
 
     def run(self) -> None:
-        """Answer in this thread until `stop`, or a signal if it is the main thread."""
+        """Run the server in this thread until `stop`, or a signal in the main thread."""
         self._server.run(sockets=[self._socket])
 
     def run_process(self) -> None:
-        """Answer in the main thread of a process that is there for nothing else, until a signal.
+        """Run the server in the main thread of a process that only runs it, until a signal.
 
-        The process ends then, also where a request goes on that nobody can end, after the time that requests have and
-        the time for saving open transactions.
+        Then the process ends, at the latest after the time limits for requests and for saving open transactions, also
+        if a request hangs.
         """
         _allow_open_files()
         threading.Thread(target=self._end_process, name="trinitylake-end", daemon=True).start()
@@ -172,11 +264,11 @@ class RestServer:
         while not self._server.should_exit:
             time.sleep(_POLL_SECONDS)
         time.sleep(limits.GRACE_SECONDS + limits.SAVING_SECONDS)
-        logger.error("requests go on that nobody can end: the process ends without them")
+        logger.error("the process ends although requests still run")
         os._exit(1)
 
     def stop(self) -> None:
-        """Refuse new connections, finish the requests that run, save open transactions, and end."""
+        """Refuse new connections, finish running requests, save open transactions, and end."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(limits.GRACE_SECONDS + _START_SECONDS)
@@ -204,25 +296,25 @@ def serve(
     behind_proxy: bool = False,
     options: ServerOptions | None = None,
 ) -> RestServer:
-    """A REST catalog server over a lakehouse, to be written in a `with` statement, which gives its URL.
+    """A REST catalog server over a lakehouse, for a `with` statement that returns its URL.
 
-    Without a token every program on this machine gets in, and nobody else.
+    Without tokens it is open to all programs on this machine, and to no other client.
 
     Args:
-        lake: what is served.
+        lake: the lakehouse.
         host: the address to listen on.
-        port: 0 for one that is free.
-        token: that opens the server.
-        token_file: tokens with the roles of each (`Tokens.from_file`).
-        jwt: which JSON Web Tokens open it, too.
-        certificate_file: for TLS, in PEM.
-        key_file: its private key, in PEM.
-        behind_proxy: TLS ends in a proxy in front of the server.
+        port: 0 for a free port.
+        token: a bearer token with all rights.
+        token_file: a file of tokens with their roles (`Tokens.from_file`).
+        jwt: JSON Web Tokens that are accepted too.
+        certificate_file: certificate for TLS, in PEM.
+        key_file: private key of the certificate, in PEM.
+        behind_proxy: a proxy in front of the server terminates TLS.
         options: limits and choices.
 
     Raises:
-        InvalidArgument: for a bad token or certificate, a port that is taken, choices that contradict each other, and
-            for an address that other machines reach without tokens, and TLS or `behind_proxy`.
+        InvalidArgument: for an invalid token or certificate, a port that is in use, contradictory choices, and an
+            address that other machines can reach without both tokens and TLS (or `behind_proxy`).
     """
     if token is not None and token_file is not None:
         raise InvalidArgument("choose a token or a token file, not both")
@@ -248,7 +340,7 @@ def serve(
 
 
 def _allow_open_files() -> None:
-    """Allow this process as many open files as the system permits, so that idle connections do not use them up."""
+    """Raise the limit of open files of this process to the maximum that the system permits."""
     if os.name == "posix":
         import resource
 
@@ -266,13 +358,13 @@ def _check_access(
     host: str, bearers: tuple[Bearers, ...], certificate_file: Path | None, key_file: Path | None, behind_proxy: bool
 ) -> None:
     if (certificate_file is None) != (key_file is None):
-        raise InvalidArgument("TLS needs a certificate and its key, both")
+        raise InvalidArgument("TLS needs both a certificate and its key")
     if is_loopback(host):
         return
     if not bearers:
-        raise InvalidArgument(f"{host} can be reached from other machines: a token is needed")
+        raise InvalidArgument(f"{host} can be reached from other machines: the server needs a token")
     if certificate_file is None and not behind_proxy:
         raise InvalidArgument(
-            f"{host} can be reached from other machines: give a certificate and its key, or put a proxy that ends TLS "
-            "in front of it and say so"
+            f"{host} can be reached from other machines: give a certificate and its key, or set "
+            "behind_proxy if a proxy in front of the server terminates TLS"
         )

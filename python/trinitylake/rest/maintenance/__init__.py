@@ -1,1 +1,1 @@
-"""Maintenance of the lakehouse by the server: on a schedule, and estimates of what it would free."""
+"""Maintenance by the server: on a schedule, and estimates of what it would delete."""

@@ -1,7 +1,7 @@
-"""What an expiry and a vacuum would delete, found by their dry runs, one at a time, and kept for a while.
+"""Estimates of what expiry and vacuum would delete, by dry runs, one at a time.
 
-A dry run of a vacuum reads what all tables are made of. So it runs in a thread of its own while clients ask how far it
-is, it is begun for lakehouses of a bounded number of tables only, and its result stands for ten minutes.
+A dry run of a vacuum reads the manifests of all tables. So it runs in a separate thread while clients poll its
+progress, only for a limited number of tables, and its result is cached for ten minutes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _KEPT_SECONDS = 600.0
 
 @dataclass
 class Estimate:
-    """One estimate, perhaps still at work.
+    """One estimate, perhaps in progress.
 
     Attributes:
-        progress: files that were marked and looked at so far.
-        expired, vacuumed: the results, once they are there.
+        progress: numbers of files that were marked and examined.
+        expired, vacuumed: the results.
     """
 
     state: Literal["running", "done", "failed"] = "running"
@@ -45,7 +45,7 @@ class Estimate:
 
 
 class MaintenanceEstimates:
-    """The estimates of one server. Safe to share between threads."""
+    """The estimates of one server. Thread-safe."""
 
     def __init__(self, lake: Lakehouse) -> None:
         self._lake = lake
@@ -54,7 +54,7 @@ class MaintenanceEstimates:
 
     @property
     def newest(self) -> Estimate | None:
-        """The one that runs, or that ended last and is not too old."""
+        """The running estimate, or the last one if it is not too old."""
         with self._lock:
             found = self._newest
         if found is None or found.ended_at is None or time.time() - found.ended_at < _KEPT_SECONDS:
@@ -62,12 +62,14 @@ class MaintenanceEstimates:
         return None
 
     def begin(self) -> Estimate:
-        """Begin one, unless one runs. Raises `RestError` 413 for a lakehouse with too many tables."""
+        """Start an estimate, unless one runs. Raises `RestError` 413 for too many tables."""
         with self._lock:
             if self._newest is not None and self._newest.state == "running":
                 return self._newest
         if self._n_tables() > MAX_TABLES:
-            message = f"an estimate of more than {MAX_TABLES} tables takes long: use trinitylake maintain --dry-run"
+            message = (
+                f"the server makes no estimate for more than {MAX_TABLES} tables: use trinitylake maintain --dry-run"
+            )
             raise RestError(413, "RequestTooLargeException", message)
         with self._lock:
             if self._newest is None or self._newest.state != "running":
@@ -88,9 +90,9 @@ class MaintenanceEstimates:
             estimate.vacuumed = self._lake.maintenance.vacuum(dry_run=True, progress=estimate.progress.__setitem__)
             estimate.state = "done"
         except Exception as error:
-            # What a program is told of its own lakehouse; what libraries say stays in the log.
+            # Messages of libraries stay in the log.
             logger.warning("an estimate of maintenance failed: %s", error)
-            estimate.problem = str(error) if isinstance(error, TrinityLakeError) else "the log of the server tells more"
+            estimate.problem = str(error) if isinstance(error, TrinityLakeError) else "see the log of the server"
             estimate.state = "failed"
         finally:
             estimate.ended_at = time.time()

@@ -1,5 +1,5 @@
-"""The data behind the page that shows a lakehouse in a browser (docs/guide/page.md).
+"""Data of the web page that shows a lakehouse in a browser (docs/guide/page.md). Read-only.
 
-Lists of names, namespaces and views come from the catalog's own routes. What is here is read-only, and asks the same
-principals and roles: whatever names an object passes `visibility.py`.
+Lists of names, namespaces and views come from the endpoints of the catalog. Principals and roles are the same; all
+names of objects pass `visibility.py`.
 """

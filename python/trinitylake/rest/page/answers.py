@@ -1,4 +1,4 @@
-"""What all answers for the page have in common: the version that they are about, and how they are sent."""
+"""Parts that the endpoints of the page share: their version, jobs in workers, and headers of responses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trinitylake.rest.security.principals import forbidden
 from trinitylake.rest.workers.page_jobs import PageJob
 from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied
 
-#: Time limit of a job in a worker process: less than that of a call to a peer (`outbound.py`), which it may be part of.
+#: Time limit of a job in a worker process: less than that of a call (`outbound.py`), which may contain it.
 WORK_SECONDS = 12.0
 
 
 def answer(document: Any) -> Response:
-    """A document that no browser keeps, and that none takes for anything but JSON."""
+    """A JSON response that browsers do not cache."""
     response = json_response(document)
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Content-Type-Options"] = "nosniff"
@@ -33,32 +33,32 @@ def has_workers(call: Call) -> bool:
 
 
 def work(call: Call, job: PageJob) -> dict[str, Any]:
-    """The document that a job makes in a worker process. The job ends when the client is gone.
+    """The result of a job in a worker process. The job is killed when the client disconnects.
 
-    Raises `RestError` 400 for a job that exceeds its limits, 429 if others are at work, and what the job raises.
+    Raises `RestError` 400 for a job that exceeds its limits, 429 if too many are in progress, and what the job raises.
     """
     run = call.service.workers.run
     try:
         document: dict[str, Any] = run(job, call.principal.name, seconds=WORK_SECONDS, is_wanted=call.is_wanted)
     except TimeoutError as error:
-        raise bad_request("the query broke off: it took longer than a query may") from error
+        raise bad_request("the query was stopped: it exceeds the time limit") from error
     except JobAbandoned as error:
-        raise bad_request("the query broke off: its client is gone") from error
+        raise bad_request("the query was stopped: its client has disconnected") from error
     except WorkerDied as error:
-        raise bad_request("the query broke off: it took more memory than a query may, or made DuckDB fail") from error
+        raise bad_request("the query was stopped: it exceeds the memory limit, or DuckDB crashed") from error
     except MemoryError as error:
-        raise bad_request("the rows take more memory than a page may") from error
+        raise bad_request("the rows exceed the memory limit") from error
     return document
 
 
 def version_of(call: Call) -> LakehouseVersion:
-    """The version that the prefix leads to.
+    """The version that the prefix selects.
 
-    Raises `RestError` 400 for an open transaction: what is read in one counts for its conflicts, and somebody who only
-    looks must not make it fail.
+    Raises `RestError` 400 for an open transaction: reads are part of its footprint, and the page must not cause
+    conflicts.
     """
     if is_transaction(call.prefix):
-        raise bad_request("the page shows versions: what is read in an open transaction would count as read by it")
+        raise bad_request("the page shows versions only: reads in an open transaction would be part of its footprint")
     with call.catalog() as catalog:
         source = catalog.source
         assert not hasattr(source, "commit")
@@ -66,16 +66,16 @@ def version_of(call: Call) -> LakehouseVersion:
 
 
 def require_something(call: Call) -> None:
-    """Raises `RestError` 403 for somebody without any role."""
+    """Raise `RestError` 403 for a principal without any role."""
     if not call.principal.may_read_something():
-        raise forbidden(f"{call.principal.name} is a reader of nothing")
+        raise forbidden(f"{call.principal.name} has no role")
 
 
 def whole_number(call: Call, parameter: str, default: int, maximum: int) -> int:
-    """A number of the query, from 0 on. Raises `RestError` 400."""
+    """A non-negative number in the query. Raises `RestError` 400."""
     text = call.query.get(parameter)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) <= maximum):
-        raise bad_request(f"{parameter} is a whole number of at most {maximum}, not {text[:40]!r}")
+        raise bad_request(f"{parameter} must be a whole number of at most {maximum}, not {text[:40]!r}")
     return int(text)

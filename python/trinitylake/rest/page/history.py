@@ -1,7 +1,7 @@
-"""The log, and the difference between two versions, as far as a principal may see them.
+"""The log, and the difference between two versions, restricted to what a principal can see.
 
-Whoever reads everything sees all of it. Others see the transactions that changed something that they may read; what its
-author wrote about one is shown if they may read all that it changed, since the words may be about the rest.
+A reader of everything sees all. Other principals see the transactions that changed an object that they can read, and
+the commit info of a transaction if they can read all objects that it changed, since it may name them.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from trinitylake.rest.request.call import Call
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 from trinitylake.rest.workers.page_jobs import DifferenceJob
 
-#: Versions that one request shows, and looks at, and for how long; then it says where to go on.
+#: Limits of one request for the log: versions in the response, versions read, and duration.
 MAX_SHOWN, MAX_LOOKED_AT, SECONDS = 100, 1000, 3.0
-#: Changed objects that are named with each transaction.
+#: Changed objects in the response, per transaction.
 MAX_NAMED = 20
-#: Rows of a difference that one request looks at, and of what one version changed.
+#: Rows of a difference in one response, and rows that are read at once.
 MAX_DIFFERENCES, MAX_COMPARED = 5000, 20_000
 
 _OPERATION, _ROLLBACK_TARGET = "trinitylake.operation", "trinitylake.rollback-target"
-#: What such a version changed is found by comparing trees, which may take long.
+#: Operations whose changes are found by comparing trees, which may take long.
 _COMPARES_TREES = frozenset({"register", "rollback", "export", "repair"})
 
 
 def log(call: Call) -> Response:
-    """Entries before a version, the newest first, that hold a text if one is given.
+    """Entries of the log before a version, newest first, that contain the text `search`.
 
-    `next` is the version before which to go on, null at the end. A page may be short or empty all the same.
+    `next` is the value of `before` for the next page, null at the end. Other pages may be short or empty too.
     """
     require_something(call)
     lake = call.service.lake
     before = whole_number(call, "before", (1 << 62), 1 << 62)
     size = max(whole_number(call, "size", 50, MAX_SHOWN), 1)
     wanted = call.query.get("search", "").casefold()
-    # A name tells of all of its version, as a message does of its transaction.
+    # The name of a tag may describe the whole version.
     names = _names_of_versions(call) if visibility.reads_everything(call.principal) else {}
     shown_entries: list[dict[str, Any]] = []
     following: int | None = None
     deadline = time.monotonic() + SECONDS
-    with call.service.long_requests.taken(call.principal.name):
+    with call.service.long_requests.lease(call.principal.name):
         for count, entry in enumerate(_entries(call, before, size)):
             if len(shown_entries) == size or count == MAX_LOOKED_AT or (count and time.monotonic() > deadline):
                 following = entry.version + 1
@@ -64,9 +64,9 @@ def log(call: Call) -> Response:
 
 
 def diff(call: Call) -> Response:
-    """Objects that differ between two versions, from a position in the difference on.
+    """Objects that differ between two versions, from position `start` on.
 
-    `next` is the position at which to go on, null at the end. Positions count only what the principal may see.
+    `next` is the position of the next page, null at the end. Positions count visible objects only.
     """
     require_something(call)
     newest = 1 << 62
@@ -75,7 +75,7 @@ def diff(call: Call) -> Response:
     after = whole_number(call, "to", 0, newest)
     before = whole_number(call, "from", max(after - 1, 0), newest)
     start = whole_number(call, "start", 0, newest)
-    with call.service.long_requests.taken(call.principal.name):
+    with call.service.long_requests.lease(call.principal.name):
         if visibility.reads_everything(call.principal):
             rows, n_rows = _difference(call, before, after, start, MAX_DIFFERENCES, by_transaction=False)
             changes = visibility.visible_changes(call.principal, rows)
@@ -87,7 +87,7 @@ def diff(call: Call) -> Response:
 
 
 def _seen_differences(call: Call, before: int, after: int) -> list[dict[str, Any]]:
-    """All rows of a difference that a principal may see who does not read everything."""
+    """All visible rows of a difference, for a principal that is not a reader of everything."""
     seen: list[dict[str, Any]] = []
     start, n_rows = 0, 1
     while start < n_rows and call.is_wanted():
@@ -100,7 +100,7 @@ def _seen_differences(call: Call, before: int, after: int) -> list[dict[str, Any
 def _difference(
     call: Call, before: int, after: int, start: int, limit: int, *, by_transaction: bool
 ) -> tuple[list[dict[str, Any]], int]:
-    """Some rows of a difference, and how many it has. It may hold all objects, so a worker process computes it."""
+    """Some rows of a difference, and their total number. A worker computes it: it may contain all objects."""
     if has_workers(call):
         storage = StorageForTasks(call.service.lake._storage)
         document = work(call, DifferenceJob(storage, after, before, start, limit, by_transaction))
@@ -131,7 +131,7 @@ def _names_of_versions(call: Call) -> dict[int, list[str]]:
 
 
 def _visible(call: Call, entry: LogEntry) -> dict[str, Any] | None:
-    """What may be shown of a version; None for nothing."""
+    """The visible part of an entry of the log; None if nothing is visible."""
     everything = visibility.reads_everything(call.principal)
     rows = _changes(call, entry, everything)
     transactions = []
@@ -159,7 +159,7 @@ def _is_rollback(transaction: CommittedTransaction) -> bool:
 
 
 def _changes(call: Call, entry: LogEntry, everything: bool) -> list[dict[str, Any]] | None:
-    """The rows that a version changed, each with the position of its transaction; None where nobody should look."""
+    """The changes of a version, each with the position of its transaction; None if unknown or too expensive."""
     if entry.problem or not entry.transactions:
         return None
     compares = any(one.properties.get(_OPERATION) in _COMPARES_TREES for one in entry.transactions)
@@ -174,7 +174,7 @@ def _changes(call: Call, entry: LogEntry, everything: bool) -> list[dict[str, An
             return rows
         rows, n_rows = _difference(call, entry.version - 1, entry.version, 0, MAX_COMPARED, by_transaction=True)
         return rows if n_rows <= MAX_COMPARED else None
-    except (VersionExpired, VersionNotFound):  # of the oldest version nothing tells what it changed
+    except (VersionExpired, VersionNotFound):  # the version before has expired
         return None
     except RestError as error:
         if error.code in (400, 404):
@@ -207,7 +207,7 @@ def _transaction(
 
 
 def _text_of(shown: dict[str, Any]) -> str:
-    """All that a search looks at, in one text."""
+    """The text that is searched."""
     texts = [str(shown["version"]), *shown["snapshots"]]
     for one in shown["transactions"]:
         texts += [

@@ -1,4 +1,4 @@
-"""The lakehouse as a whole: what the page asks first, versions of moments, counts, saved transactions."""
+"""The lakehouse as a whole: overview, addresses, counts, open and saved transactions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trinitylake.rest.request.call import Call
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
 _KINDS = {"namespaces": "B===", "tables": "C===", "views": "D==="}
-#: Objects of a kind are counted up to here.
+#: Limit for counting the objects of a kind.
 MAX_COUNTED = 10_000
 
 
 def describe(call: Call) -> Response:
-    """The lakehouse, its newest version, and what the principal may ask for."""
+    """The lakehouse, its latest version, and the rights of the principal."""
     require_something(call)
     lake, principal = call.service.lake, call.principal
     everything = visibility.reads_everything(principal)
@@ -50,14 +50,14 @@ def describe(call: Call) -> Response:
 
 
 def named_versions(call: Call) -> dict[str, int]:
-    """The snapshots of the lakehouse: name to version."""
+    """The tags of the lakehouse: name to version."""
     named = call.service.lake._definition.exported_snapshots
     versions = {name: core.root_version(path) for name, path in named.items()}
     return {name: version for name, version in sorted(versions.items()) if version is not None}
 
 
 def resolve(call: Call) -> Response:
-    """The prefix and version for an address such as `@timestamp/2026-05-01T12:00:00Z`."""
+    """The prefix and version of an address such as `@timestamp/2026-05-01T12:00:00Z`."""
     require_something(call)
     service = call.service
     address = call.query.get("address", "")
@@ -68,7 +68,7 @@ def resolve(call: Call) -> Response:
 
 
 def counts(call: Call) -> Response:
-    """How many objects a version has, of each kind; at most `MAX_COUNTED` are counted."""
+    """Number of objects of each kind in a version, at most `MAX_COUNTED`."""
     visibility.require_everything(call, "the number of objects")
     state = version_of(call)._state()
     found = {}
@@ -79,7 +79,7 @@ def counts(call: Call) -> Response:
 
 
 def unfinished(call: Call) -> Response:
-    """Open and saved transactions in which the principal may work."""
+    """Open and saved transactions that the principal may use."""
     require_something(call)
     service, principal = call.service, call.principal
     here = service.transactions.list(principal)

@@ -1,4 +1,4 @@
-"""What maintenance would free: the dry runs of `expire` and `vacuum`, for admins of everything."""
+"""Estimates of what maintenance would delete, for admins of everything."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _MAX_FOLDERS = 50
 
 
 def load(call: Call) -> Response:
-    """The newest estimate, if there is one."""
+    """The newest estimate."""
     _require_admin(call)
     return answer(_document(call.service.estimates.newest))
 
 
 def begin(call: Call) -> Response:
-    """Begin an estimate; deletes nothing."""
+    """Start an estimate. Deletes nothing."""
     _require_admin(call)
     return answer(_document(call.service.estimates.begin()))
 
 
 def _require_admin(call: Call) -> None:
     if not call.principal.is_admin_of_everything:
-        raise forbidden(f"maintenance is about everything: {call.principal.name} is not an admin of *")
+        raise forbidden(f"maintenance needs an admin of *, and {call.principal.name} is none")
 
 
 def _document(estimate: Estimate | None) -> dict[str, Any]:

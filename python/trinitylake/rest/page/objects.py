@@ -14,33 +14,33 @@ from trinitylake.iceberg.identifiers import object_name
 from trinitylake.lakehouse.history import millis_of
 from trinitylake.lakehouse.object_history import changes_of_object
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
-from trinitylake.rest.handlers.external_tables import reached
+from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, version_of
 from trinitylake.rest.request.call import Call
 
-#: The newest snapshots of a table that are shown.
+#: Number of snapshots of a table in the response, newest first.
 MAX_SNAPSHOTS = 200
 _MAX_HISTORY = 50
 
 
 def table(call: Call) -> Response:
-    """What a table is: columns, partitions, order, properties, sizes, snapshots."""
+    """A table: columns, partitions, sort order, properties, sizes, snapshots."""
     version_of(call)
     identifier = call.identifier("table")
     with call.catalog() as catalog:
-        document = reached(call, catalog, identifier, lambda: _described(catalog.load_table(identifier)))
+        document = with_deadline(call, catalog, identifier, lambda: _described(catalog.load_table(identifier)))
         document["type"] = _type_of(catalog, identifier)
     return answer({"name": list(identifier), **document})
 
 
 def history(call: Call) -> Response:
-    """The versions that changed a table, the newest first, through renames, as far as its former names may be seen."""
+    """The versions that changed a table, newest first, through renames, while its former names are visible."""
     version_of(call)
     identifier = call.identifier("table")
     object_name(identifier, NoSuchTableError)
     entries: list[dict[str, Any]] = []
-    with call.service.long_requests.taken(call.principal.name):
+    with call.service.long_requests.lease(call.principal.name):
         try:
             for change in changes_of_object(call.service.lake._core, identifier):
                 name = visibility.parts_of(change.kind, *_split(change.name, identifier))
@@ -60,7 +60,7 @@ def history(call: Call) -> Response:
 
 
 def _split(full_name: str, identifier: tuple[str, ...]) -> tuple[str, str]:
-    """Namespace and name, of which the latter may have dots if it is the one that was asked for."""
+    """Namespace and name. The requested name may contain dots."""
     if full_name == ".".join(identifier):
         return ".".join(identifier[:-1]), identifier[-1]
     namespace, _, name = full_name.rpartition(".")

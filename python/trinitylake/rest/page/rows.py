@@ -18,7 +18,7 @@ from starlette.responses import Response
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.rest.handlers.external_tables import reached
+from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, version_of, whole_number, work
 from trinitylake.rest.request.call import Call
@@ -50,14 +50,14 @@ def rows(call: Call) -> Response:
     limit = whole_number(call, "limit", 50, MAX_ROWS)
     identifier = call.identifier("table")
     name = object_name(identifier, NoSuchTableError)
-    with call.service.long_requests.taken(call.principal.name), call.catalog() as catalog:
+    with call.service.long_requests.lease(call.principal.name), call.catalog() as catalog:
 
         def shown() -> Response:
             folder = _folder(call, catalog.load_table(identifier))
             storage = StorageForTasks(call.service.lake._storage)
             return answer(work(call, TableRowsJob(storage, view.version, name, limit, folder)))
 
-        return reached(call, catalog, identifier, shown)
+        return with_deadline(call, catalog, identifier, shown)
 
 
 class SqlQuery(BaseModel):
@@ -82,7 +82,7 @@ def query_rows(call: Call) -> Response:
         )
     view, query = version_of(call), call.parsed(SqlQuery).query
     storage = StorageForTasks(call.service.lake._storage)
-    with call.service.long_requests.taken(call.principal.name):
+    with call.service.long_requests.lease(call.principal.name):
         return answer(work(call, QueryJob(storage, view.version, query, MEMORY_SIZE_BYTES)))
 
 

@@ -40,7 +40,7 @@ def search(call: Call) -> Response:
     found: list[dict[str, Any]] = []
     looked_at, following = 0, None
     deadline = time.monotonic() + SECONDS
-    with call.service.long_requests.taken(call.principal.name):
+    with call.service.long_requests.lease(call.principal.name):
         state = version_of(call)._state()
         for page in names_with(state, text, call.query.get("namespace"), None if token is None else decrypted(token)):
             for one in page.found:

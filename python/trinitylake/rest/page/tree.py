@@ -1,7 +1,7 @@
-"""The tree of node files (format §5), one node at a time: what it holds, and its children.
+"""The tree of node files (format §5), one node at a time: its content and children.
 
-A node is named by the way from the root: "2.0" is the first child of the third one. So nobody names a file, and a
-request reads as many nodes as the tree is high.
+A node is addressed by its path from the root: "2.0" is the first child of the third child. So clients cannot name
+files, and a request reads at most as many nodes as the tree has levels.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, version_of
 from trinitylake.rest.request.call import Call
 
-#: Children, keys and messages of a node that are shown.
+#: Children, keys and messages of a node in the response.
 MAX_CHILDREN, MAX_KEYS = 512, 200
-#: No tree is as high.
+#: More than the levels of any tree.
 _MAX_DEPTH = 16
 _WAY = re.compile(r"\d{1,6}(\.\d{1,6})*")
 _RECORD = "E==="
 
 
 def node(call: Call) -> Response:
-    """A node of the tree of a version: `at` is the way to it, "" for the root."""
+    """A node of the tree of a version: `at` is its path, "" for the root."""
     visibility.require_everything(call, "the tree")
     way = call.query.get("at", "")
     if way and not _WAY.fullmatch(way):
-        raise bad_request("a node is named by the way to it: numbers of children with dots between")
+        raise bad_request("a node is addressed by numbers of children, separated by dots")
     steps = [int(step) for step in way.split(".")] if way else []
     if len(steps) > _MAX_DEPTH:
-        raise bad_request("no tree is as high")
+        raise bad_request(f"a tree has at most {_MAX_DEPTH} levels")
     view = version_of(call)
     path = core.root_path(view.version)
     for step in steps:
@@ -80,7 +80,7 @@ def _described(found: core.NodeFile, path: str, size_bytes: int, definition: Lak
 
 
 def _names(keys: pa.Array, definition: LakehouseDef) -> list[dict[str, Any]]:
-    """Keys as people read them."""
+    """Keys as kinds and names."""
     is_object = [key[:4] in ("B===", "C===", "D===") for key in keys.to_pylist()]
     objects = iter(core.decode_keys(keys.filter(pa.array(is_object, pa.bool_())), definition).to_pylist())
     named: list[dict[str, Any]] = []

@@ -1,8 +1,7 @@
-"""What a principal sees of what is not named by the path of a request: names in the log, in differences, in searches.
+"""Visibility of objects that the path of a request does not name: in the log, in differences, in searches.
 
-The rules are those of the catalog's lists: a table or view is seen by its readers, a namespace by whoever may read it
-or something below it. What is about the lakehouse as a whole, its tree and its sizes, tells of all names and is for
-readers of everything.
+The rules are those of the catalog's lists: a table or view is visible to its readers, a namespace to readers of it or
+of something below it. Information about the whole lakehouse, such as its tree and sizes, is for readers of everything.
 """
 
 from __future__ import annotations
@@ -15,29 +14,29 @@ from trinitylake.rest.security.principals import Name, Principal, Role, forbidde
 
 
 def parts_of(kind: str, namespace: str, name: str) -> Name:
-    """The full name of an object as grants are compared with it."""
+    """The full name of an object in the form of grants."""
     above = tuple(namespace.split("."))
     return above if kind == "namespace" else (*above, name)
 
 
 def sees(principal: Principal, kind: str, name: Name) -> bool:
-    """Whether an object may be shown."""
+    """Whether an object is visible."""
     return principal.sees(name) if kind == "namespace" else principal.may(Role.READER, name)
 
 
 def reads_everything(principal: Principal) -> bool:
-    """Whether nothing has to be left out."""
+    """Whether everything is visible."""
     return principal.has_everywhere(Role.READER)
 
 
 def require_everything(call: Call, what: str) -> None:
-    """Raises `RestError` 403 for somebody who does not read everything."""
+    """Raise `RestError` 403 unless the principal is a reader of everything."""
     if not reads_everything(call.principal):
-        raise forbidden(f"{what} tells of everything: {call.principal.name} is not a reader of *")
+        raise forbidden(f"{what} needs a reader of *, and {call.principal.name} is none")
 
 
 def visible_changes(principal: Principal, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a difference that may be shown, as they are sent."""
+    """The visible rows of a difference, in the form of the response."""
     found = []
     for row in rows:
         name = parts_of(row["kind"], row["namespace"], row["name"])

@@ -1,1 +1,1 @@
-"""One request as handlers see it: its call, pages of lists, and keys of requests that are sent twice."""
+"""One request: parsing, authorization, pagination, and idempotency keys."""

@@ -1,4 +1,4 @@
-"""One request, as a handler sees it: names decoded, body parsed, and the catalog it is about."""
+"""One request for a handler: decoded names, parsed body, principal and catalog."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     from trinitylake.rest.catalog.plan_cache import PlanCache
     from trinitylake.rest.limits import SharedLimit
     from trinitylake.rest.maintenance.estimates import MaintenanceEstimates
-    from trinitylake.rest.metadata_limits import ManifestsAtWork
+    from trinitylake.rest.metadata_limits import ManifestLimit
     from trinitylake.rest.outbound import Outbound
     from trinitylake.rest.server_metrics import MetricsReports, ServerMetrics
     from trinitylake.rest.transactions.open_transactions import OpenTransactions
     from trinitylake.rest.workers.pool import WorkerPool
 
-#: Properties of a commit that tell who made it, and in which request; nobody else can set them.
+#: Prefix of the properties of a commit that identify its principal and request. Clients cannot set them.
 RESERVED_PROPERTY_PREFIX = "rest."
-#: Ids of the transactions of requests with an `Idempotency-Key`.
+#: Prefix of the ids of transactions of requests with an `Idempotency-Key`.
 REQUEST_ID_PREFIX = "rest-"
 PRINCIPAL_PROPERTY = OWNER_PROPERTY
 REQUEST_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request-id"
 ROUTE_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}route"
 
-#: Open transactions, for clients that have nothing but SQL (`transaction_namespaces.py`).
+#: Namespace of open transactions, for clients that only have SQL (`transaction_namespaces.py`).
 RESERVED_NAMESPACE = ("sys", "transactions")
 
-#: What a write takes of an open transaction besides its body.
+#: Memory of a write in an open transaction, in addition to its body.
 _REQUEST_SIZE_BYTES = 1 << 10
 _INTEGER_MIN, _INTEGER_MAX = -(1 << 63), (1 << 63) - 1
 _INTEGER_MAX_LENGTH = 20
@@ -60,57 +60,57 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 Model = TypeVar("Model", bound=BaseModel)
 
-#: Between the parts of a nested namespace (the unit separator).
+#: Separator of the parts of a namespace (the unit separator).
 SEPARATOR = "\x1f"
 
 
 class FileAccess(Protocol):
-    """Help for clients to data files (`files/delegation.py`)."""
+    """Access delegation for data files (`files/delegation.py`)."""
 
     @property
     def signs(self) -> bool:
-        """Whether it signs requests to the store."""
+        """Whether it signs requests."""
 
     def is_wished(self, call: Call) -> bool:
-        """Whether the client wants, with the answer to its request, what can be given."""
+        """Whether the client asks for access that the server can delegate."""
 
     def added(self, call: Call, identifier: tuple[str, ...], response: Response) -> Response:
-        """An answer that holds a table, with access to it if the client wants that and may have it."""
+        """A response that holds a table, with access to its files if the client asks for it and has the right."""
 
     def credentials(self, call: Call, identifier: tuple[str, ...], table: Response) -> list[dict[str, Any]]:
-        """Temporary credentials for a table; none if there are none to have."""
+        """Temporary credentials for the files of a table; empty if there are none."""
 
     def sign(self, call: Call, identifier: tuple[str, ...], table: Response | None) -> dict[str, Any]:
-        """The answer to a request to sign. `table` is None for one that is staged, and not there yet."""
+        """The response to a sign request. `table` is None for a table that is only staged."""
 
 
 @dataclass
 class Service:
-    """What all requests share."""
+    """State that all requests share."""
 
     lake: Lakehouse
     transactions: OpenTransactions
     reports: MetricsReports
     endpoints: list[tuple[str, str, bool]]
-    """Method, path and whether it writes, of each route that has a prefix."""
+    """Method, path and whether it writes, of each endpoint with a prefix."""
     options: ServerOptions
     metrics: ServerMetrics
     io: LakehouseFileIO
-    """For reading; what is written goes through the catalog's own."""
+    """For reading. Writes use the file access of the catalog."""
     delegation: FileAccess | None
-    """What helps clients to data files, if anything does."""
+    """Access delegation, if enabled."""
     outbound: Outbound
     plans: PlanCache
     oldest_version: OldestVersion
     estimates: MaintenanceEstimates
     workers: WorkerPool
     long_requests: SharedLimit
-    """Those of the page that search, compare versions or read rows."""
-    manifests: ManifestsAtWork
+    """Limit on requests of the page that search, compare versions or read rows."""
+    manifests: ManifestLimit
     shows_rows: bool
     """Whether the page shows rows of tables."""
     latest_commits: deque[int] = field(default_factory=lambda: deque(maxlen=1000))
-    """The newest versions that requests have committed outside of open transactions."""
+    """The newest versions that requests committed outside of open transactions."""
 
 
 @dataclass
@@ -128,11 +128,11 @@ class Call:
     principal: Principal
     request_id: str
     is_wanted: Callable[[], bool] = lambda: True
-    """Whether the client still waits for the answer, as far as is known."""
+    """Whether the client is still connected, as far as is known."""
     commit: Commit = field(init=False)
-    """What this request commits, if it does."""
+    """The commit of this request, if it makes one."""
     base_version: int | None = field(init=False, default=None)
-    """Of the open transaction that it is about, once `catalog` has opened that."""
+    """Base version of the open transaction of the request, after `catalog` was called."""
     _names: dict[str, str] = field(init=False, default_factory=dict)
     _parsed: dict[type[BaseModel], BaseModel] = field(init=False, default_factory=dict)
 
@@ -148,13 +148,13 @@ class Call:
 
     @property
     def prefix(self) -> str:
-        """Which state it is about (`addresses.py`)."""
+        """The prefix of the path, which selects a state of the lakehouse (`addresses.py`)."""
         return self.name("prefix") if "prefix" in self.raw_names else LATEST
 
     def authorize(self, role: Role) -> None:
-        """Check the role on what the path names. What the body names is checked by `require`.
+        """Check the role on the object in the path. Raises `RestError` 403.
 
-        Raises `RestError` 403.
+        `require` checks the objects in the body.
         """
         if "table" in self.raw_names or "view" in self.raw_names:
             identifier = self.identifier("table" if "table" in self.raw_names else "view")
@@ -163,29 +163,30 @@ class Call:
             self.principal.require_sight(self.namespace())
 
     def require(self, role: Role, identifier: tuple[str, ...]) -> None:
-        """For what a body names. Raises `RestError` 403 unless the principal has that role on it."""
+        """Check the role on an object in the body. Raises `RestError` 403."""
         self.commit.names.append(".".join(identifier))
         self.principal.require(role, identifier)
 
     def is_reserved(self, namespace: tuple[str, ...]) -> bool:
-        """Whether a namespace stands for open transactions, whose sight is decided for each of them."""
+        """Whether a namespace represents open transactions, which have their own rules of visibility."""
         return self.prefix == LATEST and namespace[: len(RESERVED_NAMESPACE)] == RESERVED_NAMESPACE
 
     def locations(self, catalog: ServedCatalog) -> LocationGate:
-        """The gate that every location in the body passes."""
+        """The checks of all locations in the body."""
         return LocationGate(catalog.file_io(), self.principal, self.service.options.overrides_locations)
 
     def catalog(self) -> AbstractContextManager[ServedCatalog]:
-        """The catalog that the prefix leads to.
+        """The catalog that the prefix selects.
 
-        Raises `RestError` 403 for a write to the past and for a transaction of somebody else, 413 for one that is full.
+        Raises `RestError` 403 for a write to a past version and for a transaction of another principal, 413 for a
+        transaction without memory left.
         """
         if self.prefix == LATEST:
             return nullcontext(self.served(self.service.lake))
-        return self._catalog_elsewhere()
+        return self._catalog_of_prefix()
 
     @contextmanager
-    def _catalog_elsewhere(self) -> Iterator[ServedCatalog]:
+    def _catalog_of_prefix(self) -> Iterator[ServedCatalog]:
         service = self.service
         with source_of(
             self.prefix,
@@ -204,14 +205,14 @@ class Call:
             yield self.served(source)
 
     def served(self, source: Lakehouse | LakehouseVersion | Transaction) -> ServedCatalog:
-        """The catalog over a state of the lakehouse, for this request."""
+        """The catalog of this request over a state of the lakehouse."""
         return ServedCatalog(source, self.commit, self.service.workers)
 
     def name(self, parameter: str) -> str:
-        """A name in the path. Raises `RestError` 400 for one that is not UTF-8.
+        """A name in the path. Raises `RestError` 400 if it is not UTF-8.
 
-        A `+` is a blank, as in forms: Iceberg's Java client escapes names with `URLEncoder`, and its own server reads
-        them so (`RESTUtil.decodeString`). Every client writes a plus as `%2B`. The prefix is not escaped by anybody.
+        A `+` is a space, as in forms: Iceberg's Java client encodes names with `URLEncoder`, and its server decodes
+        them accordingly (`RESTUtil.decodeString`). All clients encode a plus as `%2B`. No client encodes the prefix.
         """
         if (name := self._names.get(parameter)) is None:
             raw = self.raw_names[parameter]
@@ -219,7 +220,7 @@ class Call:
         return name
 
     def name_for_log(self, parameter: str) -> str:
-        """The same, or as it was sent if it is not UTF-8."""
+        """As `name`, but undecoded if it is not UTF-8."""
         try:
             return self.name(parameter)
         except RestError:
@@ -236,38 +237,38 @@ class Call:
     def parsed(self, model: type[Model]) -> Model:
         """The body, parsed once; treat it as immutable.
 
-        Raises `RestError` 400 for what is not JSON, and that or pydantic's error for what does not fit.
+        Raises `RestError` 400 for invalid JSON, and that or pydantic's error for a body that does not match.
         """
         if (known := self._parsed.get(model)) is None:
             known = self._parsed[model] = parsed_json(model, self.body)
         return cast(Model, known)
 
-    def incoming(self) -> AbstractContextManager[SizeBudget]:
-        """What a commit may read of the manifests that it brings."""
+    def incoming_files(self) -> AbstractContextManager[SizeBudget]:
+        """Budget of the commit for reading incoming manifests."""
         return self.service.manifests.for_commit(self.principal.name)
 
     def flag(self, parameter: str) -> bool:
-        """A true or false of the query; false if it is not there."""
+        """A boolean parameter of the query, by default false."""
         return self.query.get(parameter, "false").lower() == "true"
 
 
 def parsed_json(model: type[Model], text: bytes) -> Model:
-    """A body, or what a client has sent in it as a text. Raises as `Call.parsed` does."""
+    """A model from JSON of a client. Raises as `Call.parsed`."""
     document = strict_json(text)
-    with client_faults("the body"):  # PyIceberg's models look into what they get before it is checked
+    with client_faults("the body"):  # PyIceberg's models access values before they are validated
         return model.model_validate(document)
 
 
 def strict_json(body: bytes) -> Any:
-    """A body of JSON that can be kept, and sent on to whoever asks: Python reads and writes more than JSON has.
+    """JSON that other languages can read back; Python accepts more.
 
-    Raises `RestError` 400 for what is not JSON; for numbers that no double and no 64 bits hold, which other languages
-    cannot read; and for text that UTF-8 cannot hold.
+    Raises `RestError` 400 for invalid JSON, numbers outside of 64-bit integers and doubles, and text that is not valid
+    in UTF-8.
     """
     try:
-        text = body.decode()  # bytes would be taken for UTF-16 where they look so
+        text = body.decode()  # `json` would decode some bytes as UTF-16
         document = _JSON.decode(text)
-        if _SURROGATE.search(text):  # half of a character, unless it is followed by the other half
+        if _SURROGATE.search(text):  # half of a character, unless the other half follows
             json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {error}") from error
@@ -276,7 +277,7 @@ def strict_json(body: bytes) -> Any:
 
 def _integer(text: str) -> int:
     if len(text) > _INTEGER_MAX_LENGTH or not _INTEGER_MIN <= (number := int(text)) <= _INTEGER_MAX:
-        raise ValueError(f"the number {text[:_INTEGER_MAX_LENGTH]} is not one of 64 bits")
+        raise ValueError(f"the number {text[:_INTEGER_MAX_LENGTH]} does not fit into 64 bits")
     return number
 
 
@@ -291,7 +292,7 @@ _JSON = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant
 
 
 def decoded(raw: str) -> str:
-    """A path segment without its escapes. A `+` stays one."""
+    """A decoded path segment. A `+` is unchanged."""
     if "%" not in raw and raw.isascii():
         return raw
     try:
@@ -301,29 +302,29 @@ def decoded(raw: str) -> str:
 
 
 def namespace_of(text: str) -> tuple[str, ...]:
-    """A namespace as a path or query writes it. Raises `RestError` 400 for an empty part."""
+    """A namespace from a path or query. Raises as `checked_namespace`."""
     return checked_namespace(text.split(SEPARATOR))
 
 
 def checked_namespace(parts: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """The parts of a namespace. Raises `RestError` 400 for none, and for a part that is empty, has a dot or blank ends.
+    """The parts of a namespace. Raises `RestError` 400 without parts and for an invalid part.
 
-    One namespace has one name, which roles and the audit log are about. The lakehouse joins the parts with dots, so
-    `("a.b",)` would be another name of `("a", "b")`; and PyIceberg strips them, so `("a ",)` would be one of `("a",)`.
+    A part may not be empty, contain a dot, or start or end with a space: the lakehouse joins the parts with dots, and
+    PyIceberg strips them, so `("a.b",)` would be another name of `("a", "b")`, and `("a ",)` of `("a",)`. Roles and the
+    audit log need one name.
     """
     if not parts or not all(parts) or any("." in part or part != part.strip() for part in parts):
         raise bad_request(
-            f"{list(parts)!r} is not a namespace: its parts are not empty, have no dot in them, and neither begin nor "
-            "end with a blank"
+            f"{list(parts)!r} is not a namespace: a part may not be empty, contain a dot, or start or end with a space"
         )
     return tuple(parts)
 
 
 def json_response(document: Any, code: int = 200) -> Response:
-    """A document as JSON."""
+    """A response with a JSON document."""
     return Response(json.dumps(document), code, media_type="application/json")
 
 
 def no_content() -> Response:
-    """204."""
+    """A 204 response."""
     return Response(status_code=204)

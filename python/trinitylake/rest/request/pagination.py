@@ -1,7 +1,7 @@
 """Pagination: a token is the position in key order after which the next page begins.
 
-So the server keeps nothing between two pages, a page reads no more than it shows, and names that are added or removed
-meanwhile neither repeat nor hide one. That holds in an open transaction, too, which sees its own writes.
+So the server has no state between two pages, and a page reads little more than it returns. Names that are added or
+removed between two pages neither repeat nor hide others, also in an open transaction, which sees its own writes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import Call, json_response
 from trinitylake.rest.security.principals import Name, Role
 
-#: Of a page, if the client asks for pages without saying how large.
+#: Page size for a client that sends a token without a size.
 DEFAULT_PAGE_SIZE = 1000
 
 
 def page_of(names: Iterable[str], query: QueryParams) -> tuple[list[str], str | None]:
-    """The page of a list that is short and known, as `pageToken` and `pageSize` ask for it, and the token of the next.
+    """The page of a short list that `pageToken` and `pageSize` select, and the token of the next page.
 
-    Raises `RestError` 400 for a bad token or size.
+    Raises `RestError` 400 for an invalid token or size.
     """
     after, size = _asked(query)
     return _page((Listed(name, name) for name in sorted(names) if after is None or name > after), size)
@@ -37,7 +37,7 @@ def page_of(names: Iterable[str], query: QueryParams) -> tuple[list[str], str | 
 def identifiers_response(
     call: Call, catalog: ServedCatalog, kind: Literal["table", "view"], namespace: Name
 ) -> Response:
-    """The page of the tables or views of one namespace that the caller may see. Raises `NoSuchNamespaceError`."""
+    """A page of the visible tables or views of one namespace. Raises `NoSuchNamespaceError`."""
     after, size = _asked(call.query)
     token: str | None = None
     if size is None:
@@ -56,10 +56,7 @@ def identifiers_response(
 
 
 def namespaces_response(call: Call, catalog: ServedCatalog, parent: Name) -> Response:
-    """The page of the namespaces directly below one, or at the top, that the caller may see.
-
-    Raises `NoSuchNamespaceError`.
-    """
+    """A page of the visible namespaces directly below `parent`. Raises `NoSuchNamespaceError`."""
     after, size = _asked(call.query)
     token: str | None = None
     if size is None:
@@ -75,25 +72,25 @@ def namespaces_response(call: Call, catalog: ServedCatalog, parent: Name) -> Res
 
 
 def _expected(size: int) -> int:
-    """How many keys to read at first: one more than are shown tells whether a page follows."""
+    """Number of keys to read first: one more than the page shows whether another page follows."""
     return min(size + 1, MAX_KEYS_AT_ONCE)
 
 
 def _asked(query: QueryParams) -> tuple[str | None, int | None]:
-    """The position after which a page begins, None for the first one; and its size, None for all there is."""
+    """Position after which the page starts, None for the first; and its size, None for no limit."""
     token, size_text = query.get("pageToken"), query.get("pageSize")
     if token is None and size_text is None:
         return None, None
     size = DEFAULT_PAGE_SIZE
     if size_text is not None:
         if not (size_text.isascii() and size_text.isdigit() and len(size_text) < 10 and int(size_text) > 0):
-            raise bad_request(f"pageSize is a whole number of at least 1, not {size_text!r}")
+            raise bad_request(f"pageSize must be a whole number of at least 1, not {size_text!r}")
         size = int(size_text)
     return (_decoded(token) if token else None), size
 
 
 def _page(listed: Iterator[Listed], size: int | None) -> tuple[list[str], str | None]:
-    """The first of these names, all of them without a size, and the token of those after them."""
+    """The first names, all without a size, and the token of the next page."""
     page = list(islice(listed, size))
     has_more = size is not None and len(page) == size and next(listed, None) is not None
     return [one.name for one in page], _encoded(page[-1].position) if has_more else None
@@ -107,4 +104,4 @@ def _decoded(token: str) -> str:
     try:
         return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     except ValueError as error:
-        raise bad_request("pageToken is not one that this server gave") from error
+        raise bad_request("pageToken is not a token of this server") from error

@@ -1,1 +1,1 @@
-"""Who asks and what they may do: tokens, roles over names, and the gate for locations."""
+"""Authentication and authorization: tokens, roles on names, and the gate for locations."""

@@ -1,9 +1,8 @@
-"""What an error tells a client: the library names whatever was in the way, and a client may not see all of that.
+"""Removes names from error messages that a principal cannot see.
 
-Every text of an error passes here on its way out (`rest/errors.py`). Where one holds the library's words about objects
-that the request need not have named, which are conflicts and what a namespace still has in it, they are replaced: by
-words made of the typed fields of the error, each of which is shown to those who may see it. The log of the page shows
-more of the transactions that won, to those who may read all that they changed.
+The message of a conflict, or of a namespace that is not empty, names objects that the request did not name. It is
+replaced by a message from the typed fields of the error, with the visible names only. `rest/errors.py` passes every
+message through here. The log of the page shows more about the transactions that won.
 """
 
 from __future__ import annotations
@@ -14,51 +13,51 @@ from typing import Literal, TypeAlias
 from trinitylake.errors import CommitConflict, NamespaceNotEmpty, TrinityLakeError
 from trinitylake.rest.security.principals import Principal, Role
 
-#: Whether there is an object of a kind in a namespace, of a name.
+#: Whether an object exists: its kind, namespace and name.
 Exists: TypeAlias = Callable[[Literal["table", "view"], str, str], bool]
 
 MAX_NAMED = 20
-#: Keys of a conflict that name nothing.
+#: Keys of a conflict that contain no name.
 _NAMELESS = frozenset({"lakehouse definition", "earlier version"})
 
 
-def told_to(principal: Principal, exists: Exists | None = None) -> Callable[[Exception], str]:
-    """What errors tell a principal. Without `exists` some names stay hidden that they might see."""
+def message_for(principal: Principal, exists: Exists | None = None) -> Callable[[Exception], str]:
+    """A function that returns the message of an error for a principal. Without `exists` more names are hidden."""
 
-    def told(error: Exception) -> str:
+    def message(error: Exception) -> str:
         text = str(error)
         if principal.has_everywhere(Role.READER):
             return text
         for one in _chain(error):
-            if isinstance(one, CommitConflict | NamespaceNotEmpty) and (words := str(one)):
-                text = text.replace(words, _words(one, principal, exists))
+            if isinstance(one, CommitConflict | NamespaceNotEmpty) and (text_of_one := str(one)):
+                text = text.replace(text_of_one, _message(one, principal, exists))
         return text
 
-    return told
+    return message
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those that it was made of."""
+    """An error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
-def _words(error: CommitConflict | NamespaceNotEmpty, principal: Principal, exists: Exists | None) -> str:
+def _message(error: CommitConflict | NamespaceNotEmpty, principal: Principal, exists: Exists | None) -> str:
     if isinstance(error, NamespaceNotEmpty):
-        return "there are tables, views or namespaces in it"
-    if not error.keys and not error.winners:  # it is about this transaction alone
+        return "it contains tables, views or namespaces"
+    if not error.keys and not error.winners:  # it is about this transaction only
         return str(error)
     first = error.keys[:MAX_NAMED]
     shown = [key for key in first if _is_seen(key, principal, exists)]
-    hidden = ["what else is not to be told"] if len(shown) < len(error.keys) else []
+    hidden = ["objects that are not visible to you"] if len(shown) < len(error.keys) else []
     versions = [f"version {number}" for number in sorted({one.version for one in error.winners})[:MAX_NAMED]]
     by = f" by {', '.join(versions)}" if versions else ""
     return f"the transaction lost on {', '.join([*shown, *hidden])}: changed meanwhile{by}"
 
 
 def _is_seen(key: str, principal: Principal, exists: Exists | None) -> bool:
-    """Whether a key of a conflict, such as `table shop.orders`, may be told."""
+    """Whether a key of a conflict, such as `table shop.orders`, is visible."""
     if key in _NAMELESS:
         return True
     kind, _, name = key.partition(" ")
@@ -73,15 +72,15 @@ def _is_seen(key: str, principal: Principal, exists: Exists | None) -> bool:
 def _is_seen_object(
     kind: Literal["table", "view"], parts: list[str], principal: Principal, exists: Exists | None
 ) -> bool:
-    # Of `a.b.c` nobody can tell where the namespace ends: a table may have a dot in its name.
+    # Where the namespace in `a.b.c` ends is unknown: a table may have a dot in its name.
     meant = [(tuple(parts[:end]), ".".join(parts[end:])) for end in range(1, len(parts))]
     if len(meant) > 1:
-        there = [(above, last) for above, last in meant if _is_there(kind, above, last, exists)]
-        meant = there or meant
+        existing = [(above, last) for above, last in meant if _exists(kind, above, last, exists)]
+        meant = existing or meant
     return bool(meant) and all(principal.may(Role.READER, (*above, last)) for above, last in meant)
 
 
-def _is_there(kind: Literal["table", "view"], namespace: tuple[str, ...], name: str, exists: Exists | None) -> bool:
+def _exists(kind: Literal["table", "view"], namespace: tuple[str, ...], name: str, exists: Exists | None) -> bool:
     try:
         return exists is not None and exists(kind, ".".join(namespace), name)
     except TrinityLakeError:

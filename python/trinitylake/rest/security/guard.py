@@ -1,11 +1,10 @@
-"""Authentication before every route: finds out which principal sent a request, or ends it.
+"""Authentication before every route: finds the principal of a request, or refuses it.
 
-A request without the right token ends here, before its path is looked at. Without tokens, which only the loopback
-interface permits, a request must come from a program or from the server's own page, and not from any other page in a
-browser: those send another `Origin`, or say in `Sec-Fetch-Site` that the request comes from elsewhere, and the name in
-`Host` is not the machine's own when somebody's DNS points at it.
+A request without a valid token is refused before its path is parsed. A server without tokens, which only loopback
+permits, accepts programs and its own page, but no other page in a browser: such a page sends another `Origin` or
+`Sec-Fetch-Site`, and with DNS rebinding another `Host`.
 
-Only `/healthz` and `/readyz`, and the files of the page, which are the same for every lakehouse, are open to everybody.
+Only `/healthz`, `/readyz` and the files of the page, which are the same for every lakehouse, need no authentication.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ from trinitylake.rest.security.tokens import Tokens
 
 _LOOPBACK_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.IGNORECASE)
 
-#: Tokens whose keys must be asked for: at work at the same time, and with those that wait for that.
+#: Requests whose tokens need keys that must be fetched: in progress, and including those that wait.
 MAX_ASKING, MAX_WAITING = 4, 64
 
-#: Where the guard leaves whom it let in.
+#: Key of the principal in the ASGI scope.
 PRINCIPAL = "trinitylake.principal"
 
 
 class Bearers(Protocol):
-    """Whoever knows whose a bearer token is."""
+    """A source of principals by bearer token."""
 
     def known(self, token: bytes) -> Principal | None:
-        """Whose token it is, as far as that is known without waiting for anybody."""
+        """The principal of a token, if that is known without waiting."""
 
     def principal(self, token: bytes) -> Principal | None:
-        """Whose token it is, if anybody's. May wait."""
+        """The principal of a token, or None. May wait."""
 
 
 class Guard:
-    """ASGI middleware that lets nothing through to `app` but requests of principals.
+    """ASGI middleware that passes only requests of principals to `app`.
 
     Args:
-        app: what is behind it.
-        bearers: who knows the tokens; none of them opens the server to programs on this machine.
-        probes: answers for paths that are open to everybody: whether the server works, and the files of the page.
+        app: the application behind it.
+        bearers: sources of principals; empty for a server that is open to programs on this machine.
+        probes: responders of paths that need no authentication: health checks and the files of the page.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
-            return  # a web socket that is never accepted
+            return  # web sockets are not accepted
         elif (probe := self._probes.get(scope["path"])) is not None:
             is_read = scope["method"] in ("GET", "HEAD")
             await (await probe() if is_read else _other_method())(scope, receive, send)
@@ -97,7 +96,7 @@ class Guard:
                 return principal
         asking = [bearers for bearers in self._bearers if not isinstance(bearers, Tokens)]
         if asking and self._n_waiting >= MAX_WAITING:
-            message = "the keys of the tokens' issuer are not known now"
+            message = "the keys of the issuer of tokens are not available: try again"
             return error_response(503, "ServiceUnavailableException", message, {"Retry-After": "5"})
         self._limiter = self._limiter or CapacityLimiter(MAX_ASKING)
         self._n_waiting += 1
@@ -111,7 +110,7 @@ class Guard:
 
 
 def _is_no_other_page(headers: list[tuple[bytes, bytes]], host: str) -> bool:
-    """Whether a request is not from a page of another origin, as far as browsers tell, which all do."""
+    """Whether the headers that all browsers send exclude a page of another origin."""
     origins = {value.decode("latin-1").lower() for name, value in headers if name == b"origin"}
     sites = {value for name, value in headers if name == b"sec-fetch-site"}
     own = {f"{scheme}://{host.lower()}" for scheme in ("http", "https")}
@@ -124,12 +123,12 @@ def _unauthorized() -> ASGIApp:
 
 
 def _other_method() -> ASGIApp:
-    message = "this path is only read"
+    message = "this path supports only GET and HEAD"
     return error_response(405, "UnsupportedOperationException", message, {"Allow": "GET, HEAD"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
+    """Whether an address is reachable from this machine only."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,8 +1,8 @@
 """JSON Web Tokens as bearer tokens, from OpenID Connect or another issuer.
 
-A token counts if its signature is of a key in the key set, by an algorithm with a public key, and if it names the
-expected issuer and audience, has not expired, and says who it is about. The claim with the grants is the operator's
-choice; a token without it may do nothing.
+A token is valid if a key of the key set signed it with an algorithm of public keys, if it names the expected issuer,
+audience and a subject, and if it has not expired. The operator chooses the claim that holds the grants; a token without
+that claim has no rights.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from trinitylake.rest.security.principals import Principal
 
 logger = logging.getLogger("trinitylake.rest")
 
-#: Those with a public key. A shared secret, or none, is never a signature here.
+#: Algorithms with a public key. Shared secrets and unsigned tokens are refused.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 MAX_TOKEN_SIZE_BYTES = 16 << 10
-#: Of whom a token is about.
+#: Of a subject.
 _NAME_MAX_LENGTH = 200
 _KEEP_TOKENS = 1000
-#: After which a token is verified again, because its key may have been withdrawn.
+#: Time after which a token is verified again, because its key may have been withdrawn.
 _KEEP_SECONDS = 300
 
 
 @dataclass(frozen=True)
 class JwtSettings:
-    """Which tokens count.
+    """Which tokens are valid.
 
     Attributes:
         issuer, audience: what `iss` and `aud` must be.
         jwks: the key set: a file, or an `https://` URL (`key_set.py`).
-        grants_claim: the claim with the grants: a list, or a text with blanks between, of `role:pattern`.
-        leeway_seconds: by how much clocks may differ.
+        grants_claim: the claim with the grants: a list of `role:pattern`, or a text of them separated by spaces.
+        leeway_seconds: allowed difference between clocks.
     """
 
     issuer: str
@@ -53,10 +53,10 @@ class JwtSettings:
 
 
 class JwtBearers:
-    """Verifies tokens. Safe to share between threads; may block to fetch keys."""
+    """Verifies tokens. Thread-safe; may block to fetch keys."""
 
     def __init__(self, settings: JwtSettings, names_of_others: Collection[str] = ()) -> None:
-        """Tokens about `names_of_others` do not count: these are principals who have tokens of another kind.
+        """Tokens whose subject is in `names_of_others`, the principals of other kinds of tokens, are invalid.
 
         Raises `InvalidArgument` for a key set that cannot be used.
         """
@@ -74,11 +74,11 @@ class JwtBearers:
             raise InvalidArgument(f"keys come from a file or an https:// URL, not {settings.jwks!r}")
 
     def known(self, token: bytes) -> Principal | None:
-        """Whose token it is, by the keys that are known; None for one that does not count, or not yet. Never waits."""
+        """The principal of a token, by the cached keys; None for an invalid token or an unknown key. Never waits."""
         return self._principal(token, self._keys.known)
 
     def principal(self, token: bytes) -> Principal | None:
-        """Whose token it is; None for one that does not count. May wait for keys."""
+        """The principal of a token; None for an invalid one. May wait for keys."""
         return self._principal(token, self._keys.find)
 
     def _principal(self, token: bytes, key: Callable[[str | None], jwt.PyJWK | None]) -> Principal | None:
@@ -96,8 +96,8 @@ class JwtBearers:
             claims = self._claims(text, found)
             principal = Principal.of(self._name(claims), self._grants(claims))
             verified_until = min(float(claims["exp"]), time.time() + _KEEP_SECONDS)
-        except Exception as error:  # whatever a library makes of a token that anybody may have sent
-            logger.debug("a token does not count: %s", type(error).__name__)
+        except Exception as error:  # anybody may send a token, and libraries raise many errors for invalid ones
+            logger.debug("invalid token: %s", type(error).__name__)
             return None
         with self._lock:
             self._verified[token] = verified_until, principal
@@ -118,11 +118,11 @@ class JwtBearers:
         return claims
 
     def _name(self, claims: dict[str, Any]) -> str:
-        """Who a token is about: what belongs to them is found by this name, and logs and commits show it."""
+        """The subject of a token: owner of transactions, and author in logs and commits."""
         name = claims["sub"]
         is_name = isinstance(name, str) and 0 < len(name) <= _NAME_MAX_LENGTH and name.isprintable()
         if not is_name or name != name.strip() or name in self._names_of_others:
-            raise ValueError("nobody can be called so")
+            raise ValueError("invalid subject")
         return str(name)
 
     def _grants(self, claims: dict[str, Any]) -> list[str]:

@@ -1,12 +1,11 @@
-"""The public keys of whoever signs JSON Web Tokens: in a file, or fetched from a URL.
+"""Public keys that sign JSON Web Tokens: in a file, or fetched from a URL.
 
-Keys that were fetched stay good while their issuer cannot be reached. They are fetched again when they are old, so that
-a key that was withdrawn ends, and when a token names one that is not there, so that a new one is found: but not more
-often than `MIN_SECONDS_BETWEEN_FETCHES`, because anybody can send such tokens. A token that names a known key waits for
-none of this.
+Fetched keys stay valid while their issuer cannot be reached. They are fetched again after `MAX_AGE_SECONDS`, so that a
+withdrawn key becomes invalid, and when a token names an unknown key, so that a new one is found; but at most every
+`MIN_SECONDS_BETWEEN_FETCHES`, because anybody can send such tokens. A token that names a known key never waits.
 
-Keys are read by PyJWT. Its `PyJWKClient` has no use for old keys while their issuer is down, asks it again for each
-token then, and makes known keys wait for fetches. It bounds neither the size of an answer nor the time that it takes.
+PyJWT parses the keys. Its `PyJWKClient` is not used: it drops old keys while their issuer is down and fetches again for
+each token, makes known keys wait for a fetch, and limits neither size nor duration of a response.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ _FETCH_TIMEOUT_SECONDS = 5
 _READ_SIZE_BYTES = 64 << 10
 _MAX_SIZE_BYTES = 1 << 20
 RSA_MIN_BITS = 2048
-#: Kinds of public keys, and of how many bits at least: the curves that signatures may have are all long enough.
+#: Kinds of public keys, and their minimal number of bits. All curves for signatures are long enough.
 _MIN_BITS = {"RSA": RSA_MIN_BITS, "EC": 256, "OKP": 0}
 _KINDS = frozenset(_MIN_BITS)
 
 
 class FileKeySet:
-    """Keys in a file, read again when the file has changed. Safe to share between threads."""
+    """Keys in a file, read again when the file has changed. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `InvalidArgument` for a file that holds no keys."""
+        """Raises `InvalidArgument` for a file without keys."""
         self._path = path
         self._keys: tuple[int, list[jwt.PyJWK]] | None = None
         self._read()
 
     def find(self, id: str | None) -> jwt.PyJWK:
-        """The key of that id, or the only one if a token names none.
+        """The key with an id, or the only key for a token without one.
 
         Raises `jwt.InvalidKeyError` if there is not exactly one, and `InvalidArgument` as the constructor does.
         """
@@ -75,7 +74,7 @@ class FileKeySet:
 
 
 class FetchedKeySet:
-    """Keys behind an `https://` URL. Safe to share between threads; may block for a fetch."""
+    """Keys behind an `https://` URL. Thread-safe; may block for a fetch."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -85,9 +84,9 @@ class FetchedKeySet:
         self._lock = threading.Lock()
 
     def known(self, id: str | None) -> jwt.PyJWK | None:
-        """The key of that id as far as that is known, without waiting; None where `find` should be asked.
+        """The cached key with an id; None if `find` must be called. Never waits.
 
-        Keys that are old are fetched meanwhile. Very old ones count only while their issuer cannot be reached.
+        Old keys are fetched again in the background. Keys of twice that age are used only if the last fetch failed.
         """
         found = _matching(self._keys, id)
         age_seconds = time.monotonic() - self._fetched_at
@@ -98,10 +97,10 @@ class FetchedKeySet:
         return found[0]
 
     def find(self, id: str | None) -> jwt.PyJWK:
-        """The key of that id, or the only one if a token names none. Raises `jwt.InvalidKeyError` if there is none."""
+        """As `FileKeySet.find`, with a fetch if the key is unknown or old."""
         is_known = len(_matching(self._keys, id)) == 1
         is_old = time.monotonic() - self._fetched_at >= MAX_AGE_SECONDS
-        # Whoever has a key goes on with it while somebody else fetches.
+        # With a known key, another thread that fetches is not waited for.
         if (is_old or not is_known) and self._lock.acquire(blocking=not is_known):
             self._fetch_and_release()
         return _only(self._keys, id)
@@ -122,12 +121,12 @@ class FetchedKeySet:
         try:
             self._keys = _keys_of(self._read())
         except (OSError, HTTPException, ValueError, TypeError, KeyError, AttributeError, jwt.PyJWTError) as error:
-            logger.warning("the keys at %s cannot be fetched, so those that are known stay: %s", self._url, error)
+            logger.warning("cannot fetch the keys at %s, the known keys stay valid: %s", self._url, error)
         else:
             self._fetched_at = self._tried_at
 
     def _read(self) -> bytes:
-        """The document, from a peer that may send it slowly or without end."""
+        """The document, with limits on its size and duration."""
         deadline = time.monotonic() + _FETCH_TIMEOUT_SECONDS
         data = bytearray()
         with self._opener.open(self._url, timeout=_FETCH_TIMEOUT_SECONDS) as response:
@@ -136,47 +135,47 @@ class FetchedKeySet:
                 if len(data) > _MAX_SIZE_BYTES:
                     raise ValueError(f"more than {_MAX_SIZE_BYTES} bytes")
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"not all of it came within {_FETCH_TIMEOUT_SECONDS} seconds")
+                    raise TimeoutError(f"no complete response within {_FETCH_TIMEOUT_SECONDS} seconds")
         return bytes(data)
 
 
 class _OverTls(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but not away from TLS."""
+    """Follows redirects to https only."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
         if not newurl.startswith("https://"):
-            raise ValueError(f"it leads to {newurl!r}, which is not https")
+            raise ValueError(f"redirect to {newurl!r}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _keys_of(data: bytes) -> list[jwt.PyJWK]:
-    """The keys of a document that are for checking signatures, by what they are and by what they say."""
+    """The keys of a JWKS document that verify signatures, by their type and their declared use."""
     try:
         document: Any = json.loads(data)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     keys = zip(document["keys"], map(_key_of, document["keys"]), strict=True)
-    found = [key for told, key in keys if key is not None and _is_for_signatures(told, key)]
+    found = [key for entry, key in keys if key is not None and _is_for_signatures(entry, key)]
     if not found:
         raise ValueError("it has no public key for signatures")
     return found
 
 
-def _key_of(told: Any) -> jwt.PyJWK | None:
-    """None for a key of a kind that nobody here knows, as those for encryption may be."""
+def _key_of(entry: Any) -> jwt.PyJWK | None:
+    """The key of an entry; None for an unknown kind, such as some keys for encryption."""
     try:
-        return jwt.PyJWK.from_dict(told)
+        return jwt.PyJWK.from_dict(entry)
     except jwt.PyJWTError:
         return None
 
 
-def _is_for_signatures(told: Any, key: jwt.PyJWK) -> bool:
-    operations = told.get("key_ops")
+def _is_for_signatures(entry: Any, key: jwt.PyJWK) -> bool:
+    operations = entry.get("key_ops")
     if key.public_key_use not in (None, "sig") or (operations is not None and "verify" not in operations):
         return False
-    # A shared secret is no public key, and one that short is not secret for long.
+    # Not shared secrets, and not short keys.
     return key.key_type in _KINDS and getattr(key.key, "key_size", RSA_MIN_BITS) >= _MIN_BITS[key.key_type]
 
 
@@ -187,5 +186,5 @@ def _matching(keys: list[jwt.PyJWK], id: str | None) -> list[jwt.PyJWK]:
 def _only(keys: list[jwt.PyJWK], id: str | None) -> jwt.PyJWK:
     found = _matching(keys, id)
     if len(found) != 1:
-        raise jwt.InvalidKeyError("no key, or several, of that id")
+        raise jwt.InvalidKeyError("no key, or several keys, with that id")
     return found[0]

@@ -1,18 +1,17 @@
-"""Rules for locations in requests: each one is checked here before anything is read or written there.
+"""Checks of all locations in requests, before anything is read or written there.
 
-A location is the URI of a file or folder. It is used later without another check: by the server, when it plans a scan,
-writes a metadata file or redoes an append; by a client with credentials for the folder of a table; by an operator who
-compacts it. So for every principal:
+A location is the URI of a file or folder. Later uses do not check it again: the server plans scans, writes metadata and
+rebases appends; clients get credentials for the folder of a table; operators compact tables. For every principal:
 
-- it lies below the root, in no folder of the lakehouse itself (those that begin with `_`);
-- what an existing table or view names lies in its own folder, which does not change. That holds for the manifests of a
-  snapshot, and for the files in them, as well: they are read before the commit counts (decision 0057).
+- it is below the root, and not in an internal folder of the lakehouse, whose name starts with `_`;
+- the files of a table or view are in its own folder, which does not change. This includes the manifests of a snapshot
+  and the files that they name: manifests are read before the commit (decision 0057).
 
 A role on a name gives access to the folder that the lakehouse chooses for that name and id (format §9). Another folder
 may contain files of other tables, so only a reader of everything may choose one, or name files outside of it.
 
-Kinds of updates are listed one by one, and an unknown one is refused, so that a kind that Iceberg adds later cannot
-bring in a location unchecked.
+Kinds of updates are listed, and an unknown kind is refused, so that a kind that Iceberg adds later cannot contain an
+unchecked location.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndS
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.iceberg_storage.table_properties import is_location_property
 from trinitylake.rest.errors import bad_request
-from trinitylake.rest.metadata_limits import BoundedFileIO, too_much_incoming
+from trinitylake.rest.metadata_limits import BoundedFileIO, too_many_incoming_files
 from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-#: What clients may ask a namespace for.
+#: Property of a namespace that clients read.
 LOCATION_PROPERTY = "location"
 _RANDOM_DIGITS = re.compile(r"-[0-9a-f]{32}")
 
-#: Updates of a table that hold no location.
+#: Updates of a table that contain no location.
 _WITHOUT_LOCATION = (
     iceberg.AddPartitionSpecUpdate,
     iceberg.AddSchemaUpdate,
@@ -66,7 +65,7 @@ _WITHOUT_LOCATION = (
 
 
 class Change(Protocol):
-    """A commit to one table, as the gate sees it."""
+    """A commit to one table."""
 
     @property
     def full_name(self) -> Name: ...
@@ -77,12 +76,12 @@ class Change(Protocol):
 
 
 class LocationGate:
-    """Decides about locations for one principal.
+    """Checks the locations in requests of one principal.
 
     Args:
-        io: the file access of the lakehouse; nothing is opened.
-        principal: who names them.
-        overrides: choose another location where one outside of the lakehouse is asked for, instead of refusing it.
+        io: the file access of the lakehouse; no file is opened.
+        principal: the principal.
+        overrides: replace a requested location outside of the lakehouse, instead of refusing it.
     """
 
     def __init__(self, io: LakehouseFileIO, principal: Principal, overrides: bool) -> None:
@@ -91,14 +90,14 @@ class LocationGate:
         self._reads_everything = principal.has_everywhere(Role.READER)
 
     def new_object(self, location: str | None, name: Name) -> str | None:
-        """Where a new table or view may lie; None where the lakehouse chooses.
+        """The location of a new table or view; None if the lakehouse chooses it.
 
         Args:
-            location: what the client asks for, if anything.
+            location: the requested location, if any.
             name: of the object.
 
         Raises:
-            InvalidLocation: outside of the lakehouse, unless the gate overrides that, or in its own folders.
+            InvalidLocation: outside of the lakehouse, unless the gate overrides that, or in an internal folder.
             RestError: 403 for a folder that only readers of everything may choose.
         """
         if not location:
@@ -115,7 +114,7 @@ class LocationGate:
         return self._io.uri_of(path)
 
     def kept(self, updates: Sequence[TableUpdate]) -> list[TableUpdate]:
-        """Updates without the locations that are outside of the lakehouse, if the gate overrides them."""
+        """Updates without locations outside of the lakehouse, if the gate overrides these."""
         return [
             update
             for update in updates
@@ -128,40 +127,41 @@ class LocationGate:
         ]
 
     def registered(self, location: str) -> None:
-        """A metadata file to register, of whichever table or view.
+        """Check the location of a metadata file to register.
 
-        Raises `RestError` 403 unless for a reader of everything, and `InvalidLocation` for what is no such file.
+        It may belong to any table or view. Raises `RestError` 403 unless the principal is a reader of everything, and
+        `InvalidLocation` for a file that is not named like metadata.
         """
         if not self._reads_everything:
-            raise forbidden("only a reader of everything registers a metadata file: it may be of any table")
+            raise forbidden("only a reader of everything may register a metadata file: it may belong to any table")
         if not self._path(location).endswith(".metadata.json"):
             raise InvalidLocation(f"{location!r} is not the metadata file of a table or view")
 
     def properties(self, properties: Mapping[str, str], folder: str) -> None:
-        """Properties of an object in that folder, a path; some hold locations of files to be written.
+        """Check the properties of an object in a folder, given as a path: some contain locations of new files.
 
-        Raises `InvalidLocation` as everywhere, and `RestError` 403 for one outside of the folder.
+        Raises `InvalidLocation`, and `RestError` 403 for a location outside of the folder.
         """
         for name, value in properties.items():
             if is_location_property(name) and value:
                 self._inside(value, folder, or_is=True)
 
     def view_properties(self, properties: Mapping[str, str], location: str) -> None:
-        """Properties of a view at that location, as it was chosen or found. Raises as `properties` does."""
+        """Check the properties of a view at a location. Raises as `properties`."""
         self.properties(properties, self._path(location))
 
     def view_location(self, location: str, present: str) -> None:
-        """Another location for a view. Raises `InvalidLocation` and `RestError` as `new_object` does."""
+        """Check a new location of a view. Raises `InvalidLocation` and `RestError` as `new_object`."""
         path = self._path(location)
         if path != self._io.path_of(present.rstrip("/")) and not self._reads_everything:
-            raise forbidden("only a reader of everything chooses the location of a view")
+            raise forbidden("only a reader of everything may choose the location of a view")
 
     def table_change(self, change: Change, present: str | None) -> None:
-        """All that a commit to a table names. `present` is its location, None if it is not there.
+        """Check the locations that a commit to a table names. `present` is its location; None if it does not exist.
 
         Raises:
             RestError: 403 for what is outside of the folder of the table, 400 for an update of an unknown kind.
-            InvalidLocation: outside of the lakehouse, or in its own folders.
+            InvalidLocation: outside of the lakehouse, or in an internal folder.
         """
         folder = self._folder(change, present)
         for location in locations_of(change.updates):
@@ -175,21 +175,20 @@ class LocationGate:
             if isinstance(update, iceberg.SetPropertiesUpdate) and folder is not None:
                 self.properties(update.updates, folder)
 
-    def incoming(self, change: Change, present: TableMetadata | None, allowance: SizeBudget) -> list[str]:
-        """The paths of all files that the snapshots of a commit bring into a table, read before any of it counts.
+    def incoming_files(self, change: Change, present: TableMetadata | None, allowance: SizeBudget) -> list[str]:
+        """The paths of all files that the snapshots of a commit add to a table, from its manifests.
 
-        Whoever may not read everything names files in the folder of the table alone: else a manifest of his would show
-        him, or have copied into his table, the rows of another one.
+        A principal that is not a reader of everything may name files in the folder of the table only. Otherwise a
+        manifest could show, or have copied into the table, the rows of another table.
 
         Args:
-            change: one that `table_change` has let pass.
-            present: the table before; None if it is created.
-            allowance: what may be read for the commit.
+            change: a change that `table_change` has accepted.
+            present: the table before the commit; None if the commit creates it.
+            allowance: memory budget of the commit.
 
         Raises:
-            RestError: 403 for a file outside, and for a manifest that nobody can read yet; 413 for more than the server
-                reads.
-            InvalidLocation: for a name that nobody may use.
+            RestError: 403 for a file outside, and for a manifest that does not exist yet; 413 above the budget.
+            InvalidLocation: for an invalid location.
             InvalidArgument: for a manifest that contradicts itself.
         """
         snapshots = snapshots_of(change.updates)
@@ -206,7 +205,7 @@ class LocationGate:
             except InvalidLocation as error:
                 raise forbidden(str(error)) from error
         except SizeLimitExceeded as error:
-            raise too_much_incoming(error) from error
+            raise too_many_incoming_files(error) from error
 
     def _folder(self, change: Change, present: str | None) -> str | None:
         if not change.is_creation:
@@ -221,7 +220,7 @@ class LocationGate:
 
     def _require_own(self, path: str, name: Name, id: str | None) -> None:
         if not (id is not None and is_own(path, name, id)) and not self._reads_everything:
-            raise forbidden("only a reader of everything chooses the location of a table or view: leave it out")
+            raise forbidden("only a reader of everything may choose the location of a table or view: leave it out")
 
     def _inside(self, location: str, folder: str, or_is: bool) -> None:
         path = self._path(location)
@@ -231,7 +230,7 @@ class LocationGate:
     def _path(self, location: str) -> str:
         path = self._io.path_of(location.rstrip("/"))
         if path.startswith("_"):
-            raise InvalidLocation(f"{location!r} is in a folder of the lakehouse itself: names with '_' are its own")
+            raise InvalidLocation(f"{location!r} is in an internal folder of the lakehouse, whose name starts with '_'")
         return path
 
     def _is_outside(self, location: str) -> bool:
@@ -253,13 +252,13 @@ def locations_of(updates: Iterable[TableUpdate]) -> Iterator[str]:
             case iceberg.SetPartitionStatisticsUpdate():
                 yield update.partition_statistics.statistics_path
             case iceberg.SetLocationUpdate() | iceberg.SetPropertiesUpdate():
-                pass  # a folder, and properties, which have rules of their own
+                pass  # a folder and properties have separate checks
             case _ if not isinstance(update, _WITHOUT_LOCATION):
-                raise bad_request(f"updates of the kind {update.action!r} are not known here")
+                raise bad_request(f"this server does not know updates of the kind {update.action!r}")
 
 
 def path_of_object(io: LakehouseFileIO, location: str) -> str | None:
-    """The folder of an object, below the root; None for one from elsewhere, and the lakehouse's own folders."""
+    """The folder of an object, below the root; None outside of the root and in internal folders."""
     try:
         path = io.path_of(location.rstrip("/"))
     except InvalidLocation:
@@ -268,16 +267,16 @@ def path_of_object(io: LakehouseFileIO, location: str) -> str | None:
 
 
 def is_own(path: str, name: Name, id: str) -> bool:
-    """Whether the lakehouse would choose that folder for an object of that name and id.
+    """Whether the lakehouse would choose that folder for an object with that name and id.
 
-    So a role on the name is enough to open it. One that a client has chosen, or that an object has kept through a
-    rename, may lie around files of others.
+    Then a role on the name gives access to it. A folder that a client chose, or that an object kept through a rename,
+    may contain files of other tables.
     """
     return path == _core.managed_table_folder(*object_name(name), id).rstrip("/")
 
 
 def has_role_on_files(principal: Principal, role: Role, name: Name, is_own: bool) -> bool:
-    """Whether a principal has a role on the files of a table: on its name, and on everything if that is not enough."""
+    """Whether a principal has a role on the files of a table: on its name, and on `*` unless the folder is its own."""
     return principal.may(role, name) and (is_own or principal.has_everywhere(role))
 
 
@@ -291,7 +290,7 @@ def namespace_location(io: LakehouseFileIO, namespace: Name) -> str:
 
 
 def stands_for_any(path: str, name: Name) -> bool:
-    """Whether a location only has to be a new one (`namespace_location`), so that the lakehouse chooses its own."""
+    """Whether a client only asks for any new location (`namespace_location`), so that the lakehouse may choose one."""
     start = f"{_parent(name)}/{name[-1]}"
     return path.startswith(start) and _RANDOM_DIGITS.fullmatch(path[len(start) :]) is not None
 

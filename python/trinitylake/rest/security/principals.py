@@ -1,13 +1,13 @@
-"""Who asks, and what they may do: roles over patterns of names.
+"""Principals and their roles on patterns of names.
 
-A grant is `role:pattern`. Names and patterns have parts, and are compared part by part: those of a namespace, then the
-name of a table or view, which may have a dot in it. So `shop.x.*` is about the namespace `x` in `shop`, and never about
-a table `x.y` of `shop`. In a pattern dots stand between the parts (`\\.` is a dot in a part), and `*` for anything in
-one part. If the last part ends in `*`, all that is below fits, too: `shop.*` is the namespace `shop` and all in it,
-`tmp*` every namespace that begins so and all in them, and `*` everything.
+A grant is `role:pattern`. Names and patterns are compared part by part: the parts of a namespace, then the name of a
+table or view, which may contain a dot. So `shop.x.*` matches the namespace `x` in `shop`, and never a table `x.y` of
+`shop`. In a pattern dots separate parts (`\\.` is a dot in a part), and `*` matches any text in one part. If the last
+part ends in `*`, everything below matches too: `shop.*` is the namespace `shop` with its content, `tmp*` all namespaces
+with that prefix and their content, and `*` everything.
 
-A `reader` loads and lists. A `writer` also makes, changes, renames and drops tables and views. An `admin` also makes,
-changes and drops namespaces.
+A `reader` loads and lists. A `writer` also creates, changes, renames and drops tables and views. An `admin` also
+creates, changes and drops namespaces.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from trinitylake.rest.errors import RestError
 
 EVERYTHING = "*"
 
-#: The parts of a namespace, then the name of a table or view in it, if it is about one.
+#: The parts of a namespace, then the name of a table or view, if any.
 Name: TypeAlias = tuple[str, ...]
 
 _DOT = re.compile(r"(?<!\\)\.")
 
 
 class Role(IntEnum):
-    """What a principal may do; each includes those before it."""
+    """Rights of a principal; each role includes those before it."""
 
     READER = 1
     WRITER = 2
@@ -39,11 +39,11 @@ class Role(IntEnum):
 
 @dataclass(frozen=True)
 class Grant:
-    """A role on every name that fits a pattern."""
+    """A role on all names that match a pattern."""
 
     role: Role
     pattern: str
-    #: For each part the texts between its stars.
+    #: Of each part, the texts between its stars.
     _parts: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
     _is_open: bool = field(init=False, repr=False, compare=False)
 
@@ -52,7 +52,7 @@ class Grant:
         if not all(parts):
             raise InvalidArgument(f"the pattern {self.pattern!r} has an empty part")
         object.__setattr__(self, "_is_open", parts[-1].endswith("*"))
-        if parts[-1] == "*":  # the namespace before it fits, too
+        if parts[-1] == "*":  # the namespace before it matches too
             parts.pop()
         object.__setattr__(self, "_parts", tuple(tuple(part.split("*")) for part in parts))
 
@@ -65,12 +65,12 @@ class Grant:
         return cls(Role[role.upper()], pattern)
 
     def fits(self, name: Name) -> bool:
-        """Whether it is about that name."""
+        """Whether the pattern matches a name."""
         is_as_long = len(name) == len(self._parts) or (self._is_open and len(name) > len(self._parts))
         return is_as_long and self._fits_start(name)
 
     def leads_through(self, namespace: Name) -> bool:
-        """Whether it is about something that may be below that namespace."""
+        """Whether the pattern can match something below a namespace."""
         return (self._is_open or len(self._parts) > len(namespace)) and self._fits_start(namespace)
 
     def _fits_start(self, name: Name) -> bool:
@@ -79,7 +79,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who was let in. `name` is what logs and commits call them."""
+    """An authenticated client. `name` is its name in logs and commits."""
 
     name: str
     grants: tuple[Grant, ...]
@@ -91,31 +91,31 @@ class Principal:
 
     @property
     def is_admin_of_everything(self) -> bool:
-        """Whether nothing is closed to them."""
+        """Whether it is an admin of `*`."""
         return self.has_everywhere(Role.ADMIN)
 
     def has_everywhere(self, role: Role) -> bool:
-        """Whether they have at least that role on whatever there is."""
+        """Whether it has at least that role on `*`."""
         return any(grant.role >= role and grant.pattern == EVERYTHING for grant in self.grants)
 
     def may(self, role: Role, name: Name) -> bool:
-        """Whether they have at least that role on an object or namespace of that full name."""
+        """Whether it has at least that role on an object or namespace."""
         return any(grant.role >= role and grant.fits(name) for grant in self.grants)
 
     def may_read_something(self) -> bool:
-        """Whether they have any role at all."""
+        """Whether it has any role."""
         return bool(self.grants)
 
     def may_write_somewhere(self) -> bool:
-        """Whether there is anything that they may change."""
+        """Whether it is a writer of anything."""
         return any(grant.role >= Role.WRITER for grant in self.grants)
 
     def sees(self, namespace: Name) -> bool:
-        """Whether a namespace may be shown: it, or something that may be below it, is theirs to read."""
+        """Whether a namespace is visible: the principal can read it, or something that may be below it."""
         return any(grant.fits(namespace) or grant.leads_through(namespace) for grant in self.grants)
 
     def require(self, role: Role, name: Name) -> None:
-        """Raises `RestError` 403, in the same words whether the object is there or not."""
+        """Raises `RestError` 403, with the same message whether the object exists or not."""
         if not self.may(role, name):
             raise forbidden(f"{self.name} is not a {role.name.lower()} of {'.'.join(name)}")
 
@@ -126,12 +126,12 @@ class Principal:
 
 
 def forbidden(message: str) -> RestError:
-    """403: somebody who is known may not do that."""
+    """403: the principal has no right to do that."""
     return RestError(403, "ForbiddenException", message)
 
 
 def _fits(pieces: tuple[str, ...], text: str) -> bool:
-    """Whether a text is these pieces, in order, with anything between them. Looks at each character once."""
+    """Whether a text consists of these pieces, in order, with any text between them. Takes linear time."""
     first, *rest = pieces
     if not rest:
         return text == first
@@ -147,9 +147,7 @@ def _fits(pieces: tuple[str, ...], text: str) -> bool:
     return True
 
 
-#: Somebody who was not let in.
-STRANGER = Principal.of("", [])
 #: The program that runs the server.
 THIS_PROGRAM = Principal.of("", ["admin:*"])
-#: Every program on this machine, where no token is asked for.
+#: Any program on this machine, at a server without tokens.
 ANYBODY = Principal.of("anonymous", ["admin:*"])

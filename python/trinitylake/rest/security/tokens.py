@@ -19,28 +19,28 @@ _NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 
 
 class Tokens:
-    """The tokens that open the server, and whose they are. Only their hashes are kept."""
+    """The bearer tokens of a server and their principals. Only hashes are kept."""
 
     def __init__(self, tokens: Iterable[str], grants: Iterable[str] = ()) -> None:
-        """Lines as in a file; see `from_file`. A line without grants has these. Raises `InvalidArgument`."""
+        """From lines as in a file (`from_file`). `grants` are for lines without any. Raises `InvalidArgument`."""
         default = tuple(grants)
         self._principals = [_parsed(line, default) for line in tokens]
         if not self._principals:
-            raise InvalidArgument("there is no token")
+            raise InvalidArgument("no token given: a token file needs at least one line")
 
     @classmethod
     def from_file(cls, path: Path) -> Tokens:
-        """One token a line: `TOKEN [NAME [GRANT …]]`. Empty lines and those with `#` in front do not count.
+        """One token a line: `TOKEN [NAME [GRANT …]]`. Empty lines and lines that start with `#` are ignored.
 
-        A token stands there as it is or as `sha256:<hex>`. Without a name it is called by the start of its hash;
-        without grants (`role:pattern`) it has no rights.
+        A token is plain or `sha256:<hex>`. Without a name, its principal is named by the start of its hash. Without
+        grants (`role:pattern`) it has no rights.
 
-        Raises `InvalidArgument` for a file that others may read, cannot be read, or holds no token.
+        Raises `InvalidArgument` for a file that other users can read, that cannot be read, or that has no token.
         """
         try:
             mode = path.stat().st_mode
             if stat.S_IMODE(mode) & 0o077 and not _is_credential(path):
-                raise InvalidArgument(f"the token file {path} can be read by others: chmod 600 it")
+                raise InvalidArgument(f"the token file {path} can be read by other users: run chmod 600 on it")
             lines = [line.strip() for line in path.read_text().splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"the token file {path} cannot be read: {error}") from error
@@ -48,15 +48,15 @@ class Tokens:
 
     @property
     def names(self) -> frozenset[str]:
-        """Whose tokens there are."""
+        """Names of the principals."""
         return frozenset(principal.name for _, principal in self._principals)
 
     def known(self, token: bytes) -> Principal | None:
-        """As `principal`, which never waits."""
+        """As `principal`."""
         return self.principal(token)
 
     def principal(self, token: bytes) -> Principal | None:
-        """Whose token it is, if anybody's. Takes the same time wherever the difference is."""
+        """The principal of a token, or None. Compares in constant time."""
         given = _digest(token)
         found = None
         for digest, principal in self._principals:
@@ -66,7 +66,7 @@ class Tokens:
 
 
 def _is_credential(path: Path) -> bool:
-    """Whether systemd made the file for this service alone; its access list then looks like a permission of groups."""
+    """Whether systemd made the file for this service only, whose access list looks like a permission of groups."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     return folder is not None and path.absolute().parent == Path(folder)
 

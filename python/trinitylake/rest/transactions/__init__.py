@@ -1,1 +1,1 @@
-"""Open transactions of clients: who owns them, and how much memory they take."""
+"""Open transactions of clients: ownership and memory."""

@@ -1,7 +1,7 @@
-"""The transactions that one server has in memory: how many, how long, and how much memory they take.
+"""The open transactions in memory, with limits on their number, memory and idle time.
 
-One that nobody has used for a while is saved, and then it is in the storage and nowhere else. So are those that nobody
-has used for longest, where the transactions of one principal, or all together, take more memory than they may.
+An idle transaction is saved and removed from memory. So are the least recently used ones, if the transactions of one
+principal, or all of them, exceed their memory.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError
+from trinitylake.rest.limits import Lease, SharedLimit
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.transactions.ownership import OWNERSHIP_PROPERTIES, Ownership
 
-#: Of these many transactions that ended here it is known how.
+#: Number of ended transactions whose end is remembered.
 _ENDED_MAX = 1000
-#: How long a request waits for others that work in large saved transactions.
+#: How long a request waits for others that use large saved transactions.
 _WAIT_SECONDS = 20.0
 
 logger = logging.getLogger("trinitylake.rest")
@@ -30,12 +31,12 @@ logger = logging.getLogger("trinitylake.rest")
 
 @dataclass
 class Entry:
-    """One transaction.
+    """One open transaction.
 
     Attributes:
-        lock: whoever works in it has this.
-        is_ours: it was begun here, so it is saved here, too.
-        sent_size_bytes: of memory, for what clients have sent into it.
+        lock: held while a request uses it.
+        is_ours: whether this server began it, and so saves it.
+        sent_size_bytes: memory of what clients sent into it.
     """
 
     transaction: Transaction
@@ -47,23 +48,23 @@ class Entry:
 
     @property
     def size_bytes(self) -> int:
-        """How much memory it takes, at most."""
+        """Upper bound of its memory."""
         return self.sent_size_bytes + self.transaction._base_size_bytes
 
 
 class TransactionsInMemory:
-    """The transactions that this server has in memory, by id. Safe to share between threads."""
+    """The open transactions in memory, by id. Thread-safe."""
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
         self._entries: dict[str, Entry] = {}
-        self._ended: OrderedDict[str, tuple[str, str, str]] = OrderedDict()  # how, and what tells whose it was
+        self._ended: OrderedDict[str, tuple[str, str, str]] = OrderedDict()  # end, and ownership properties
         self._lock = threading.Lock()
-        self._saved_at_work_size_bytes = 0
-        self._room_for_saved = threading.Condition()
+        limit = options.max_transactions_size_bytes
+        self._resumed = SharedLimit(limit, limit, _no_room)
 
     def get(self, id: str) -> Entry | None:
-        """The transaction with that id, if it is here."""
+        """The transaction with an id, if it is in memory."""
         with self._lock:
             return self._entries.get(id)
 
@@ -73,7 +74,7 @@ class TransactionsInMemory:
             return [entry for _, entry in sorted(self._entries.items())]
 
     def ended(self, id: str) -> tuple[str, Ownership] | None:
-        """How a transaction ended here, and whose it was; None if that is not known."""
+        """How a transaction of this server ended, and its ownership; None if unknown."""
         with self._lock:
             found = self._ended.get(id)
         return (
@@ -82,11 +83,11 @@ class TransactionsInMemory:
 
     @property
     def size_bytes(self) -> int:
-        """How much memory they take, at most."""
+        """Upper bound of their memory."""
         return sum(entry.size_bytes for entry in self.all())
 
     def put(self, entry: Entry) -> None:
-        """Take one more. Raises `RestError` 409 for an id that is here already, 429 and 503 for too many."""
+        """Add a transaction. Raises `RestError` 409 for an id that is in memory, 429 and 503 for too many."""
         id, owner = entry.transaction.id, entry.ownership.owner
         with self._lock:
             if id in self._entries:
@@ -105,7 +106,7 @@ class TransactionsInMemory:
             self._ended.pop(id, None)
 
     def forget(self, id: str, end: str | None = None, properties: Mapping[str, str] | None = None) -> None:
-        """Know nothing of it any more, but for how it ended, if it did, and what its properties tell of its owner."""
+        """Remove a transaction; remember how it ended, if it did, and its ownership from its properties."""
         with self._lock:
             self._entries.pop(id, None)
             if end is not None:
@@ -115,14 +116,14 @@ class TransactionsInMemory:
                     self._ended.popitem(last=False)
 
     def hand_over_idle(self) -> None:
-        """Save those that nobody has used for long."""
+        """Save and remove idle transactions."""
         old = time.monotonic() - self._options.transaction_idle_seconds
         for entry in self.all():
             if entry.is_ours and entry.used_at < old:
                 self._try_to_hand_over(entry, old)
 
     def hand_over_all(self) -> None:
-        """Save those that were begun here, and forget all."""
+        """Save the transactions that this server began, and remove all."""
         with self._lock:
             entries, self._entries = list(self._entries.values()), {}
         for entry in entries:
@@ -131,9 +132,9 @@ class TransactionsInMemory:
                     _hand_over(entry)
 
     def make_room(self, owner: str) -> bool:
-        """Save transactions, the least recently used first, until those of a principal, and all, weigh what they may.
+        """Save and remove least recently used transactions until those of a principal, and all, fit their memory.
 
-        Returns whether they do. Those that other threads use stay.
+        Returns whether they fit. Transactions in use stay.
         """
         entries = sorted((entry for entry in self.all() if entry.is_ours), key=lambda entry: entry.used_at)
         mine = [entry for entry in entries if entry.ownership.owner == owner]
@@ -142,7 +143,7 @@ class TransactionsInMemory:
             (mine, self._options.max_transactions_size_bytes_per_principal),
             (entries, self._options.max_transactions_size_bytes),
         ):
-            sizes = {id(entry): entry.size_bytes for entry in group if self._is_here(entry)}
+            sizes = {id(entry): entry.size_bytes for entry in group if self._is_in_memory(entry)}
             for entry in group:
                 if sum(sizes.values()) <= limit:
                     break
@@ -151,37 +152,19 @@ class TransactionsInMemory:
             all_fits = all_fits and sum(sizes.values()) <= limit
         return all_fits
 
-    @contextmanager
-    def room_for_saved(self, size_bytes: int) -> Iterator[None]:
-        """Room for a saved transaction, as long as the block works in it. Waits for it; raises `RestError` 503 if that
-        takes too long."""
-        limit = self._options.max_transactions_size_bytes
+    def room_for_saved(self, size_bytes: int) -> AbstractContextManager[Lease]:
+        """Memory for a resumed transaction during the block. Raises `RestError` 503 after a long wait."""
+        return self._resumed.lease("", size_bytes, _WAIT_SECONDS)
 
-        def has_room() -> bool:
-            at_work = self._saved_at_work_size_bytes
-            return not at_work or at_work + size_bytes <= limit  # one alone always fits
-
-        with self._room_for_saved:
-            if not self._room_for_saved.wait_for(has_room, _WAIT_SECONDS):
-                message = "too many requests work in large saved transactions: try again"
-                raise RestError(503, "ServiceUnavailableException", message)
-            self._saved_at_work_size_bytes += size_bytes
-        try:
-            yield
-        finally:
-            with self._room_for_saved:
-                self._saved_at_work_size_bytes -= size_bytes
-                self._room_for_saved.notify_all()
-
-    def _is_here(self, entry: Entry) -> bool:
+    def _is_in_memory(self, entry: Entry) -> bool:
         return self.get(entry.transaction.id) is entry
 
     def _try_to_hand_over(self, entry: Entry, unused_since: float | None = None) -> bool:
-        """Save one that no other thread uses, and forget it. Returns whether it is gone from here."""
+        """Save and remove a transaction that no other thread uses. Returns whether it was removed."""
         if not entry.lock.acquire(blocking=False):
             return False
         try:
-            if not self._is_here(entry) or (unused_since is not None and entry.used_at >= unused_since):
+            if not self._is_in_memory(entry) or (unused_since is not None and entry.used_at >= unused_since):
                 return False
             if _hand_over(entry):
                 self.forget(entry.transaction.id)
@@ -191,8 +174,13 @@ class TransactionsInMemory:
             entry.lock.release()
 
 
+def _no_room() -> RestError:
+    message = "too many requests work in large saved transactions: try again"
+    return RestError(503, "ServiceUnavailableException", message)
+
+
 def _hand_over(entry: Entry) -> bool:
-    """Save a transaction, if it has not ended. Returns whether nothing of it is here alone."""
+    """Save a transaction, unless it has ended. Returns whether memory holds no unsaved change of it."""
     if not entry.transaction.is_open or entry.transaction.version is not None:
         return True
     try:

@@ -1,11 +1,10 @@
-"""Open transactions of clients; each is used by one request at a time, of somebody to whom it belongs.
+"""Open transactions of clients. One request at a time uses a transaction, by a principal with the right to.
 
-One that was begun here is in this server's memory until it ends, or until nobody has used it for a while: then it is
-saved. A saved one is in the storage and nowhere else: each request that works in it resumes it, and saves it again if
-it wrote. So any server, and any program, goes on with it as it is, and asking for it takes no memory.
+A transaction that this server began is in memory until it ends or is idle; then it is saved and removed. A request in a
+saved transaction resumes it, and saves it again if it wrote. So any server or program can continue it, and it takes no
+memory between requests.
 
-Nobody gets at a transaction but through `_used`, which asks whose it is (`ownership.py`). How much memory they take is
-counted and limited (`memory.py`).
+All uses pass `_used`, which checks the ownership (`ownership.py`). Memory is limited by `memory.py`.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.transactions.memory import Entry, TransactionsInMemory
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY, Ownership, not_theirs, require_roles
 
-#: Saved transactions are used one request at a time, by these many locks for all their ids.
+#: Number of locks that serialize requests in saved transactions, by the hash of the id.
 _SAVED_LOCKS = 64
-#: How long a request waits for another one in the same transaction.
+#: How long a request waits for another request in the same transaction.
 _LOCK_SECONDS = 30.0
 
 
 class OpenTransactions:
-    """The open transactions of one lakehouse. Safe to share between threads."""
+    """The open transactions of one lakehouse. Thread-safe."""
 
     def __init__(self, lake: Lakehouse, options: ServerOptions | None = None) -> None:
         self._lake = lake
@@ -51,10 +50,9 @@ class OpenTransactions:
         self._saved_locks = [threading.RLock() for _ in range(_SAVED_LOCKS)]
 
     def add(self, transaction: Transaction) -> str:
-        """Serve a transaction of this process to admins of everything; returns its warehouse. Whoever began it must
-        not use it meanwhile.
+        """Serve a transaction of this process to admins of `*`. Returns its warehouse.
 
-        Raises `InvalidArgument` if it is of another lakehouse.
+        The process must not use it at the same time. Raises `InvalidArgument` if it is of another lakehouse.
         """
         if transaction._storage.root != self._lake.uri:
             raise InvalidArgument(f"transaction {transaction.id} is not of the lakehouse {self._lake.uri!r}")
@@ -73,18 +71,18 @@ class OpenTransactions:
         id: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Transaction:
-        """Begin a transaction of a principal, which those others may work in as well.
+        """Begin a transaction of a principal, which `shared_with` may use too.
 
         Raises:
-            InvalidArgument: for an isolation or id that cannot be.
-            RestError: 409 for an id that is open or saved, or with which somebody else has committed; 429 and 503 for
-                more transactions than may be open.
+            InvalidArgument: for an invalid isolation or id.
+            RestError: 409 for an id that is open or saved, or that another principal has committed; 429 and 503 for
+                too many open transactions.
         """
         transaction = self._lake.begin(
             isolation=None if isolation is None else check_isolation(isolation),
             message=message,
             author=author,
-            id=id or uuid.uuid4().hex,  # chosen ids are recorded, so that its fate is found without the log
+            id=id or uuid.uuid4().hex,  # chosen ids are recorded, so that the outcome is found without the log
             properties={**(properties or {}), **Ownership.properties(owner, shared_with)},
         )
         try:
@@ -96,44 +94,44 @@ class OpenTransactions:
             raise
         return transaction
 
-    def list(self, who: Principal) -> list[Transaction]:
-        """Those in the memory of this server that somebody may work in, by id."""
+    def list(self, principal: Principal) -> list[Transaction]:
+        """The transactions in memory that a principal may use, by id."""
         entries = self._memory.all()
-        return [one.transaction for one in entries if one.transaction.is_open and one.ownership.may_work(who)]
+        return [one.transaction for one in entries if one.transaction.is_open and one.ownership.may_work(principal)]
 
     @property
     def count(self) -> int:
-        """How many are in the memory of this server."""
+        """Number of transactions in memory."""
         return len(self._memory.all())
 
     @property
     def size_bytes(self) -> int:
-        """How much memory they take, at most."""
+        """Upper bound of their memory."""
         return self._memory.size_bytes
 
     @contextmanager
     def borrowed(
-        self, id: str, who: Principal, *, writes: bool = False, sent_size_bytes: int = 0, ends: bool = False
+        self, id: str, principal: Principal, *, writes: bool = False, sent_size_bytes: int = 0, ends: bool = False
     ) -> Iterator[Transaction]:
-        """An open transaction, for the caller alone inside the block.
+        """An open transaction, exclusively for the caller during the block.
 
         Args:
             id: of the transaction.
-            who: for whom; it must be theirs.
-            writes: a saved one is saved again at the end of the block.
-            sent_size_bytes: of memory, for what the block puts into it.
-            ends: the block ends it, which fewer may do.
+            principal: the principal that uses it.
+            writes: save a resumed transaction again at the end of the block.
+            sent_size_bytes: memory that the block adds to it.
+            ends: the block ends it, which only its owner may do.
 
         Raises:
-            RestError: 403 if it is not theirs, or nobody knows it, which only an admin of everything is told; 413 if
-                it holds as much as it may; 503 if others work in it for too long, or there is no room.
-            ObjectNotFound: it is neither open here nor saved.
+            RestError: 403 if the principal may not use it, or it is unknown and the principal is no admin of `*`; 413
+                if its memory is exhausted; 503 after a long wait for other requests or for memory.
+            ObjectNotFound: it is neither open in this server nor saved.
             TransactionClosed, TransactionExpired: it has ended.
-            CommitConflict: somebody else saved or ended it meanwhile; nothing of this block is in it.
+            CommitConflict: another process saved or ended it during the block, whose changes are lost.
         """
         if sent_size_bytes:
             self._require_room(id)
-        with self._used(id, who, ends) as (transaction, entry):
+        with self._used(id, principal, ends) as (transaction, entry):
             if transaction is None:
                 if (end := self._memory.ended(id)) is not None:
                     raise TransactionClosed(f"transaction {id} has ended: it {end[0]}")
@@ -151,19 +149,18 @@ class OpenTransactions:
             elif writes:
                 transaction.save()
 
-    def commit(self, id: str, who: Principal) -> int:
-        """Commit; returns the version. One that was committed before answers with its version again.
+    def commit(self, id: str, principal: Principal) -> int:
+        """Commit, and return the version; again for a transaction that was committed before.
 
-        Raises as `Transaction.commit` does, `CommitConflict` for one that was committed and then undone, and
-        `RestError` 403 for one that is not theirs or changes what they may not change, 409 for an id with which
-        somebody else has committed something else.
+        Raises as `Transaction.commit`, `CommitConflict` for a commit that a rollback undid, and `RestError` 403 without
+        the right to commit it or to make one of its changes, 409 for an id that another principal has committed.
         """
-        with self._used(id, who, ends=True) as (transaction, entry):
+        with self._used(id, principal, ends=True) as (transaction, entry):
             if transaction is None or not transaction.is_open:
                 return self._committed_before(id)
             if transaction.version is not None:
                 return transaction.version
-            require_roles(transaction, who)
+            require_roles(transaction, principal)
             end = "was not committed, because of an error"
             try:
                 version = committed_version(transaction)
@@ -174,53 +171,53 @@ class OpenTransactions:
                 self._require_committed_by(id, entry.ownership.owner)
             return version
 
-    def rollback(self, id: str, who: Principal) -> None:
-        """Roll back, also one that was only saved. Raises as `borrowed` does."""
-        with self.borrowed(id, who, ends=True) as transaction:
+    def rollback(self, id: str, principal: Principal) -> None:
+        """Roll back, also a saved transaction. Raises as `borrowed`."""
+        with self.borrowed(id, principal, ends=True) as transaction:
             try:
                 transaction.rollback()
             finally:
                 self._memory.forget(id, "was rolled back", transaction.properties)
 
     def release(self, id: str) -> None:
-        """Know nothing of a transaction any more, without ending it: its owner saved it for others."""
+        """Remove a transaction without ending it: its owner saved it for others."""
         self._memory.forget(id)
 
     def hand_over_idle(self) -> None:
-        """Save those that nobody has used for long, so that they take no memory, and go on when somebody comes."""
+        """Save and remove idle transactions. A later request resumes them."""
         self._memory.hand_over_idle()
 
     def close(self) -> None:
-        """Hand over what was begun here: it is saved, so that the next server can go on with it."""
+        """Save the transactions that this server began, so that another server can continue them."""
         self._memory.hand_over_all()
 
     def _require_room(self, id: str) -> None:
-        """Raises `RestError` 503 if the transactions here take more memory than they may, and cannot be saved.
+        """Raises `RestError` 503 if the transactions exceed their memory and cannot be saved.
 
-        Before anybody works in this one, which may be saved as well.
+        Called before this transaction is used, since it may be saved too.
         """
         entry = self._memory.get(id)
         if entry is not None and not self._memory.make_room(entry.ownership.owner):
-            message = "open transactions take all the memory that they may, and cannot be saved now: try again"
+            message = "the memory for open transactions is exhausted, and they cannot be saved now: try again"
             raise RestError(503, "ServiceUnavailableException", message)
 
     def _require_fits(self, id: str, size_bytes: int) -> None:
-        """Raises `RestError` 413 if a transaction would hold more than it may."""
+        """Raises `RestError` 413 if a transaction would exceed its memory."""
         limit = self._options.max_transaction_size_bytes
         if size_bytes > limit:
-            message = f"transaction {id} holds as much as it may, {limit} bytes of memory: commit it, and begin another"
+            message = f"transaction {id} has used its {limit} bytes of memory: commit it, and begin another"
             raise RestError(413, "RequestTooLargeException", message)
 
     @contextmanager
-    def _used(self, id: str, who: Principal, ends: bool) -> Iterator[tuple[Transaction | None, Entry | None]]:
-        """A transaction of somebody for the caller alone, and its entry here, if it has one; else it is resumed.
+    def _used(self, id: str, principal: Principal, ends: bool) -> Iterator[tuple[Transaction | None, Entry | None]]:
+        """A transaction for the caller exclusively, and its entry in memory; without entry it is resumed.
 
-        None for one that has ended, of which it is known that it was theirs. Raises `RestError` 403.
+        The transaction is None if it has ended and belonged to the principal. Raises `RestError` 403.
         """
-        entry, lock = self._locked(id, who, ends)
+        entry, lock = self._locked(id, principal, ends)
         try:
             if entry is None:
-                with self._resumed(id, who, ends) as transaction:
+                with self._resumed(id, principal, ends) as transaction:
                     yield transaction, None
             else:
                 entry.used_at = time.monotonic()
@@ -229,54 +226,54 @@ class OpenTransactions:
         finally:
             lock.release()
 
-    def _locked(self, id: str, who: Principal, ends: bool) -> tuple[Entry | None, threading.RLock]:
+    def _locked(self, id: str, principal: Principal, ends: bool) -> tuple[Entry | None, threading.RLock]:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             entry = self._memory.get(id)
             if entry is not None:
-                _require(id, entry.ownership, who, ends)
+                _require(id, entry.ownership, principal, ends)
             lock = self._saved_locks[hash(id) % _SAVED_LOCKS] if entry is None else entry.lock
             if not lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
-                raise RestError(503, "ServiceUnavailableException", f"others work in transaction {id}: try again")
+                raise RestError(503, "ServiceUnavailableException", f"transaction {id} is in use: try again")
             if self._memory.get(id) is entry:
                 return entry, lock
-            lock.release()  # it was handed over, or has ended, while this request waited
+            lock.release()  # it was saved and removed, or ended, while this request waited
 
     @contextmanager
-    def _resumed(self, id: str, who: Principal, ends: bool) -> Iterator[Transaction | None]:
+    def _resumed(self, id: str, principal: Principal, ends: bool) -> Iterator[Transaction | None]:
         try:
             core = self._lake._core.resume(id)
         except ObjectNotFound:
-            self._require_past(id, who, ends)
+            self._require_past(id, principal, ends)
             yield None
             return
         except CommitConflict:
-            self._require_past(id, who, ends)
+            self._require_past(id, principal, ends)
             raise
-        _require(id, Ownership.of(core.properties), who, ends)
+        _require(id, Ownership.of(core.properties), principal, ends)
         with self._memory.room_for_saved(parsed_size_bytes(core.attachment)):
             yield Transaction(self._lake._core, core)
 
-    def _require_past(self, id: str, who: Principal, ends: bool) -> None:
-        """Refuse one that has ended and was not theirs, as far as is known. Raises `RestError` 403.
+    def _require_past(self, id: str, principal: Principal, ends: bool) -> None:
+        """Raise `RestError` 403 for an ended transaction that did not belong to the principal, as far as known.
 
-        Where the log cannot tell whether there was a commit, whoever asks for its outcome is told so.
+        If its outcome is unknown, anybody may learn that.
         """
-        if who.is_admin_of_everything:
+        if principal.is_admin_of_everything:
             return
         end = self._memory.ended(id)
         ownership = end[1] if end is not None else Ownership(self._committing_owner(id) or "")
         if ends and ownership == Ownership() and self._lake.transactions.outcome(id).status == "unknown":
             return
-        _require(id, ownership, who, ends)
+        _require(id, ownership, principal, ends)
 
     def _saved_owner(self, id: str) -> str | None:
-        """The principal who began a saved transaction; "" for those of other programs, None if none is saved."""
+        """Owner of a saved transaction; "" if no server began it, None if none is saved."""
         saved = (one for one in self._lake.transactions.list() if one.id == id)
         return next((one.properties.get(OWNER_PROPERTY, "") for one in saved), None)
 
     def _committing_owner(self, id: str) -> str | None:
-        """The principal who committed with that id; "" for other programs, None if nobody has, as far as is known."""
+        """Principal that committed with an id; "" if no server did, None if there is no known commit."""
         if (
             not self._lake.transactions.is_committed(id)
             or (version := self._lake.transactions.outcome(id).version) is None
@@ -286,17 +283,17 @@ class OpenTransactions:
         return next((one.properties.get(OWNER_PROPERTY, "") for one in entries if one.id == id), "")
 
     def _require_own(self, id: str, owner: str) -> None:
-        """Refuse an id that somebody else has used, and one that is saved: it is there to go on with."""
+        """Refuse an id that another principal has committed, and the id of a saved transaction."""
         if (committed_by := self._committing_owner(id)) is not None and committed_by != owner:
-            self._refuse(f"the id {id} is somebody else's, who has committed with it")
+            self._refuse(f"another principal has committed with the id {id}")
         if committed_by is None and self._saved_owner(id) is not None:
-            self._refuse(f"transaction {id} is saved: go on with it as @txn/{id}")
+            self._refuse(f"transaction {id} is saved: continue it as @txn/{id}")
 
     def _require_committed_by(self, id: str, owner: str) -> None:
-        """Refuse to answer with a commit of somebody else who has used the same id elsewhere at the same time."""
+        """Refuse to return the commit of another principal that used the same id at the same time."""
         committed_by = self._committing_owner(id)
         if committed_by is not None and committed_by != owner:
-            self._refuse(f"the id {id} is somebody else's, who has committed with it; nothing of this one is committed")
+            self._refuse(f"another principal has committed with the id {id}; nothing of this transaction is committed")
 
     def _refuse(self, message: str) -> NoReturn:
         raise RestError(409, "AlreadyExistsException", message)
@@ -305,12 +302,12 @@ class OpenTransactions:
         outcome = self._lake.transactions.outcome(id)
         if outcome.status == "undone":
             raise CommitConflict(
-                f"transaction {id} was committed as version {outcome.version}, which was undone by a rollback since"
+                f"transaction {id} was committed as version {outcome.version}, which a rollback has undone"
             )
         if outcome.version is not None:
             return outcome.version
         if outcome.status == "unknown":
-            raise CommitStateUnknown(f"nothing tells any more whether transaction {id} was committed")
+            raise CommitStateUnknown(f"it is unknown whether transaction {id} was committed")
         if outcome.status == "rolled back":
             raise ObjectNotFound(f"transaction {id} was rolled back")
         raise ObjectNotFound(f"transaction {id} is neither open nor committed")
@@ -331,6 +328,6 @@ def committed_version(transaction: Transaction) -> int:
         return transaction.commit()
 
 
-def _require(id: str, ownership: Ownership, who: Principal, ends: bool) -> None:
-    if not (ownership.may_end(who) if ends else ownership.may_work(who)):
-        raise not_theirs(id, who)
+def _require(id: str, ownership: Ownership, principal: Principal, ends: bool) -> None:
+    if not (ownership.may_end(principal) if ends else ownership.may_work(principal)):
+        raise not_theirs(id, principal)

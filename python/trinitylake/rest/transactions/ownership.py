@@ -1,12 +1,11 @@
-"""Whose an open transaction is: of the principal who began it, and of those to whom that one has handed it over.
+"""Ownership of open transactions.
 
-The owner works in it and ends it. Those whom the owner named at its beginning work in it, as far as their roles go, and
-do not end it. An admin of everything does both. Nobody else does either, or hears whether it is there. One that a
-program began by itself, without a server, is nobody's: it is for admins of everything, unless the program began it with
-the property `rest.principal`.
+The owner, the principal that began a transaction, may use and end it. Principals in `shared-with` may use it within
+their roles, and may not end it. An admin of `*` may do both. Other principals may not, and do not learn whether it
+exists. A transaction that a program began without a server has no owner, unless the program set the property
+`rest.principal`; only admins of `*` may use it.
 
-Roles are asked for each statement, and for all that the transaction changes once more when it commits: a role may have
-been withdrawn in between.
+Roles are checked for each statement, and for all changes again at the commit: a role may have been withdrawn.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from trinitylake.rest.security.principals import Name, Principal, Role, forbidde
 if TYPE_CHECKING:
     from trinitylake.lakehouse.transaction import Transaction
 
-#: Properties of a transaction, which only the server sets: who began it, and a list in JSON of who else works in it.
+#: Properties of a transaction that only the server sets: its owner, and a JSON list of principals that may use it.
 OWNER_PROPERTY = "rest.principal"
 SHARED_PROPERTY = "rest.shared-with"
 OWNERSHIP_PROPERTIES = (OWNER_PROPERTY, SHARED_PROPERTY)
@@ -32,14 +31,14 @@ OWNERSHIP_PROPERTIES = (OWNER_PROPERTY, SHARED_PROPERTY)
 
 @dataclass(frozen=True)
 class Ownership:
-    """Who began a transaction, "" for nobody known, and who else may work in it."""
+    """Owner of a transaction, "" for none, and the principals that may use it."""
 
     owner: str = ""
     shared_with: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """As the properties of a transaction tell it. What cannot be read hands nothing over."""
+        """From the properties of a transaction. An invalid list shares it with no principal."""
         try:
             names = json.loads(properties.get(SHARED_PROPERTY) or "[]")
         except ValueError:
@@ -49,25 +48,25 @@ class Ownership:
 
     @staticmethod
     def properties(owner: str, shared_with: Collection[str] = ()) -> dict[str, str]:
-        """What `of` reads."""
-        told = {OWNER_PROPERTY: owner} if owner else {}
-        return {**told, SHARED_PROPERTY: json.dumps(sorted(shared_with))} if shared_with else told
+        """Properties for `of`."""
+        found = {OWNER_PROPERTY: owner} if owner else {}
+        return {**found, SHARED_PROPERTY: json.dumps(sorted(shared_with))} if shared_with else found
 
-    def may_end(self, who: Principal) -> bool:
-        """Whether somebody may commit it or roll it back."""
-        return who.is_admin_of_everything or (self.owner == who.name and who.name != "")
+    def may_end(self, principal: Principal) -> bool:
+        """Whether a principal may commit it or roll it back."""
+        return principal.is_admin_of_everything or (self.owner == principal.name and principal.name != "")
 
-    def may_work(self, who: Principal) -> bool:
-        """Whether somebody may read and write in it."""
-        return self.may_end(who) or (who.name in self.shared_with and who.name != "")
+    def may_work(self, principal: Principal) -> bool:
+        """Whether a principal may read and write in it."""
+        return self.may_end(principal) or (principal.name in self.shared_with and principal.name != "")
 
 
-def require_roles(transaction: Transaction, who: Principal) -> None:
-    """Refuse the commit of a transaction by a principal who may not make all of its changes, as roles are now.
+def require_roles(transaction: Transaction, principal: Principal) -> None:
+    """Raise `RestError` 403 unless a principal may make all changes of a transaction, by its present roles.
 
-    Raises `RestError` 403, which names what is not theirs only to those who may read it.
+    The message names an object only if the principal can read it.
     """
-    if who.is_admin_of_everything:
+    if principal.is_admin_of_everything:
         return
     state = transaction._state()
     written = core.decode_keys(state.written_keys()["key"], parse_lakehouse_def(state.base.definition)).to_pylist()
@@ -76,22 +75,22 @@ def require_roles(transaction: Transaction, who: Principal) -> None:
     }
     objects |= {(*row["namespace"].split("."), row["name"]) for row in written if row["kind"] in ("table", "view")}
     for name in sorted(objects):
-        if not who.may(Role.WRITER, name):
-            what = ".".join(name) if who.may(Role.READER, name) else "all that the transaction changes"
-            raise forbidden(f"{who.name} is not a writer of {what}")
+        if not principal.may(Role.WRITER, name):
+            what = ".".join(name) if principal.may(Role.READER, name) else "all objects that the transaction changes"
+            raise forbidden(f"{principal.name} is not a writer of {what}")
     for row in written:
         if row["kind"] != "namespace":
             continue
         namespace = tuple(row["namespace"].split("."))
-        # The first object in a namespace that only has nested ones makes it, too.
+        # The first object in a namespace that only contains namespaces creates it too.
         is_implied = not state.base.exists("namespace", row["namespace"]) and any(
             one[:-1] == namespace for one in objects
         )
-        if not is_implied and not who.may(Role.ADMIN, namespace):
-            what = row["namespace"] if who.sees(namespace) else "all that the transaction changes"
-            raise forbidden(f"{who.name} is not an admin of {what}")
+        if not is_implied and not principal.may(Role.ADMIN, namespace):
+            what = row["namespace"] if principal.sees(namespace) else "all objects that the transaction changes"
+            raise forbidden(f"{principal.name} is not an admin of {what}")
 
 
-def not_theirs(id: str, who: Principal) -> RestError:
-    """403, in the same words whether there is such a transaction or not."""
-    return forbidden(f"transaction {id} is not one that {who.name} has begun, or that was handed over to them")
+def not_theirs(id: str, principal: Principal) -> RestError:
+    """403, with the same message whether the transaction exists or not."""
+    return forbidden(f"transaction {id} was neither begun by {principal.name} nor shared with it")

@@ -56,7 +56,7 @@ class WorkerPool:
     @property
     def n_at_work(self) -> int:
         """Jobs at work."""
-        return sum(slots.n_at_work for slots in self._slots.values())
+        return sum(slots.n_leases for slots in self._slots.values())
 
     def run(
         self,
@@ -89,7 +89,7 @@ class WorkerPool:
         began = time.monotonic()
         with ExitStack() as slot:
             try:
-                slot.enter_context(self._slots[job.kind].taken(owner, min(seconds, wait_seconds)))
+                slot.enter_context(self._slots[job.kind].lease(owner, wait_seconds=min(seconds, wait_seconds)))
             except RestError:
                 if seconds <= wait_seconds:
                     raise TimeoutError("the job found no worker in time") from None

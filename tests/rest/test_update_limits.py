@@ -66,7 +66,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_twice_as_many_updates_of_a_view_are_twice_the_work(kind: str) -> None:
+def test_updates_of_a_view_take_linear_time(kind: str) -> None:
     first = ViewVersion.model_validate(version(1))
     metadata = new_view_metadata("6e7a8a0e-0000-4000-8000-000000000000", "x", SCHEMA, first, {})
 
@@ -79,7 +79,7 @@ def test_twice_as_many_updates_of_a_view_are_twice_the_work(kind: str) -> None:
     assert work(200) < 2.2 * work(100)
 
 
-def test_twice_as_many_sort_orders_are_twice_the_work(lake: tl.Lakehouse) -> None:
+def test_sort_orders_take_linear_time(lake: tl.Lakehouse) -> None:
     with_tables(lake, "shop.orders")
     metadata = lake.table("shop.orders").iceberg.metadata
 
@@ -102,7 +102,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     return lake
 
 
-def test_equal_versions_and_schemas_are_found_again(shop: tl.Lakehouse, http_client: Client) -> None:
+def test_equal_versions_and_schemas_of_a_view_are_reused(shop: tl.Lakehouse, http_client: Client) -> None:
     path = "/v1/namespaces/shop/views/top"
     sent = [
         {"action": "add-schema", "schema": COLUMNS},
@@ -125,7 +125,7 @@ def test_equal_versions_and_schemas_are_found_again(shop: tl.Lakehouse, http_cli
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_commit_has_a_number_of_updates(http_client: Client) -> None:
+def test_the_number_of_updates_of_a_commit_is_limited(http_client: Client) -> None:
     many = [{"action": "set-properties", "updates": {"n": str(number)}} for number in range(MAX_UPDATES + 1)]
     for path in ("views/top", "tables/orders"):
         answer = http_client("POST", f"/v1/namespaces/shop/{path}", {"requirements": [], "updates": many})
@@ -136,7 +136,7 @@ def test_a_commit_has_a_number_of_updates(http_client: Client) -> None:
 
 
 @pytest.mark.usefixtures("shop")
-def test_the_tables_of_one_commit_share_the_number(http_client: Client) -> None:
+def test_the_tables_of_one_commit_share_the_limit_of_updates(http_client: Client) -> None:
     many = [{"action": "set-properties", "updates": {"n": str(number)}} for number in range(MAX_UPDATES // 2 + 1)]
     changes = [
         {"identifier": {"namespace": ["shop"], "name": name}, "requirements": [], "updates": many}
@@ -148,7 +148,7 @@ def test_the_tables_of_one_commit_share_the_number(http_client: Client) -> None:
 
 @pytest.mark.usefixtures("shop")
 @pytest.mark.parametrize(("count", "code"), [(MAX_TEXTS, 200), (MAX_TEXTS + 1, 400)])
-def test_a_version_of_a_view_has_a_number_of_texts(http_client: Client, count: int, code: int) -> None:
+def test_the_number_of_texts_of_a_view_version_is_limited(http_client: Client, count: int, code: int) -> None:
     texts = [{"type": "sql", "sql": "SELECT 1 AS id", "dialect": f"d{number}"} for number in range(count)]
     new = {**VIEW_VERSION, "representations": texts}
     created = {"name": "many", "schema": COLUMNS, "view-version": new, "properties": {}}

@@ -18,7 +18,7 @@ from trinitylake.rest.handlers.transactions import MAX_BEGIN_SIZE_BYTES
 OPEN = "/trinitylake/v1/transactions"
 
 
-def test_a_transaction_begins_with_little(http_client: Client) -> None:
+def test_a_large_request_to_begin_a_transaction_is_refused(http_client: Client) -> None:
     large = {"k": "x" * MAX_BEGIN_SIZE_BYTES}
     assert http_client("POST", OPEN, {"properties": large}).code == 413
     in_sql = {"namespace": ["sys", "transactions", "nightly"], "properties": large}
@@ -28,7 +28,7 @@ def test_a_transaction_begins_with_little(http_client: Client) -> None:
 
 
 @pytest.mark.parametrize("who", ["walt", "somebody else"])
-def test_nobody_begins_with_the_id_of_a_request(http_client: Client, lake: tl.Lakehouse, who: str) -> None:
+def test_the_id_of_an_idempotent_request_is_reserved(http_client: Client, lake: tl.Lakehouse, who: str) -> None:
     key = "0f8fad5b-d9cb-469f-a165-70867728950e"
     digest = hashlib.sha256("\0".join((who, key)).encode()).hexdigest()
     id = f"rest-{digest[:40]}"
@@ -37,7 +37,7 @@ def test_nobody_begins_with_the_id_of_a_request(http_client: Client, lake: tl.La
     assert lake.transactions.list() == []
 
 
-def test_nobody_begins_with_the_id_that_the_library_chose_for_another(http_client: Client, lake: tl.Lakehouse) -> None:
+def test_ids_in_the_form_of_the_library_are_reserved(http_client: Client, lake: tl.Lakehouse) -> None:
     """Of an id that nobody chose, nothing but the log knows whether it is used: a client began with the one of somebody
     else's commit, and from then on the outcome of that one was the client's."""
     with lake.transaction() as txn:

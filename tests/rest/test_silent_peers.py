@@ -56,7 +56,7 @@ def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:
         txn._state().create("table", "shop", name, serialize(definition))
 
 
-def test_a_catalog_that_hangs_stops_nobody_else(
+def test_a_catalog_that_hangs_delays_no_other_request(
     shop: tl.Lakehouse, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbound, "CALL_SECONDS", 20.0)
@@ -93,7 +93,7 @@ def _code(server: RestServer, path: str) -> int:
         return int(connection.recv(100).split()[1])
 
 
-def test_one_peer_takes_only_its_own_places() -> None:
+def test_one_peer_occupies_only_its_own_calls() -> None:
     """A peer that answers late was waited for, and the test saw no difference: it asked one that never answers."""
     hang = threading.Event()
     calls = Outbound(seconds=0.1)
@@ -109,7 +109,7 @@ def test_one_peer_takes_only_its_own_places() -> None:
         calls.run("good", lambda: 1 // 0)
     hang.set()
     deadline = time.monotonic() + 10
-    while calls._waiting and time.monotonic() < deadline:
+    while calls.limit.n_leases and time.monotonic() < deadline:
         time.sleep(0.01)
     assert calls.run("bad", lambda: 43) == 43
 
@@ -119,7 +119,7 @@ def token_of(key: rsa.RSAPrivateKey, id: str, who: str) -> str:
     return jwt.encode(claims, key, "RS256", headers={"kid": id})
 
 
-def test_junk_tokens_while_the_issuer_hangs_stall_no_valid_one(
+def test_invalid_tokens_do_not_delay_valid_ones_while_the_issuer_hangs(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key())), "kid": "good", "use": "sig"}
@@ -155,7 +155,9 @@ def test_junk_tokens_while_the_issuer_hangs_stall_no_valid_one(
             thread.join()
 
 
-def test_more_junk_than_may_wait_is_answered_at_once(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_tokens_above_the_limit_are_refused_at_once(
+    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hang = threading.Event()
 
     def read(self: FetchedKeySet) -> bytes:

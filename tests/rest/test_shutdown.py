@@ -86,7 +86,7 @@ def commits(lake: tl.Lakehouse) -> int:
     return sum(len(entry.transactions) for entry in lake.log(limit=None))
 
 
-def test_requests_that_a_server_cannot_finish_are_told_what_to_do(lake: tl.Lakehouse) -> None:
+def test_a_shutdown_answers_requests_that_it_cannot_finish(lake: tl.Lakehouse) -> None:
     """After SIGTERM and the time that requests have, all that were at work got a 500 without a body: readers were told
     of a fault that there was not, and writers nothing about their commits, which had been made."""
     with_tables(lake, "shop.orders", "shop.keyed")
@@ -112,7 +112,7 @@ def test_requests_that_a_server_cannot_finish_are_told_what_to_do(lake: tl.Lakeh
 
         code, headers, body = writing.result()
         assert (code, body["error"]["type"]) == (500, "CommitStateUnknownException")  # never that nothing came of it
-        assert "look whether" in body["error"]["message"]
+        assert "check whether" in body["error"]["message"]
 
         code, headers, body = with_key.result()
         assert (code, body["error"]["type"]) == (503, "ServiceUnavailableException")
@@ -128,7 +128,7 @@ def test_requests_that_a_server_cannot_finish_are_told_what_to_do(lake: tl.Lakeh
     assert commits(lake) == before + 2
 
 
-def test_idle_clients_with_tls_do_not_hold_up_the_end(
+def test_idle_tls_connections_do_not_delay_a_shutdown(
     lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext]
 ) -> None:
     """To close TLS is a question, and a client that had its connection in a pool did not hear it: each restart of a
@@ -152,7 +152,7 @@ def test_idle_clients_with_tls_do_not_hold_up_the_end(
 
 
 @pytest.mark.parametrize("is_slow", [False, True], ids=["at work", "not yet taken"])
-def test_answers_with_tls_are_given_whole_by_a_server_that_ends(
+def test_a_shutdown_sends_complete_responses_over_tls(
     lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], is_slow: bool
 ) -> None:
     """It waits for no goodbye of a client, and that must not take away what the client has not read yet."""
@@ -169,7 +169,7 @@ def test_answers_with_tls_are_given_whole_by_a_server_that_ends(
         with table_locks.held([lake.table("shop.orders").id]):
             connection.sendall(f"GET {TABLE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() if is_slow else POST_COLOR)
             received = connection.recv(100) if is_slow else b""
-            wait_for(lambda: is_slow or bool(server._app._threads_of))
+            wait_for(lambda: is_slow or bool(server._app._threads.n_leases))
             ending = threads.submit(server.stop)
             wait_for(lambda: server._server.should_exit)
             time.sleep(2)

@@ -144,7 +144,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         "a list",
     ],
 )
-def test_an_answer_has_limits(peer: Any, how: str, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_of_a_catalog_has_limits(peer: Any, how: str, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(federated_catalog, "MAX_ANSWER_SIZE_BYTES", 16 << 20)
     peer.RequestHandlerClass.how = how
     stored = federated_properties({"uri": address(peer)}, "sales.orders")
@@ -159,7 +159,7 @@ def test_an_answer_has_limits(peer: Any, how: str, short: None, monkeypatch: pyt
     assert not peer.RequestHandlerClass.has_ended, "it was waited for"
 
 
-def test_a_catalog_that_was_silent_is_asked_again(
+def test_a_catalog_that_was_silent_is_called_again(
     peer: Any, lake: tl.Lakehouse, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Outbound.__init__, "__defaults__", (0.2,))

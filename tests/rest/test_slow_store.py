@@ -75,7 +75,7 @@ def asked(client: Client, number: int, answers: list[tuple[str, Answer]]) -> thr
 
 
 @pytest.mark.parametrize("in_headers", [False, True], ids=["bodies", "headers"])
-def test_requests_end_and_probes_are_answered(server: RestServer, store: SlowS3, in_headers: bool) -> None:
+def test_requests_end_and_probes_respond(server: RestServer, store: SlowS3, in_headers: bool) -> None:
     client = Client(server)
     assert client("GET", ORDERS).code == 200
     metadata.cache.clear()

@@ -27,7 +27,7 @@ def lakehouse(lake: tl.Lakehouse) -> tl.Lakehouse:
     return with_tables(lake, "finance.layoffs", "finance.plans", "shop.orders")
 
 
-def test_token_of_a_search_tells_no_hidden_name(
+def test_a_token_of_a_search_reveals_no_hidden_name(
     lakehouse: tl.Lakehouse, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "MAX_LOOKED_AT", 1)
@@ -49,13 +49,13 @@ def test_token_of_a_search_tells_no_hidden_name(
     assert not any("finance" in name for name in found)
 
 
-def test_sealed_positions_have_one_length_and_are_opened_again() -> None:
+def test_encrypted_positions_have_one_length() -> None:
     positions = ["", "B", "C" * 900, "ü "]
     assert len({len(encrypted(one)) for one in positions}) == 1
     assert [decrypted(encrypted(one)) for one in positions] == positions
 
 
-def test_positions_in_a_difference_count_what_is_seen(lakehouse: tl.Lakehouse, tokens: Path) -> None:
+def test_positions_in_a_difference_count_visible_objects(lakehouse: tl.Lakehouse, tokens: Path) -> None:
     with running(lakehouse, token_file=tokens) as server:
         client = Client(server)
 

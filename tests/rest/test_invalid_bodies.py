@@ -70,9 +70,7 @@ BODIES: list[Any] = [
 @pytest.mark.parametrize(
     "endpoint", [one for one in (*CATALOG, *OTHERS, *PAGE) if one.method == "POST"], ids=lambda endpoint: endpoint.path
 )
-def test_a_body_that_makes_no_sense_is_the_fault_of_the_client(
-    http_client: Client, lake: tl.Lakehouse, endpoint: Endpoint
-) -> None:
+def test_an_invalid_body_is_400_on_every_route(http_client: Client, lake: tl.Lakehouse, endpoint: Endpoint) -> None:
     with lake.transaction() as txn:
         txn.create_namespace("n")
         txn.create_table("n.t", {"a": "bigint"})
@@ -86,7 +84,7 @@ def test_a_body_that_makes_no_sense_is_the_fault_of_the_client(
     assert lake.view("n.v").sql == "SELECT 1"
 
 
-def test_no_client_sets_what_the_library_remembers_in_a_table(http_client: Client, lake: tl.Lakehouse) -> None:
+def test_clients_cannot_set_the_librarys_own_properties(http_client: Client, lake: tl.Lakehouse) -> None:
     """A stream's sink finds in its table which batch was the last. Whoever could set that made the sink leave out the
     next batches without a word. Clients that replace a table send its properties again, and may."""
     lake.create_namespace("shop")
@@ -111,7 +109,7 @@ def test_no_client_sets_what_the_library_remembers_in_a_table(http_client: Clien
     assert lake.table("shop.orders").properties.get("color") == "red"
 
 
-def test_a_length_that_no_machine_has_is_refused(http_client: Client, lake: tl.Lakehouse) -> None:
+def test_a_huge_content_length_is_refused(http_client: Client, lake: tl.Lakehouse) -> None:
     """`fixed[999…]` was an error of the server, with a traceback in its log."""
     lake.create_namespace("shop")
     for digits in (10, 19, 300):
@@ -120,7 +118,7 @@ def test_a_length_that_no_machine_has_is_refused(http_client: Client, lake: tl.L
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "utf-8-sig"])
-def test_a_body_is_utf_8_and_nothing_else(http_client: Client, encoding: str) -> None:
+def test_a_body_that_is_not_utf_8_is_400(http_client: Client, encoding: str) -> None:
     """JSON in bytes was read in whatever encoding it looked like, so a proxy in front, and the count of values before
     the parser, could see another document than the handler."""
     body = '{"namespace": ["shop"]}'.encode(encoding)

@@ -19,7 +19,7 @@ from rest.client import Answer, Client, running
 from rest.shop import ROWS, with_tables
 from trinitylake.errors import CommitConflict, NamespaceNotEmpty, Winner
 from trinitylake.rest.errors import bad_request, response_of
-from trinitylake.rest.security.error_redaction import told_to
+from trinitylake.rest.security.error_redaction import message_for
 from trinitylake.rest.security.principals import Principal
 
 WRITER, ADMIN, ROOT = (f"the-token-of-{who}-0123456789" for who in ("writer", "admin", "root"))
@@ -75,7 +75,7 @@ def refused(answer: Answer) -> str:
     ],
     ids=["a namespace", "a table", "a view", "two tables"],
 )
-def test_a_conflict_names_what_one_may_see(
+def test_a_conflict_names_visible_objects_only(
     client: Client, shop: tl.Lakehouse, meanwhile: Callable[[tl.Transaction], object], seen: list[str]
 ) -> None:
     message = lost(client, shop, WRITER, meanwhile)
@@ -84,13 +84,13 @@ def test_a_conflict_names_what_one_may_see(
     assert all(name in message for name in seen)
 
 
-def test_a_reader_of_everything_is_told_everything(client: Client, shop: tl.Lakehouse) -> None:
+def test_a_reader_of_everything_gets_the_whole_message(client: Client, shop: tl.Lakehouse) -> None:
     message = lost(client, shop, ROOT, lambda txn: txn.create_table("shop.HIDDENTABLE", ROWS))
     assert "shop.HIDDENTABLE" in message
     assert "MESSAGE-HIDDEN" in message
 
 
-def test_a_namespace_that_is_not_empty_does_not_tell_what_is_in_it(client: Client, shop: tl.Lakehouse) -> None:
+def test_a_namespace_that_is_not_empty_reveals_no_names(client: Client, shop: tl.Lakehouse) -> None:
     shop.drop_table("shop.orders")
     message = refused(client("DELETE", "/v1/namespaces/shop", token=ADMIN))
     assert "HIDDEN" not in message
@@ -114,8 +114,8 @@ def wrapped(outer: Exception, inner: Exception) -> Exception:
     ],
     ids=["itself", "as PyIceberg's", "twice", "a namespace"],
 )
-def test_no_error_quotes_the_library_about_what_is_hidden(error: Exception) -> None:
-    answer = response_of(error, told_to(Principal.of("walt", ["writer:shop.orders"])))
+def test_no_error_contains_hidden_names(error: Exception) -> None:
+    answer = response_of(error, message_for(Principal.of("walt", ["writer:shop.orders"])))
     assert b"HIDDEN" not in bytes(answer.body)
 
 
@@ -133,9 +133,9 @@ def test_no_error_quotes_the_library_about_what_is_hidden(error: Exception) -> N
         ("transaction 1", ["reader:shop.*"], [], False),
     ],
 )
-def test_a_name_is_told_where_all_that_it_can_mean_may_be_seen(
+def test_an_ambiguous_name_is_visible_if_all_its_meanings_are(
     key: str, grants: list[str], there: list[tuple[str, str]], is_told: bool
 ) -> None:
     """Of `shop.x.y` the text does not say whether it is `y` in `shop.x`, or the table `x.y` of `shop`."""
-    told = told_to(Principal.of("walt", grants), lambda kind, namespace, name: (namespace, name) in there)
+    told = message_for(Principal.of("walt", grants), lambda kind, namespace, name: (namespace, name) in there)
     assert (key in told(CommitConflict("x", keys=[key]))) == is_told

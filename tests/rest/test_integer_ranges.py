@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_numbers_that_others_cannot_read_are_refused(http_client: Client, shop: tl.Lakehouse, what: str) -> None:
+def test_integers_out_of_range_are_refused(http_client: Client, shop: tl.Lakehouse, what: str) -> None:
     update, message = REFUSED[what]
     before = http_client.table(ORDERS)
     if update["action"] == "set-snapshot-ref":
@@ -90,7 +90,7 @@ def test_numbers_that_others_cannot_read_are_refused(http_client: Client, shop: 
     assert http_client.table(ORDERS) == before
 
 
-def test_numbers_that_others_can_read_are_taken(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_integers_in_range_are_accepted(http_client: Client, shop: tl.Lakehouse) -> None:
     head = http_client.table(ORDERS)["current-snapshot-id"]
     updates = [
         schema(column(id=2147483447), column("fixed[16]", 8, "b")),
@@ -112,7 +112,7 @@ def test_numbers_that_others_can_read_are_taken(http_client: Client, shop: tl.La
         ("int", "truncate[99999999999]", "a width"),
     ],
 )
-def test_nor_do_new_tables_have_them(
+def test_integers_of_new_tables_are_checked(
     http_client: Client, shop: tl.Lakehouse, type: str, transform: str, message: str, staged: bool
 ) -> None:
     fields = [{"source-id": 1, "field-id": 1000, "name": "p", "transform": transform}]
@@ -141,7 +141,7 @@ def view(id: int, field_id: int = 1) -> dict[str, Any]:
     return {"name": "v", "schema": {"type": "struct", "fields": fields}, "view-version": version, "properties": {}}
 
 
-def test_nor_do_views(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_integers_of_views_are_checked(http_client: Client, shop: tl.Lakehouse) -> None:
     for body in (view(TOO_LARGE), view(-7), view(0), view(1, TOO_LARGE)):
         assert http_client("POST", VIEWS, body).code == 400
     assert http_client("POST", VIEWS, view(1)).code == 200

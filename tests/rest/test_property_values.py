@@ -39,7 +39,7 @@ def change(client: Client, *updates: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("value", ["x", "1e5", "9" * 5000, "None", "-5", "2147483648"])
-def test_a_number_of_files_is_a_number(http_client: Client, shop: tl.Lakehouse, value: str) -> None:
+def test_an_invalid_number_property_is_refused(http_client: Client, shop: tl.Lakehouse, value: str) -> None:
     answer = change(http_client, setting(**{LOGGED: value}))
     assert (answer.code, answer.error) == (400, "BadRequestException")
     assert LOGGED in answer.body["error"]["message"]
@@ -51,7 +51,9 @@ def test_a_number_of_files_is_a_number(http_client: Client, shop: tl.Lakehouse, 
 
 
 @pytest.mark.parametrize(("value", "n"), [("3", 3), ("0", 1), ("2147483647", 5)])
-def test_so_many_files_are_named(http_client: Client, shop: tl.Lakehouse, value: str, n: int) -> None:
+def test_metadata_names_the_configured_number_of_previous_files(
+    http_client: Client, shop: tl.Lakehouse, value: str, n: int
+) -> None:
     assert change(http_client, setting(**{LOGGED: value})).code == 200
     for number in range(5):
         assert change(http_client, setting(note=str(number))).code == 200
@@ -59,7 +61,7 @@ def test_so_many_files_are_named(http_client: Client, shop: tl.Lakehouse, value:
     assert value == "2147483647" or len(http_client.table(ORDERS)["metadata-log"]) == n
 
 
-def test_what_is_not_there_can_be_removed(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_missing_property_can_be_removed(http_client: Client, shop: tl.Lakehouse) -> None:
     assert change(http_client, setting(a="1", b="2")).code == 200
     assert change(http_client, removing("a", "a", "never was")).code == 200
     properties = http_client.table(ORDERS)["properties"]

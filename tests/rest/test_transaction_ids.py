@@ -81,7 +81,7 @@ def shared(shop: tl.Lakehouse, writers: Path) -> Iterator[RestServer]:
 
 
 @pytest.mark.parametrize("new_key", [lambda: key_of(now()), lambda: str(uuid.uuid4())])
-def test_keys_go_on_working_after_versions_have_expired(http_client: Client, shop: tl.Lakehouse, new_key: Any) -> None:
+def test_keys_work_after_versions_have_expired(http_client: Client, shop: tl.Lakehouse, new_key: Any) -> None:
     assert send(http_client, new_key(), "red").code == 200
     date_root(shop, shop.version, now() - 2000)  # a key is younger than what has expired, by more than stores cut off
     assert shop.maintenance.expire(before=shop.version)
@@ -94,9 +94,7 @@ def test_keys_go_on_working_after_versions_have_expired(http_client: Client, sho
         assert shop.table("shop.orders").properties["color"] == color
 
 
-def test_a_key_that_is_older_than_what_is_kept_is_neither_done_again_nor_refused(
-    http_client: Client, shop: tl.Lakehouse
-) -> None:
+def test_a_key_older_than_all_versions_has_an_unknown_outcome(http_client: Client, shop: tl.Lakehouse) -> None:
     """Whoever deletes versions before their time takes the memory of keys along: then nobody knows, and says so."""
     key = key_of(now())
     time.sleep(0.002)
@@ -110,7 +108,7 @@ def test_a_key_that_is_older_than_what_is_kept_is_neither_done_again_nor_refused
     assert shop.table("shop.orders").properties["color"] == "green"
 
 
-def test_a_host_whose_clock_was_wrong_makes_no_key_too_old(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_writer_with_a_wrong_clock_makes_no_key_too_old(http_client: Client, shop: tl.Lakehouse) -> None:
     """One host whose clock was days ahead put `created_at` of its version and of all after it into the future.
     Once the versions before had expired, every new key was older than all that is kept: 500 for all of these days."""
     assert send(http_client, key_of(now()), "red").code == 200
@@ -123,9 +121,7 @@ def test_a_host_whose_clock_was_wrong_makes_no_key_too_old(http_client: Client, 
     assert shop.version == before + 1
 
 
-def test_a_key_from_before_what_expired_is_no_new_one_by_a_clock_that_is_behind(
-    http_client: Client, shop: tl.Lakehouse
-) -> None:
+def test_a_late_clock_of_a_client_makes_no_old_key_new(http_client: Client, shop: tl.Lakehouse) -> None:
     """The host that wrote was days behind the store and the client, so its versions seemed older than they were: a
     request that was committed in a version that has expired counted as new, and was committed again."""
     key = key_of(now() + 7 * DAY)
@@ -140,7 +136,7 @@ def test_a_key_from_before_what_expired_is_no_new_one_by_a_clock_that_is_behind(
     assert shop.table("shop.orders").properties["color"] == "green"
 
 
-def test_a_store_that_dates_by_seconds_makes_no_old_key_new(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_store_with_times_in_seconds_makes_no_old_key_new(http_client: Client, shop: tl.Lakehouse) -> None:
     """What a store cuts off a date would make a version of the same second, which has expired, older than the key."""
     second = int(now()) // 1000 * 1000
     key = key_of(second + 500)
@@ -152,7 +148,7 @@ def test_a_store_that_dates_by_seconds_makes_no_old_key_new(http_client: Client,
     assert send(http_client, key_of(second + 1000), "blue").code == 200
 
 
-def test_a_new_key_costs_no_walk_through_the_log(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_new_key_reads_no_log(http_client: Client, shop: tl.Lakehouse) -> None:
     """Each key was looked for in every version that is kept: with 60 more of them, 60 more files to read."""
 
     for number in range(60):
@@ -179,7 +175,7 @@ def commit(client: Client, id: str, token: str) -> Answer:
     return client("POST", f"{OPEN}/{id}/commit", {}, token=token)
 
 
-def test_an_id_belongs_to_who_used_it_first(shared: RestServer, shop: tl.Lakehouse) -> None:
+def test_an_id_belongs_to_the_first_principal_that_used_it(shared: RestServer, shop: tl.Lakehouse) -> None:
     client = Client(shared)
     assert begin(client, "nightly", WALT).code == 201
     assert begin(client, "nightly", WANDA).code == 409  # open
@@ -197,7 +193,7 @@ def test_an_id_belongs_to_who_used_it_first(shared: RestServer, shop: tl.Lakehou
     assert shop.table("shop.orders").properties["color"] == "red"
 
 
-def test_the_second_of_two_servers_does_not_answer_with_somebody_elses_commit(
+def test_a_second_server_does_not_return_the_commit_of_another_principal(
     shared: RestServer, shop: tl.Lakehouse, writers: Path
 ) -> None:
     with running(tl.open(shop.uri, durability="none"), token_file=writers) as other:
@@ -212,7 +208,7 @@ def test_the_second_of_two_servers_does_not_answer_with_somebody_elses_commit(
     assert shop.table("shop.orders").properties["color"] == "red"
 
 
-def test_an_id_that_was_saved_is_begun_by_nobody_else(shared: RestServer, shop: tl.Lakehouse) -> None:
+def test_the_id_of_a_saved_transaction_cannot_be_begun(shared: RestServer, shop: tl.Lakehouse) -> None:
     txn = shop.begin(id="saved")
     txn.create_namespace("new")
     txn.save()
@@ -220,7 +216,7 @@ def test_an_id_that_was_saved_is_begun_by_nobody_else(shared: RestServer, shop: 
     assert [one.id for one in shop.transactions.list()] == ["saved"]
 
 
-def test_a_saved_transaction_is_what_it_is_in_the_storage(shared: RestServer, shop: tl.Lakehouse) -> None:
+def test_a_saved_transaction_is_read_from_storage(shared: RestServer, shop: tl.Lakehouse) -> None:
     client = Client(shared)
     txn = shop.begin(id="handed")
     txn.create_namespace("one")
@@ -239,9 +235,7 @@ def test_a_saved_transaction_is_what_it_is_in_the_storage(shared: RestServer, sh
     assert shop.namespaces() == ["one", "shop", "three", "two"]
 
 
-def test_a_question_about_saved_transactions_leaves_nothing_in_the_server(
-    shared: RestServer, shop: tl.Lakehouse
-) -> None:
+def test_describing_saved_transactions_takes_no_memory(shared: RestServer, shop: tl.Lakehouse) -> None:
     for number in range(5):
         txn = shop.begin(id=f"saved-{number}", properties={"rest.principal": "rita"})
         txn.create_namespace(f"n{number}")
@@ -254,7 +248,7 @@ def test_a_question_about_saved_transactions_leaves_nothing_in_the_server(
     assert shared.transactions.count == 0
 
 
-def test_one_principal_does_not_take_every_slot(shop: tl.Lakehouse, writers: Path) -> None:
+def test_one_principal_cannot_occupy_all_open_transactions(shop: tl.Lakehouse, writers: Path) -> None:
     options = ServerOptions(max_open_transactions=10, max_open_transactions_per_principal=4)
     with running(shop, token_file=writers, options=options) as server:
         client = Client(server)
@@ -265,7 +259,7 @@ def test_one_principal_does_not_take_every_slot(shop: tl.Lakehouse, writers: Pat
         assert begin(client, "walt-again", WALT).code == 201
 
 
-def test_a_transaction_that_nobody_uses_is_handed_over_to_the_storage(shop: tl.Lakehouse, writers: Path) -> None:
+def test_an_idle_transaction_is_saved(shop: tl.Lakehouse, writers: Path) -> None:
     options = ServerOptions(max_open_transactions=2, transaction_idle_seconds=0.2)
     with running(shop, token_file=writers, options=options) as server:
         client = Client(server)

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import trinitylake as tl
-from rest.client import TOKEN, Client, connect, running
+from rest.client import TOKEN, Client, connect, running, wait_for
 from rest.shop import ROWS
 from trinitylake.iceberg_storage import metadata
 from trinitylake.lakehouse.transaction import Transaction
@@ -56,7 +56,7 @@ def get(server: RestServer, path: str) -> tuple[int, str]:
     return int(head.split()[1]), body.decode()
 
 
-def test_probes_need_no_token_and_tell_nothing_else(server: RestServer, shop: tl.Lakehouse) -> None:
+def test_probes_need_no_token_and_reveal_nothing(server: RestServer, shop: tl.Lakehouse) -> None:
     assert get(server, "/healthz") == (200, "ok\n")
     assert get(server, "/readyz") == (200, "ready\n")
     assert get(server, "/metrics")[0] == 401
@@ -64,16 +64,14 @@ def test_probes_need_no_token_and_tell_nothing_else(server: RestServer, shop: tl
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_what_is_open_to_everybody_is_only_read(server: RestServer, method: str, path: str) -> None:
+def test_paths_without_authentication_support_only_get_and_head(server: RestServer, method: str, path: str) -> None:
     """`POST /healthz` and `DELETE /healthz` answered 200 and "ok", as if they had done something."""
     text = raw(server, f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()).decode()
     assert text.startswith("HTTP/1.1 405 "), text
     assert "allow: get, head\r\n" in text.lower(), text
 
 
-def test_a_server_whose_storage_fails_is_alive_and_not_ready(
-    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_without_storage_is_healthy_but_not_ready(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: tl.Lakehouse) -> int:
         raise tl.StorageError("gone")
 
@@ -83,7 +81,7 @@ def test_a_server_whose_storage_fails_is_alive_and_not_ready(
         assert get(server, "/healthz") == (200, "ok\n")
 
 
-def test_counters_are_by_route_and_not_by_name(shop: tl.Lakehouse) -> None:
+def test_counters_have_routes_as_labels_and_no_names(shop: tl.Lakehouse) -> None:
     with running(shop) as server:
         client = Client(server)
         client("GET", "/v1/namespaces/shop/tables/orders")
@@ -158,18 +156,18 @@ def test_no_secret_is_in_logs_errors_or_config(
         f"aws_access_key_id={CANARY}",
     ],
 )
-def test_secrets_are_taken_out_of_messages(text: str) -> None:
+def test_secrets_are_removed_from_messages(text: str) -> None:
     assert CANARY not in without_secrets(text)
 
 
-def test_a_client_that_sends_nothing_is_cut_off(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_closed(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SILENT_SECONDS", 0.3)
     with running(shop) as server:
         assert raw(server, b"") == b""
         assert get(server, "/healthz")[0] == 200
 
 
-def test_an_idle_connection_outlives_those_of_proxies_and_ends(
+def test_an_idle_connection_is_closed_after_the_keep_alive_time(
     shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert limits.KEEP_ALIVE_SECONDS > 60, "what proxies mostly have"
@@ -186,7 +184,7 @@ def test_an_idle_connection_outlives_those_of_proxies_and_ends(
         connection.close()
 
 
-def test_requests_leave_nothing_in_memory_but_what_is_cached(
+def test_requests_leave_only_caches_in_memory(
     server: RestServer, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for filled in (metadata.cache, metadata.encoder):
@@ -218,7 +216,7 @@ def test_requests_leave_nothing_in_memory_but_what_is_cached(
     assert kept() - before < 3 * rounds
 
 
-def test_headers_without_end_are_refused(server: RestServer) -> None:
+def test_endless_headers_are_refused(server: RestServer) -> None:
     endless = b"GET /v1/config HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2 * limits.MAX_HEADERS_SIZE_BYTES
     try:
         received = raw(server, endless)
@@ -228,29 +226,34 @@ def test_headers_without_end_are_refused(server: RestServer) -> None:
     assert get(server, "/healthz")[0] == 200
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(shop: tl.Lakehouse) -> None:
+def test_a_body_that_does_not_arrive_in_time_is_408(shop: tl.Lakehouse) -> None:
     with running(shop, options=ServerOptions(body_timeout_seconds=0.3)) as server:
         head = b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{"
         received = raw(server, head)
     assert received.startswith(b"HTTP/1.1 408")
 
 
-def test_more_connections_than_allowed_are_told_so(shop: tl.Lakehouse) -> None:
+def test_connections_above_the_limit_get_503(shop: tl.Lakehouse) -> None:
     with running(shop, options=ServerOptions(max_connections=3)) as server:
-        idle = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(3)]
+        state, accepted = server._server.server_state, server._server.config.connections
+        idle = []
+        for n in range(1, 4):
+            idle.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            idle[-1].sendall(b"GET ")  # silent connections are closed instead (`test_connections.py`)
+            wait_for(lambda n=n: len(state.connections) == n and not accepted._silent)
         codes = {get(server, "/healthz")[0]}
         for connection in idle:
             connection.close()
     assert codes == {503}
 
 
-def test_a_header_of_an_answer_cannot_be_forged(server: RestServer) -> None:
+def test_a_request_id_cannot_forge_a_response_header(server: RestServer) -> None:
     for planted in ("r-1\tx", "r 1", "é", "x" * 65):
         answer = Client(server)("GET", "/v1/config", headers={"X-Request-Id": planted})
         assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
 
 
-def test_a_server_that_ends_finishes_its_commits(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shutdown_finishes_running_commits(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = Transaction.commit
     begun, go_on = threading.Event(), threading.Event()
 
@@ -275,7 +278,7 @@ def test_a_server_that_ends_finishes_its_commits(shop: tl.Lakehouse, monkeypatch
     assert shop.exists("a")
 
 
-def test_one_principal_does_not_take_all_threads(
+def test_one_principal_cannot_occupy_all_threads(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 requests that took long, all of one writer, closed the server to everybody else."""
@@ -306,7 +309,7 @@ def test_one_principal_does_not_take_all_threads(
         assert create("quick", 0) == 200
         go_on.set()
         assert sorted(one.result() for one in waiting) == [200, 200, 200, 503]
-        assert not server._app._threads_of
+        assert server._app._threads.n_leases == 0
 
 
 def test_commits_of_several_requests_share_a_version(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +339,7 @@ def test_commits_of_several_requests_share_a_version(shop: tl.Lakehouse, monkeyp
     assert any(len(entry.transactions) > 1 for entry in shop.log(None))
 
 
-def test_a_request_is_a_span_in_the_trace_of_its_client(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_continues_the_trace_of_its_client(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     spans = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
@@ -369,7 +372,7 @@ def test_two_servers_serve_one_lakehouse(shop: tl.Lakehouse) -> None:
     assert len(shop.namespaces()) == 11
 
 
-def test_the_url_is_what_the_block_gets(shop: tl.Lakehouse) -> None:
+def test_the_context_manager_returns_the_url(shop: tl.Lakehouse) -> None:
     with tl.rest.serve(shop) as url:
         assert url.startswith("http://127.0.0.1:")
     with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):

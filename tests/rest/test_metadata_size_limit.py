@@ -52,7 +52,7 @@ def namespace(client: Client, number: int) -> Answer:
 
 
 @pytest.mark.parametrize("send", [table, several, view, namespace])
-def test_an_object_grows_up_to_a_limit_and_may_become_smaller(client: Client, send: Any, lake: tl.Lakehouse) -> None:
+def test_metadata_above_the_limit_can_only_shrink(client: Client, send: Any, lake: tl.Lakehouse) -> None:
     codes = [send(client, number).code for number in range(10)]
     assert codes[:4] in ([200] * 4, [204] * 4)
     assert codes[-1] == 413
@@ -71,7 +71,7 @@ def test_an_object_grows_up_to_a_limit_and_may_become_smaller(client: Client, se
 
 
 @pytest.mark.parametrize("kind", ["register", "register-view"])
-def test_metadata_that_unpacks_to_very_much_is_not_registered(
+def test_compressed_metadata_above_the_limit_is_not_registered(
     client: Client, kind: str, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     io = lake.table("grown.t").iceberg.io

@@ -9,9 +9,9 @@ same. Nothing in a library that waits in C++ can be interrupted, so it is done i
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def silent() -> Iterator[str]:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls have less time: more than a process takes to start."""
+    """Calls have less time. A worker that starts on a loaded machine may take longer: see `in_the_end`."""
     monkeypatch.setattr(Outbound.__init__, "__defaults__", (6.0,))
     monkeypatch.setattr(foreign_files, "_GRACE_SECONDS", 0.2)
 
@@ -87,10 +87,10 @@ def assert_free(server: RestServer) -> None:
     """Soon no worker waits for a peer, and no place is taken."""
     outbound = server._app.service.outbound
     began = time.monotonic()
-    while (workers(server).n_at_work or outbound._waiting) and time.monotonic() < began + 30:
+    while (workers(server).n_at_work or outbound.limit.n_leases) and time.monotonic() < began + 30:
         time.sleep(0.05)
     assert not workers(server).n_at_work
-    assert not outbound._waiting
+    assert not outbound.limit.n_leases
 
 
 def in_the_end(ask: Callable[[], Answer]) -> Answer:
@@ -101,16 +101,16 @@ def in_the_end(ask: Callable[[], Answer]) -> Answer:
     return answer
 
 
-def test_files_elsewhere_are_read_with_the_settings_of_the_server(server: RestServer) -> None:
+def test_external_files_are_read_with_the_settings_of_the_server(server: RestServer) -> None:
     client = Client(server)
-    assert client.table(OUTSIDE)["current-snapshot-id"] > 0
+    assert in_the_end(lambda: client("GET", OUTSIDE)).body["metadata"]["current-snapshot-id"] > 0
     assert len(client("POST", f"{OUTSIDE}/plan", {}).body["file-scan-tasks"]) == 1
     assert len(workers(server)._workers) == 1, "the same one for both"
 
 
 @pytest.mark.parametrize("in_headers", [False, True], ids=["body", "headers"])
 @pytest.mark.parametrize(("part", "suffix"), [(".metadata.json", ""), (".avro", "/plan")])
-def test_a_store_that_drips_gives_its_places_back(
+def test_a_slow_store_releases_its_calls_at_the_deadline(
     short: None, server: RestServer, store: SlowS3, part: str, suffix: str, in_headers: bool
 ) -> None:
     client = Client(server)
@@ -145,13 +145,14 @@ def test_a_table_of_another_kind_of_catalog_is_loaded_and_planned(lake: tl.Lakeh
     path = "/v1/namespaces/shop/tables/theirs"
     with running(lake) as server:
         client = Client(server)
-        assert client.table(path)["table-uuid"] == str(table.metadata.table_uuid)
+        loaded = in_the_end(lambda: client("GET", path))
+        assert loaded.body["metadata"]["table-uuid"] == str(table.metadata.table_uuid)
         [task] = client("POST", f"{path}/plan", {}).body["file-scan-tasks"]
         assert task["data-file"]["record-count"] == len(ROWS)
         assert client("GET", "/v1/namespaces/shop/tables/nowhere").code == 404
 
 
-def test_a_catalog_of_another_kind_that_hangs_gives_its_places_back(
+def test_a_sql_or_glue_catalog_that_hangs_releases_its_calls(
     lake: tl.Lakehouse, silent: str, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked by a library that waits a minute, and then again: Glue, at an address that says nothing."""
@@ -166,7 +167,7 @@ def test_a_catalog_of_another_kind_that_hangs_gives_its_places_back(
         assert_free(server)
 
 
-def test_a_worker_that_is_killed_takes_nothing_from_others(store: SlowS3) -> None:
+def test_killing_a_worker_affects_no_other_job(store: SlowS3) -> None:
     """Two files of one store: one that drips, and one that does not."""
     pool = WorkerPool()
     io = load_file_io(store.pyiceberg_properties, "s3://slow/a")
@@ -189,29 +190,29 @@ def test_a_worker_that_is_killed_takes_nothing_from_others(store: SlowS3) -> Non
         pool.close()
 
 
-def test_plans_of_tables_elsewhere_take_no_threads_from_those_of_the_lakehouse(
+def test_plans_of_external_tables_take_no_threads_from_those_of_the_lakehouse(
     short: None, server: RestServer, store: SlowS3
 ) -> None:
-    """PyIceberg reads manifests by threads of which a process has six. A few plans of tables elsewhere, whose store
-    dripped, had all of them, and no table of the lakehouse was planned any more."""
+    """PyIceberg reads manifests by threads of which a process has six. A few plans of external tables, whose store
+    dripped, occupied all of them, and no table of the lakehouse was planned any more."""
     client = Client(server)
     other = tl.open(store.uri("other"), storage_options=store.options).table("else.where")
     for _ in range(7):
         other.append(ROWS)
     define(server._app.service.lake, "more", "external", {METADATA_LOCATION: other.iceberg.metadata_location})
     path = "/v1/namespaces/shop/tables/more/plan"
-    assert len(client("POST", path, {}).body["file-scan-tasks"]) == 8
+    assert len(in_the_end(lambda: client("POST", path, {})).body["file-scan-tasks"]) == 8
+    assert_free(server)
     store.dripping = {"-m0.avro"}
-    codes: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: codes.append(client("POST", path, {}).code)) for _ in range(MAX_WAITING_FOR_ONE)
-    ]
-    for thread in threads:
-        thread.start()
-    while not codes and workers(server).n_at_work < limits.JOBS["foreign"].of_owner:
-        time.sleep(0.01)
-    assert client("POST", "/v1/namespaces/shop/tables/orders/plan", {}).code == 200
-    assert not codes, "all of them wait yet"
-    for thread in threads:
-        thread.join()
-    assert codes == [504] * MAX_WAITING_FOR_ONE
+    for _ in range(3):  # on a loaded machine the plans may reach their deadline before the other one is made
+        with ThreadPoolExecutor(MAX_WAITING_FOR_ONE) as threads:
+            plans = [threads.submit(client, "POST", path, {}) for _ in range(MAX_WAITING_FOR_ONE)]
+            while not any(one.done() for one in plans) and workers(server).n_at_work < limits.JOBS["foreign"].of_owner:
+                time.sleep(0.01)
+            assert client("POST", "/v1/namespaces/shop/tables/orders/plan", {}).code == 200
+            all_wait = not any(one.done() for one in plans)
+        assert [one.result().code for one in plans] == [504] * MAX_WAITING_FOR_ONE
+        assert_free(server)
+        if all_wait:
+            return
+    pytest.fail("no plan was made while all others waited")

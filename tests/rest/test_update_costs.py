@@ -178,7 +178,7 @@ def actions() -> set[str]:
     return {kind.model_fields["action"].default for kind in kinds}
 
 
-def test_each_kind_of_update_is_known_here() -> None:
+def test_each_kind_of_update_is_measured() -> None:
     """A newer PyIceberg has more of them."""
     assert actions() == {*LINEAR, *BOUNDED, *ONCE_ONLY}
 
@@ -189,7 +189,7 @@ def metadata(lake: tl.Lakehouse) -> TableMetadata:
 
 
 @pytest.mark.parametrize("kind", LINEAR)
-def test_twice_as_many_updates_of_a_table_are_twice_the_work(metadata: TableMetadata, kind: str) -> None:
+def test_updates_of_a_table_take_linear_time(metadata: TableMetadata, kind: str) -> None:
     def work(count: int) -> int:
         updates = UPDATES.validate_python(LINEAR[kind](count))
         return lines(lambda: apply_updates(metadata, updates))
@@ -198,7 +198,7 @@ def test_twice_as_many_updates_of_a_table_are_twice_the_work(metadata: TableMeta
 
 
 @pytest.mark.parametrize("kind", BOUNDED)
-def test_as_many_updates_as_there_may_be_are_bounded_work(metadata: TableMetadata, kind: str) -> None:
+def test_the_maximum_of_updates_takes_bounded_time(metadata: TableMetadata, kind: str) -> None:
     """What grows with the square is held by its limit, and does not grow faster."""
 
     def work(count: int) -> int:

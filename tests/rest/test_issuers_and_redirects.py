@@ -122,21 +122,21 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("kind", TOKENS)
-def test_a_token_that_is_not_quite_right_does_not_count(client: Client, kind: str) -> None:
+def test_an_invalid_token_is_refused(client: Client, kind: str) -> None:
     assert client("GET", "/v1/namespaces", token=TOKENS[kind]()).code == 401
 
 
 @pytest.mark.parametrize("right", [{}, {"aud": ["other", "lake"]}, {"sub": "ana maria|1@example"}], ids=str)
-def test_a_right_token_counts(client: Client, right: dict[str, Any]) -> None:
+def test_a_valid_token_is_accepted(client: Client, right: dict[str, Any]) -> None:
     assert client("GET", "/v1/namespaces", token=signed(**right)).code == 200
 
 
-def test_a_token_counts_a_moment_longer_for_clocks_that_differ(client: Client) -> None:
+def test_an_expired_token_is_accepted_within_the_leeway(client: Client) -> None:
     assert client("GET", "/v1/namespaces", token=signed(exp=int(time.time()) - 5)).code == 200
 
 
 @pytest.mark.parametrize("document", [b"[" * 100_000, b"{}", b'{"keys": []}', b'{"keys": [1]}', b"[]", b'{"keys": 1}'])
-def test_what_holds_no_key_is_no_key_set(document: bytes) -> None:
+def test_a_document_without_keys_is_no_key_set(document: bytes) -> None:
     with pytest.raises((ValueError, TypeError, KeyError, AttributeError, jwt.PyJWTError)):
         _keys_of(document)
 
@@ -151,7 +151,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_a_request_that_two_could_read_in_two_ways_is_refused(client: Client, kind: str) -> None:
+def test_an_ambiguous_request_is_refused(client: Client, kind: str) -> None:
     with socket.create_connection(("127.0.0.1", client._server.port), timeout=10) as connection:
         start = f"POST /v1/namespaces HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {signed()}\r\n".encode()
         connection.sendall(start + ODD[kind])
@@ -205,7 +205,7 @@ def pair() -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("how", ["redirects", "redirects later", "says so"])
-def test_a_catalog_that_leads_elsewhere_is_not_followed(pair: tuple[Any, Any], how: str) -> None:
+def test_a_redirect_of_a_federated_catalog_is_not_followed(pair: tuple[Any, Any], how: str) -> None:
     partner, other = pair
     partner.RequestHandlerClass.how = how
     stored = federated_properties({"uri": f"http://127.0.0.1:{partner.server_port}"}, "sales.orders")
@@ -216,7 +216,7 @@ def test_a_catalog_that_leads_elsewhere_is_not_followed(pair: tuple[Any, Any], h
     assert other.RequestHandlerClass.seen == []
 
 
-def test_a_catalog_names_no_code_and_no_other_place_for_secrets(pair: tuple[Any, Any]) -> None:
+def test_a_federated_catalog_cannot_configure_code_or_endpoints(pair: tuple[Any, Any]) -> None:
     partner, other = pair
     partner.RequestHandlerClass.how = "names code"
     stored = federated_properties({"uri": f"http://127.0.0.1:{partner.server_port}"}, "sales.orders")
@@ -225,7 +225,9 @@ def test_a_catalog_names_no_code_and_no_other_place_for_secrets(pair: tuple[Any,
     assert other.RequestHandlerClass.seen == []
 
 
-def test_tls_is_not_talked_down(lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext]) -> None:
+def test_a_redirect_from_https_to_http_is_not_followed(
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext]
+) -> None:
     """Neither to plain HTTP nor to an old version."""
     files, context = tls
     context.minimum_version = ssl.TLSVersion.TLSv1

@@ -59,7 +59,7 @@ def written_by_a_stranger(lake: tl.Lakehouse, value: str | None) -> str:
 
 
 @pytest.mark.parametrize("value", [None, "true", "TRUE", ""])
-def test_whatever_is_stored_every_door_says_that_engines_delete_nothing(
+def test_gc_is_disabled_in_every_response(
     http_client: Client, catalog: RestCatalog, shop: tl.Lakehouse, value: str | None
 ) -> None:
     location = written_by_a_stranger(shop, value)
@@ -90,7 +90,7 @@ def in_this_process(catalog: RestCatalog, shop: tl.Lakehouse) -> Catalog:
 
 
 @pytest.mark.parametrize("door", [through_the_server, in_this_process])
-def test_no_client_changes_it(
+def test_clients_cannot_enable_gc(
     catalog: RestCatalog, shop: tl.Lakehouse, door: Callable[[RestCatalog, tl.Lakehouse], Catalog]
 ) -> None:
     one = door(catalog, shop)
@@ -113,7 +113,7 @@ def test_no_client_changes_it(
     assert stored(shop, "shop.fresh")["properties"][GC] == "false"
 
 
-def test_a_creation_by_updates_says_so_too(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_creation_by_updates_disables_gc(http_client: Client, shop: tl.Lakehouse) -> None:
     staged = http_client(
         "POST", "/v1/namespaces/shop/tables", {"name": "fresh", "schema": COLUMNS, "stage-create": True}
     )

@@ -11,7 +11,6 @@ Work is counted and not timed, so that a busy machine changes nothing.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import sys
@@ -30,9 +29,6 @@ from rest.client import Client
 from rest.shop import ROWS
 from trinitylake.rest import RestServer, secret_redaction, server_metrics
 from trinitylake.rest.catalog.plan_cache import PlanCache
-from trinitylake.rest.errors import RestError
-from trinitylake.rest.request import body as bodies
-from trinitylake.rest.request.body import BodiesAtWork
 from trinitylake.rest.secret_redaction import without_secrets
 from trinitylake.rest.security.principals import Grant, Role
 from trinitylake.rest.server_metrics import MetricsReports
@@ -85,7 +81,7 @@ SEEDS = [
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_work_for_a_message_grows_with_its_length(seed: str) -> None:
+def test_redaction_takes_linear_time(seed: str) -> None:
     def work(length: int) -> int:
         text = (seed * length)[:length]
         return steps(lambda: without_secrets(text), secret_redaction.__file__)
@@ -94,14 +90,14 @@ def test_the_work_for_a_message_grows_with_its_length(seed: str) -> None:
     assert twice <= 2.5 * once, (once, twice)
 
 
-def test_a_message_is_read_up_to_a_limit() -> None:
+def test_a_long_message_is_cut() -> None:
     text = "access-key" * 100_000
     found = without_secrets(text)
     assert len(found) < secret_redaction.MESSAGE_MAX_LENGTH + 100
     assert found.endswith("more characters")
 
 
-def test_no_regular_expression_reads_messages() -> None:
+def test_redaction_uses_no_regular_expression() -> None:
     assert "import re" not in Path(secret_redaction.__file__).read_text()
 
 
@@ -111,7 +107,7 @@ def test_a_warehouse_that_looks_like_secrets_is_refused_at_once(http_client: Cli
     assert http_client("GET", "/v1/config?warehouse=@tag/password%3Dhunter2").body["error"]["message"].count("***")
 
 
-def test_the_work_for_a_grant_grows_with_the_name() -> None:
+def test_matching_a_grant_takes_linear_time() -> None:
     from trinitylake.rest.security import principals
 
     grant = Grant(Role.READER, "*".join("a" * 20) + "*b.t")
@@ -122,7 +118,7 @@ def test_the_work_for_a_grant_grows_with_the_name() -> None:
     assert work(4000) <= 2.5 * work(2000)
 
 
-def test_reports_weigh_what_their_bytes_do(lake: tl.Lakehouse) -> None:
+def test_reports_take_the_memory_of_their_bytes(lake: tl.Lakehouse) -> None:
     store = MetricsReports()
     values = [[] for _ in range(20_000)]  # 60 KB of JSON, 1.4 MB of lists
     for _ in range(400):
@@ -133,7 +129,7 @@ def test_reports_weigh_what_their_bytes_do(lake: tl.Lakehouse) -> None:
     assert 0 < len(kept) < 400
 
 
-def test_reports_are_told_as_they_were_sent(http_client: Client, lake: tl.Lakehouse) -> None:
+def test_reports_are_returned_as_sent(http_client: Client, lake: tl.Lakehouse) -> None:
     lake.create_namespace("shop")
     lake.create_table("shop.orders", ROWS)
     sent = {"report-type": "scan-report", "filter": {"type": "true"}, "metrics": {"a": 1.5}, "text": 'é"\\'}
@@ -158,46 +154,19 @@ def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(
     assert (answer.code, answer.error) == (413, "RequestTooLargeException")
 
 
-def test_one_principal_does_not_fill_the_memory_with_bodies() -> None:
-    """At most so many bytes of large bodies are at work; who waits too long is told; small ones never wait."""
-
-    async def work(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bodies, "_WAIT_SECONDS", 0.05)
-        at_work, large = BodiesAtWork(), 15 << 20
-        async with at_work.taken("ana", large):
-            with pytest.raises(RestError, match="too many large"):
-                await at_work.taken("ana", large).__aenter__()
-            async with at_work.taken("ana", 1000), at_work.taken("bob", large), at_work.taken("cid", large):
-                with pytest.raises(RestError, match="too many large"):
-                    await at_work.taken("dan", large).__aenter__()
-        async with at_work.taken("ana", large):
-            pass
-        waiting = asyncio.create_task(_enter(at_work, "ana", large))
-        async with asyncio.timeout(5):
-            assert await waiting
-        assert not at_work._size_bytes
-
-    async def _enter(at_work: BodiesAtWork, who: str, size: int) -> bool:
-        async with at_work.taken(who, size):
-            return True
-
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        asyncio.run(work(monkeypatch))
-
-
-def test_bodies_are_at_work_as_long_as_their_request(
+def test_a_body_counts_until_its_request_ends(
     server: RestServer, http_client: Client, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    at_work = server._app._bodies
+    large = server._app._bodies._large
     monkeypatch.setattr(
         "trinitylake.rest.handlers.namespaces.checked_namespace",
-        lambda parts: seen.append(at_work._size_bytes.total()) or tuple(parts),
+        lambda parts: seen.append(sum(large._amounts.values())) or tuple(parts),
     )
     body = {"namespace": ["a"], "properties": {"note": "x" * 100_000}}
     assert http_client("POST", "/v1/namespaces", body).code == 200
     assert set(seen) == {len(json.dumps(body))}
-    assert not at_work._size_bytes
+    assert large.n_leases == 0
 
 
 @pytest.fixture
@@ -239,7 +208,9 @@ def pages(http_client: Client, path: str, size: int) -> Iterator[list[Any]]:
 
 
 @pytest.mark.parametrize("state", ["latest", "transaction"])
-def test_a_page_reads_what_it_shows(http_client: Client, many: tl.Lakehouse, keys_read: list[int], state: str) -> None:
+def test_a_page_of_tables_reads_few_more_keys_than_it_returns(
+    http_client: Client, many: tl.Lakehouse, keys_read: list[int], state: str
+) -> None:
     """Every page read the whole list: a hundred names of a hundred thousand took half a second, and a client that went
     through all of them a thousand times as much as they are. In a transaction it was still so after it had been mended
     for the latest version."""
@@ -271,7 +242,7 @@ def many_namespaces(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 @pytest.mark.parametrize("state", ["latest", "transaction"])
-def test_a_page_of_namespaces_reads_what_it_shows(
+def test_a_page_of_namespaces_reads_few_more_keys_than_it_returns(
     http_client: Client, many_namespaces: tl.Lakehouse, keys_read: list[int], state: str
 ) -> None:
     """Pages of namespaces listed everything below their parent, each time, at whatever depth it lay."""
@@ -293,7 +264,7 @@ def test_a_page_of_namespaces_reads_what_it_shows(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_pages_of_namespaces_show_each_once(http_client: Client, lake: tl.Lakehouse, seed: int) -> None:
+def test_pages_of_namespaces_list_each_once(http_client: Client, lake: tl.Lakehouse, seed: int) -> None:
     """In the order of keys `a!b` comes between `a` and `a.b`, and a namespace that only others are nested in has no key
     at all: whoever takes neighbours for one group shows it twice or leaves it out."""
     chance = random.Random(seed)
@@ -330,14 +301,14 @@ def test_a_token_of_another_list_is_refused(http_client: Client, many: tl.Lakeho
         assert (answer.code, answer.error) == (400, "BadRequestException")
 
 
-def test_a_page_of_a_namespace_that_is_not_there_is_404(http_client: Client, many: tl.Lakehouse) -> None:
+def test_a_page_of_a_missing_namespace_is_404(http_client: Client, many: tl.Lakehouse) -> None:
     assert http_client("GET", "/v1/namespaces/none/views?pageSize=10").code == 404
     assert http_client("GET", "/v1/namespaces/shop/tables?pageSize=10").body["identifiers"] == []
     assert http_client("GET", "/v1/namespaces?parent=none&pageSize=10").code == 404
     assert http_client("GET", "/v1/namespaces?parent=shop&pageSize=10").body["namespaces"] == []
 
 
-def test_plans_weigh_more_than_their_bytes() -> None:
+def test_the_plan_cache_counts_objects_and_bytes() -> None:
     """The rest of a plan can be a few bytes, and what holds them takes a kilobyte: a limit of 32 MiB let 300 MB in. A
     plan that was put twice counted twice, for good."""
     plans = PlanCache(1 << 20)
@@ -350,9 +321,7 @@ def test_plans_weigh_more_than_their_bytes() -> None:
     assert plans.get(("the", "same"), 0) == (b"few", None)
 
 
-def test_what_follows_in_a_plan_is_not_planned_again(
-    http_client: Client, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rest_of_a_plan_is_cached(http_client: Client, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     from trinitylake.rest.handlers import scan_planning
 
     lake.create_namespace("shop")

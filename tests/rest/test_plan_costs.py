@@ -68,7 +68,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 @pytest.mark.parametrize("kind", [In, NotIn])
-def test_the_work_of_a_plan_grows_with_the_values_of_its_filter(shop: tl.Lakehouse, kind: Any) -> None:
+def test_a_plan_takes_linear_time_in_the_values_of_its_filter(shop: tl.Lakehouse, kind: Any) -> None:
     def work(n: int) -> int:
         scan = scan_of(shop, 8, kind("id", set(range(-n, 4))))
         return calls(lambda: list(scan.plan_files()))
@@ -78,7 +78,7 @@ def test_the_work_of_a_plan_grows_with_the_values_of_its_filter(shop: tl.Lakehou
     assert twice <= 2.5 * once, (once, twice)
 
 
-def test_the_work_of_a_plan_is_not_that_of_its_values_for_each_file(shop: tl.Lakehouse) -> None:
+def test_a_plan_does_not_evaluate_all_values_for_each_file(shop: tl.Lakehouse) -> None:
     def work(n_partitions: int) -> int:
         scan = scan_of(shop, n_partitions, In("id", set(range(-3000, 100))))
         return calls(lambda: list(scan.plan_files()))
@@ -101,9 +101,7 @@ FILTERS: list[BooleanExpression] = [
 
 @pytest.mark.parametrize("filter", FILTERS, ids=str)
 @pytest.mark.parametrize("spec", [None, "id", "bucket(3, id)", ["truncate(4, id)", "x"]], ids=str)
-def test_a_plan_has_the_files_of_pyiceberg_that_hold_matching_rows(
-    lake: tl.Lakehouse, filter: BooleanExpression, spec: Any
-) -> None:
+def test_a_plan_has_all_files_with_matching_rows(lake: tl.Lakehouse, filter: BooleanExpression, spec: Any) -> None:
     lake.create_namespace("shop")
     rows = pa.table({"id": pa.array(range(10), pa.int64()), "x": pa.array(range(10), pa.int64())})
     table = lake.create_table("shop.t", rows, partition_spec=spec)
@@ -117,7 +115,7 @@ def test_a_plan_has_the_files_of_pyiceberg_that_hold_matching_rows(
     assert sorted(scan.to_arrow()["id"].to_pylist()) == matches.matching(rows)["id"].to_pylist()
 
 
-def test_a_plan_that_takes_too_many_looks_is_given_up(shop: tl.Lakehouse) -> None:
+def test_a_plan_with_too_many_evaluations_is_refused(shop: tl.Lakehouse) -> None:
     filter = In("id", set(range(100)))
     assert n_values(filter) == 101
     assert len(list(scan_of(shop, 16, filter).bounded(101 * 17).plan_files())) == 16
@@ -152,7 +150,7 @@ def test_a_filter_that_is_too_large_is_400(http_client: Client, shop: tl.Lakehou
     assert "plan the scan at the client" in answer.body["error"]["message"]
 
 
-def test_a_large_filter_is_not_repeated_for_very_many_files(
+def test_the_size_of_residual_filters_is_limited(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer says for each file what is left of the filter there: a kilobyte of it became gigabytes."""
@@ -166,7 +164,7 @@ def test_a_large_filter_is_not_repeated_for_very_many_files(
     assert (answer.code, answer.error) == (400, "BadRequestException")
 
 
-def test_the_work_of_a_change_grows_with_the_columns_of_the_table(shop: tl.Lakehouse) -> None:
+def test_a_change_takes_linear_time_in_the_columns(shop: tl.Lakehouse) -> None:
     def wide(n: int, id: int) -> Schema:
         return Schema(
             *(NestedField(one, f"c{one}", LongType(), required=False) for one in range(1, n + 1)), schema_id=id
