@@ -1,4 +1,4 @@
-"""Nobody gets in without the token, nothing gets out of the lakehouse, and nonsense is answered politely."""
+"""Authentication, and containment of locations and properties in requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The warehouse chooses the state that a client works on: the latest, the past, or one open transaction."""
+"""The warehouse selects the state of the lakehouse: latest version, past version, or open transaction."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a transaction begins with.
+"""The request that begins a transaction: its size and its id.
 
-A writer had grown the server by 12 MB with each transaction that began with so many properties, of which there may be
-250. Another one began with the id that somebody's `Idempotency-Key` becomes, and committed: their own first request was
-answered as one that had been sent before, and its write was lost.
+Up to 250 transactions of one writer, each begun with 12 MB of properties, stayed in memory. Another writer began a
+transaction with the id that an `Idempotency-Key` becomes, and committed it: the first request with that key was then
+answered as a repeated one, and its write was lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What requests leave behind in memory is freed."""
+"""Memory of requests is freed after their end."""
 
 from __future__ import annotations
 

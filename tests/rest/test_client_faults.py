@@ -1,8 +1,8 @@
-"""Whatever a library makes of what a client sent is the client's fault, and no failure of the server.
+"""An exception of a library for the input of a client is 400, not 500.
 
-PyIceberg raised `StopIteration` for the creation of a table without a schema, pyarrow an error of its own for a length
-of zero, PyJWT `OverflowError` for a token that expires in 10^400 seconds. Each was "the server failed", and a traceback
-in its log.
+PyIceberg raised `StopIteration` for the creation of a table without a schema, pyarrow its own error for a fixed length
+of zero, and PyJWT `OverflowError` for a token that expires in 10^400 seconds. Each was a 500 with a traceback in the
+log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Connections of strangers take no memory without end.
+"""Connections of unauthenticated clients have limits on memory and number.
 
-Before the server knew whose a request was, somebody without a token had grown it by 100 MB for every 70 MB of trailers,
-which come after the body and were kept like headers, without a limit.
+An unauthenticated client grew the server by 100 MB per 70 MB of HTTP trailers, which were kept without a limit. Silent
+connections used up the file descriptors of the process.
 """
 
 from __future__ import annotations

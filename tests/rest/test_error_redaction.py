@@ -1,9 +1,8 @@
-"""An error names nothing that whoever gets it may not see.
+"""Error messages contain no names that the principal cannot see.
 
-Somebody who wrote one table began a serializable transaction, listed namespaces and tables, which showed that table
-alone, wrote, and committed. The conflict told them the names of each table and namespace that was new, and what the
-others had written about their transactions. The refusal to drop a namespace named a table in it. Both were the
-library's words, sent as they were.
+A writer of one table began a serializable transaction, listed all visible objects, and committed. The conflict
+contained the names of new tables and namespaces, and the messages of other transactions. The refusal to drop a
+namespace named a hidden table in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Metadata of tables that lie elsewhere are weighed before they are read, as those of the lakehouse are.
+"""Metadata of external and federated tables has limits before it is read, as that of managed tables.
 
-Manifests of the lakehouse's own tables had limits, and those of external and federated tables had none: a megabyte that
-somebody else had written elsewhere, unpacked to a gigabyte when a reader loaded the table, or had a scan of it planned.
+A file of one megabyte outside of the lakehouse decompressed to a gigabyte when a reader loaded or planned the table.
 """
 
 from __future__ import annotations

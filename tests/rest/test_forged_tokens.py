@@ -1,9 +1,7 @@
-"""What a token of a plan holds has the limits of a body, whoever made it.
+"""A token of a plan has the limits of a body.
 
-A token is the request of the plan in base64, so that any server can go on with it. To the limit on values in a body it
-was one text. A reader sent one of 16 MB with six million values in it: a thread was at work on it for twelve seconds,
-nothing else ran for two of them, and each value that was not there twice took memory that no limit had counted. Values
-that are no values at all were "the server failed".
+A token is the request of the plan in base64, so that any server can continue it. A forged token of 16 MB with six
+million values occupied a thread for twelve seconds and memory outside of all limits. Invalid values were 500.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of format version 3 over HTTP, by what engines send and ask for."""
+"""Tables of format version 3 over HTTP."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Only the lakehouse deletes files of managed tables: every table that is handed out says so, and stays so.
+"""Every response has `gc.enabled=false`: only the lakehouse deletes files of managed tables.
 
 `expire_snapshots`, `remove_orphan_files` and `DROP TABLE … PURGE` of an engine deleted files that older versions, saved
-transactions and even the latest version needed, because nothing told the engine that other readers reach them.
+transactions and even the latest version needed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What takes Python a second is done one at a time, and meanwhile all that is short is answered.
+"""Work that occupies Python for a second is done one at a time, so that short requests are answered.
 
-Twelve tables of 20,000 columns, made at the same moment, stopped `/healthz` for three seconds. Python runs one thread
-at a time, so twelve at once are done no sooner than one after the other; but whenever it collects garbage it looks
-through all that the twelve are made of, half a second each time, and nothing else runs. The same came of tiny commits
-to twelve such tables, whose metadata were parsed side by side.
+Twelve concurrent creations of tables with 20,000 columns stopped `/healthz` for three seconds. Python runs one thread
+at a time, and its garbage collector visits the objects of all twelve, half a second each time. Small commits to twelve
+such tables had the same effect, because their metadata were parsed concurrently.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A request with an `Idempotency-Key` is committed once, however often it is sent, and to whichever server."""
+"""A request with an `Idempotency-Key` commits once, however often and to whichever server it is sent."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a client commits can be read by every reader of Iceberg.
+"""Integers in commits fit into the types of Iceberg.
 
-Ids, widths and lengths of Iceberg have 32 bits, and Python has no such limit. A writer could give a column the id
-2147483648, a partition zero buckets, a tag a number of snapshots to keep, a view a version of 33 bits: the server took
-it, and no engine on Java could load the table or view any more, whoever else needed it.
+Ids, widths and lengths of Iceberg have 32 bits; Python's integers have no limit. The server accepted a column id of
+2147483648, zero buckets, and a view version of 33 bits, and engines on Java could no longer load the table or view.
 """
 
 from __future__ import annotations

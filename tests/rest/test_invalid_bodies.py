@@ -1,4 +1,4 @@
-"""Bodies that are JSON and make no sense: never an error of the server, whatever the route."""
+"""Valid JSON with invalid content is 400 on every route, never 500."""
 
 from __future__ import annotations
 

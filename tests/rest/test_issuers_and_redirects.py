@@ -1,8 +1,8 @@
-"""What somebody found who had read only SECURITY.md: tokens of an issuer, and catalogs that lead elsewhere.
+"""JSON Web Tokens, key sets, ambiguous requests, and redirects of federated catalogs.
 
-- Keys that are too short, or for other operations, let tokens in; so did a token whose grants are an object.
-- A token could be about nobody (an empty name), or about somebody who has a token of another kind, with their name.
-- A catalog of federated tables that says it is elsewhere, or redirects, got the token or the headers sent there.
+- Short keys, keys for other operations, and grants that were an object were accepted.
+- The subject of a token could be empty, or the name of a principal with another kind of token.
+- A federated catalog that redirected got the token or headers at its new address.
 """
 
 from __future__ import annotations

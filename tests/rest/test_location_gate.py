@@ -1,9 +1,8 @@
-"""Every location that a request names passes one gate, whatever field it is in.
+"""All locations in requests pass the location gate, whatever their field.
 
-A view's `location`, its `write.metadata.path` and `set-location` were forgotten: a writer of one namespace had files
-written into another one's tables, and into the lakehouse's own folders `_expired/` and `_txn/`. Here the fields are not
-listed by hand: they are found in the models of all requests, so a new one fails these tests until somebody has said
-what the gate does with it.
+A view's `location`, `write.metadata.path` and `set-location` were not checked: a writer of one namespace wrote into
+tables of another one, and into the internal folders `_expired/` and `_txn/`. Here the fields come from the models of
+all requests, so a new field fails these tests until the gate handles it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Maintenance of tables in a worker process: what is in a table ends the worker at most."""
+"""Maintenance of tables in a worker process: a table can end the worker, and not the server."""
 
 from __future__ import annotations
 

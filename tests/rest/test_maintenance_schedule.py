@@ -1,4 +1,4 @@
-"""A server that does upkeep on a schedule: only when it is told to, one run at a time, reported, and ended in order."""
+"""Scheduled maintenance: off by default, one run at a time, with metrics and an orderly end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a client's manifest says of a file agrees with itself, or its commit is refused.
+"""A commit whose manifests contradict themselves is refused.
 
-DuckDB 1.5.5 wrote the day of a `timestamptz` in the time zone of its session. The server took the commit, and neither
-DuckDB nor the library found the row by its timestamp any more: the partition said another day than the bounds did.
+DuckDB 1.5.5 computed the day of a `timestamptz` in the time zone of its session. The server accepted the commit, and no
+reader found the row by its timestamp: the partition value contradicted the bounds.
 """
 
 from __future__ import annotations

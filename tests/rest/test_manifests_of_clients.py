@@ -1,9 +1,7 @@
-"""A writer of one table names what lies in its folder, in manifests as well.
+"""Manifests of a writer of one table may name files in the folder of that table only.
 
-The gate for locations looked at the list of manifests that a snapshot names, and at nothing in it. So a writer of the
-shop, with credentials for the folder of his table alone, laid a manifest there that named the data files of another
-namespace, and committed it: whoever may read everything and read or tidied up that table, by a statement or upkeep,
-saw the rows of the other one in it, or copied them to where the writer could read them.
+The location gate checked the manifest list of a snapshot, and not its content. A writer committed a manifest with data
+files of another namespace. A reader of everything, or maintenance, then showed or copied the rows of the other table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whatever a client commits, the result can be loaded by every reader of Iceberg.
+"""Every accepted commit leaves metadata that all readers of Iceberg can load.
 
-PyIceberg applies updates almost without checks. So a writer of one table could add a snapshot an hour older than the
-last one, with a sequence number of 2^63 - 1 or the id -1, a second schema with an id that was taken, or a partition
-field of a column that is not there. The server took it, and Java and Rust could not load the table any more.
+PyIceberg applies updates almost without checks. The server accepted a snapshot an hour older than the last one,
+sequence number 2^63 - 1, snapshot id -1, a second schema with a used id, and a partition field of a missing column.
+Java and Rust could not load the table any more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""What clients send again and again makes nothing as large as they like.
+"""The metadata of an object has a limit over all requests together.
 
-Each body had a limit, and what bodies add up to had none: fourteen commits of 14 MiB of properties made metadata of 196
-MiB. Every load of that table took a gigabyte of the server, whoever asked, and so did each commit to it. Views grew by
-their versions, namespaces by their properties. Metadata that a client registers was unpacked to its end: a megabyte of
-gzip is a gigabyte of blanks.
+Fourteen commits of 14 MiB of properties made metadata of 196 MiB, and each load and commit of the table took a gigabyte
+of memory. Views grew by versions, namespaces by properties, and registered metadata was decompressed without a limit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A server over a copy of a lakehouse reads, and says plainly that it does not write.
+"""A server over a copy of a lakehouse reads, and refuses writes with 403.
 
-A copy that was not relocated refuses every root. The server answered each commit with 500, which engines take for one
-whose outcome nobody knows: they keep what they wrote, look for the commit again and again, and give up with the wrong
-reason.
+A copy that was not relocated refuses every root. The server answered commits with 500, which engines treat as an
+unknown outcome: they searched for the commit again and again.
 """
 
 from __future__ import annotations

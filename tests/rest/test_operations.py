@@ -1,4 +1,4 @@
-"""What keeps a server running and lets people see how it does: probes, counters, logs, limits, a good end."""
+"""Operation of a server: probes, metrics, logs, traces, limits, and shutdown."""
 
 from __future__ import annotations
 

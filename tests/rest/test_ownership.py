@@ -1,7 +1,6 @@
-"""A transaction belongs to who began it.
+"""An open transaction belongs to the principal that began it.
 
-Whoever knew the id of somebody's open transaction read what was staged in it, and wrote into it, as far as their roles
-went: so their rows were committed by the owner, under the owner's name.
+A principal that knew its id could read what was staged in it, and write rows that the owner then committed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data behind the page for browsers: what it tells, to whom, and what it may cost."""
+"""Endpoints of the web page: content, visibility and limits."""
 
 from __future__ import annotations
 

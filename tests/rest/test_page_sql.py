@@ -1,4 +1,4 @@
-"""Queries in SQL over the page's data: for whom, within what, and until when."""
+"""SQL queries of the web page: rights, limits and cancellation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tokens and counts by which a client goes on tell nothing of what is hidden.
+"""Page tokens and positions reveal nothing about hidden objects.
 
-The token of a search was the last key that was looked at, in base64: a writer of one namespace read names of another
-department in it. The difference of two versions counted its rows before those that are hidden were left out.
+The token of a search was the last key read, in base64, which could be a hidden name. Positions in a difference of two
+versions counted hidden rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Properties of a table that make no sense are refused, and what is not there can be removed.
+"""Invalid property values are refused, and missing properties can be removed.
 
-- Metadata names as many of the files before it as the property `write.metadata.previous-versions-max` says. Where that
-  was no number, each commit that left it there was "the server failed".
-- To remove a property that somebody else had removed first, or to name it twice, was refused. Other servers take it:
-  what is to be gone is gone.
+- A `write.metadata.previous-versions-max` that was no number made each later commit a 500.
+- Removal of a missing property, or of one property twice, was refused, which other servers accept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the specification says about codes, pages, entity tags and commits over several tables, in plain HTTP."""
+"""Status codes, pages, entity tags and commits to several tables, by the specification, in plain HTTP."""
 
 from __future__ import annotations
 

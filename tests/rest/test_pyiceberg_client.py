@@ -1,4 +1,4 @@
-"""PyIceberg's REST catalog works against the server as against any other."""
+"""PyIceberg's REST catalog as a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that are only requirements, in `transactions/commit`."""
+"""Changes of `transactions/commit` that consist of requirements only."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""What a catalog elsewhere answers is read up to a limit, in bytes, in values and in time.
+"""Responses of federated catalogs have limits in bytes, values and time.
 
-A federated table leads to a catalog that somebody else runs. A request for it had a deadline, after which the client
-was told that nobody answers. The thread behind it went on: it read an answer without end until the memory was full,
-unpacked a megabyte of gzip to a gigabyte, and waited for ever for one that said nothing. Four such threads, and that
-catalog was "busy" until the server started again, long after it answered everybody else. Later one sent a byte of a
-header now and then: a limit for the next bytes of a socket is none for all of them.
+The client got an error at the deadline, but the thread continued: it read an endless response until memory was full,
+decompressed a megabyte to a gigabyte, or waited for a silent catalog for ever. Four such threads blocked the catalog
+until the server restarted. A catalog that sent a byte now and then passed a limit on silence.
 """
 
 from __future__ import annotations

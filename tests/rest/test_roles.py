@@ -1,4 +1,4 @@
-"""Roles over patterns of names, for tokens of a file and for JSON Web Tokens; and who did what, afterwards."""
+"""Roles on patterns of names, for tokens of a file and JSON Web Tokens, and their audit log."""
 
 from __future__ import annotations
 

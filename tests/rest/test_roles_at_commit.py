@@ -1,7 +1,7 @@
-"""Roles are asked where a change is committed, and where an answer is given again.
+"""Roles are checked at the commit of a transaction, and for repeated requests.
 
-A writer of everything staged the drop of a table in a transaction, and made another table by a request with a key. Then
-the role was withdrawn. The transaction could still be committed, and the request, sent again, still showed the table.
+A writer staged the drop of a table, and created a table with an idempotency key. Then the role was withdrawn. The
+transaction still committed, and the repeated request still returned the table.
 """
 
 from __future__ import annotations

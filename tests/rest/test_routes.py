@@ -1,4 +1,4 @@
-"""From a path and a method to an endpoint."""
+"""Routing of paths and methods to endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans that the server plans: a client reads the files it is told to read, and gets the rows it would have found."""
+"""Scan planning by the server: the planned files contain all matching rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Secrets are taken out of messages, and nothing else is.
+"""Secrets are removed from messages, and ordinary words are not.
 
-`bearer token` in an ordinary message became `bearer ***`, so "a bearer token is needed" said nothing any more; and of
-`bearer token eyJ…` the word was taken out and the token stayed.
+`bearer token` in an ordinary message became `bearer ***`; and in `bearer token eyJ…` the word was removed and the token
+stayed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`trinitylake serve`: a process that serves until it is told to stop."""
+"""`trinitylake serve`: a process that serves until a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is told to end while requests are at work: what their clients are told, and may do then."""
+"""A shutdown while requests run: their responses, and what clients may do next."""
 
 from __future__ import annotations
 

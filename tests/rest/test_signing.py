@@ -1,4 +1,4 @@
-"""Signed requests: a client without credentials reads and writes its tables, and nothing else gets a signature."""
+"""Signed requests: a client without credentials reads and writes its tables, and nothing else."""
 
 from __future__ import annotations
 

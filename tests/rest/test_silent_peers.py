@@ -1,7 +1,7 @@
-"""A peer that accepts a connection and says nothing delays what is asked of it, and nothing else.
+"""A peer that accepts connections and never answers delays only the requests that need it.
 
-- Loads of federated tables ran on the event loop without a time-out, so a catalog that hung stopped `/healthz` too.
-- Junk tokens while the issuer's keys could not be fetched stalled valid ones for five of ten seconds.
+- Loads of federated tables ran in the event loop without a timeout, so a catalog that hung stopped `/healthz` too.
+- Invalid tokens delayed valid ones for five of ten seconds while the keys of the issuer could not be fetched.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A service that gives credentials, and answers a byte now and then or without end, stops nobody but who asks for them.
+"""A slow or endless credential service delays only the requests that need credentials.
 
-A request for temporary credentials had a deadline, after which its client was told that nobody answers. The thread
-behind it went on reading, byte after byte, or until the memory was full; four such threads, and nobody got credentials
-until the server started again. Where the server's own credentials are for a time, each request to sign waited for new
-ones without a deadline: sixty-four of them, and the server answered nobody.
+The client got an error at the deadline, but the thread continued to read. Four such threads blocked all credentials
+until the server restarted. With temporary credentials of the server itself, each sign request waited without a
+deadline: sixty-four of them blocked the server.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A store that sends a byte now and then gives back what it holds by the deadline of a call.
+"""Calls to a store that sends a byte now and then end at their deadline and release their slots.
 
-Metadata and manifests of tables elsewhere were read in the server, by libraries that know a limit for silence and none
-for the whole. A storage that sent a byte in each second of each answer kept its four places until it ended, for days if
-it liked; eight such storages, and no table elsewhere could be read. A federated catalog on a database that hung did the
-same. Nothing in a library that waits in C++ can be interrupted, so it is done in a process that can be ended.
+The libraries that read external metadata and manifests limit silence, and not the whole duration: eight slow stores
+blocked all external tables. A federated catalog on a database that hung had the same effect. C++ code cannot be
+interrupted, so these reads run in worker processes.
 """
 
 from __future__ import annotations

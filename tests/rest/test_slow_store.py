@@ -1,9 +1,7 @@
-"""A server whose own store sends a byte now and then answers /healthz, ends each request by a deadline with an error
-that says what to do, and is well again as soon as the store is.
+"""With a store that sends a byte now and then, requests end by a deadline and `/healthz` responds.
 
-Each request to the store has a limit for the whole of its answer (`timeout`, half a minute unless told otherwise), and
-all of its repetitions together have one (`retry_timeout`, a minute). A limit for silence, as many clients have, would
-never be reached here: sixty-four requests, and the server would answer nobody.
+`timeout` limits a whole response, `retry_timeout` all attempts of a request. A limit on silence would never be reached:
+sixty-four requests would block the server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The namespace `sys.transactions`: transactions for clients that have nothing but SQL."""
+"""The namespace `sys.transactions`: transactions for clients that only have SQL."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Bodies of JSON as others read them, not as Python does.
+"""Bodies are JSON that all languages can read, which is stricter than Python's parser.
 
-A reader had sent a report with the number 1e999, and the list of reports was no JSON any more for anybody; half of a
-character in a property of a table was an error 500; and a snapshot with the sequence number 2^70 was committed, after
-which no engine that keeps such numbers in 64 bits could read its table.
+The number 1e999 in a report made the list of reports invalid JSON; half a surrogate pair in a property was a 500; and a
+snapshot with sequence number 2^70 made a table unreadable for engines with 64-bit integers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""A key that is sent twice, an id that belongs to somebody, and transactions that others have saved.
+"""Idempotency keys and transaction ids: expiry, ownership, and saved transactions.
 
-- After the first `lake.maintenance.expire()` every write with an `Idempotency-Key` failed for good with 500
-  `CommitStateUnknownException`, because an unused id is "unknown" once versions have expired. Iceberg's newest Java
-  client sends keys with every write, so Spark could not write any more.
-- A transaction id that one principal had used was answered to another: the second one's writes vanished with 200.
-- A saved transaction that the server had picked up stayed as it was in the server's memory, whatever happened to it
-  elsewhere; and one writer could take all slots for open transactions.
+- After the first `lake.maintenance.expire()` each write with an `Idempotency-Key` was 500 `CommitStateUnknownException`,
+  because an unused id is "unknown" once versions have expired. Iceberg's Java client sends keys with every write.
+- A transaction id that one principal had used was answered to another principal, whose writes vanished with 200.
+- A resumed saved transaction stayed in memory while other processes changed it, and one writer could occupy all slots.
 """
 
 from __future__ import annotations

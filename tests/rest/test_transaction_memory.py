@@ -1,8 +1,7 @@
-"""What open transactions take of the server's memory is counted and limited.
+"""The memory of open transactions is limited.
 
-What a writer staged in an open transaction stayed in memory until it ended, and had no limit: by bodies of 16 MB, one
-after the other, a single writer took all there was. And every commit left another edition of the table's metadata in a
-cache that counted tables and snapshots, and neither columns nor properties.
+What a writer staged stayed in memory until the transaction ended, without a limit: bodies of 16 MB filled the memory.
+And each commit left metadata of the table in a cache whose limit counted tables and snapshots, but not columns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`unregister`, and the endpoints of the specification that this server does not have."""
+"""`unregister`, and the endpoints of the specification that this server does not implement."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Updates of tables, kind by kind: twice as many are twice the work, or as many as there may be have a bound.
+"""Updates of each kind take linear time, or bounded time at the maximal number of updates.
 
-Sort orders and versions of views had been found to grow with the square of their number, and nobody had looked at the
-other kinds. Those that are looked for among all of their kind do so in PyIceberg; there the limit on the number of
-updates is what keeps a commit small, so it is held here together with what it costs.
+Sort orders and versions of views took quadratic time, and other kinds had never been measured. Some kinds are quadratic
+in PyIceberg; there the limit on the number of updates bounds the time of a commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Temporary credentials for data files: off unless asked for, for one table, for as much as a role may, for a time."""
+"""Temporary credentials for data files: optional, for one table, by role, for a limited time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of a worker process is limited: also that of the core, which has an allocator of its own."""
+"""The memory of a worker process is limited, including that of the core's allocator."""
 
 from __future__ import annotations
 

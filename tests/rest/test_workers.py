@@ -1,4 +1,4 @@
-"""Worker processes: their limits, and what ends with them."""
+"""Worker processes: limits, and what happens when one ends."""
 
 from __future__ import annotations
 

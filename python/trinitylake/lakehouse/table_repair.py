@@ -80,4 +80,6 @@ def _is_whole(storage: _core.Storage, version: _core.Version, table: str) -> boo
 
     if (data := version.read("table", *split(table))) is None:
         return False
-    return not any(NamedFiles(LakehouseFileIO(storage)).problems(metadata_path(parse_table_def(data), table)))
+    definition = parse_table_def(data)
+    named = NamedFiles(LakehouseFileIO(storage))
+    return not any(named.problems(metadata_path(definition, table), definition.id))
