@@ -1,6 +1,6 @@
 """Idempotency keys and transaction ids: expiry, ownership, and saved transactions.
 
-- After the first `lake.maintenance.expire()` each write with an `Idempotency-Key` was 500 `CommitStateUnknownException`,
+- After the first `lake.maintenance.expire()` each write with an `Idempotency-Key` was a `CommitStateUnknownException`,
   because an unused id is "unknown" once versions have expired. Iceberg's Java client sends keys with every write.
 - A transaction id that one principal had used was answered to another principal, whose writes vanished with 200.
 - A resumed saved transaction stayed in memory while other processes changed it, and one writer could occupy all slots.
