@@ -335,11 +335,11 @@ class Lakehouse:
         on_progress: Callable[[str, int], object] | None = None,
         message: str = "",
         author: str = "",
-    ) -> Collection: ...
+    ) -> GcReport: ...
     # A collection whose work an engine shares among its executors; as `vacuum`, up to the mark.
-    def begin_collection(
+    def begin_distributed_gc(
         self, grace_millis: int | None = None, dry_run: bool = False, message: str = "", author: str = ""
-    ) -> SharedCollection: ...
+    ) -> DistributedGc: ...
     # What each file below the root is there for: one mark, one listing. Versions below `expiring_before` count as those
     # that an expiry would let go. `on_progress` as for `vacuum`.
     def usage(
@@ -383,7 +383,7 @@ class Lakehouse:
     ) -> int: ...
 
 @final
-class Collection:
+class GcReport:
     """What `Lakehouse.vacuum` found. Counts are files and bytes, by the kind of file or the folder of a table."""
 
     version: int | None
@@ -401,27 +401,27 @@ class Collection:
 # What files that are reached name, as (sort, name): "root" is a version's number, "node", "table", "metadata",
 # "external metadata", "manifest list" and "manifest" are files to be read, in this order, "kept" other files, "folder"
 # and "foreign" folders of tables. A record batch of sort and name.
-def collection_links(storage: Storage, sorts: Any, names: Any) -> Any: ...
+def gc_links(storage: Storage, sorts: Any, names: Any) -> Any: ...
 
 # Places below the root for others to walk through, about as many as wanted, and the files that are in none of
 # them: a record batch as those of `Walk`.
-def divided_walk(storage: Storage, wanted: int) -> tuple[list[tuple[str, str | None]], Any]: ...
+def split_walk(storage: Storage, wanted: int) -> tuple[list[tuple[str, str | None]], Any]: ...
 
 # Deletes files, but for those that must stay; how many it deleted.
 def delete_garbage(storage: Storage, paths: Any, fresh: bytes) -> int: ...
 
 @final
-class SharedCollection:
+class DistributedGc:
     """One machine's part of a collection: by the store's clock, which files may go; below which version all have
     expired; the versions that are roots; of how many folders a report tells."""
 
     before_millis: int
     oldest: int
     roots: list[int]
-    max_told_folders: int
+    max_reported_folders: int
     # After all roots were marked, and before each lot of files is deleted: makes the version of the fence the first
     # time, and marks what was committed since. That version, and what must stay, for `delete_garbage`.
-    def look(self, has_roots: bool) -> tuple[int, bytes]: ...
+    def fence(self, has_roots: bool) -> tuple[int, bytes]: ...
     # After all was deleted that was to be, and not in a dry run: it is not under way any more (format §7). `knows_all`:
     # a judge called no file unknown or foreign.
     def end(self, knows_all: bool) -> None: ...
@@ -441,7 +441,7 @@ class Classifier:
     the folder of a table."""
 
     def __new__(cls, storage: Storage, before_millis: int, oldest: int) -> Self: ...
-    def judge(self, paths: Any, sizes: Any, times: Any, told: Any) -> Any: ...
+    def classify(self, paths: Any, sizes: Any, times: Any, marks: Any) -> Any: ...
 
 @final
 class Usage:

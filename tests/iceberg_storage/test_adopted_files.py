@@ -54,10 +54,10 @@ class Place(NamedTuple):
     data: str
     statistics: str
 
-    def begin_collection(self) -> _core.SharedCollection:
+    def begin_distributed_gc(self) -> _core.DistributedGc:
         """One that may delete files from here on, as one that an engine shares or that stands still."""
-        collection = self.lake._core.begin_collection(0)
-        collection.look(False)
+        collection = self.lake._core.begin_distributed_gc(0)
+        collection.fence(False)
         return collection
 
 
@@ -202,7 +202,7 @@ def test_old_files_are_taken_up_where_no_collection_is_under_way(place: Place, w
 def test_a_collection_that_is_under_way_stops_whoever_takes_up_old_files(
     place: Place, way: Callable[[Place], None]
 ) -> None:
-    collection = place.begin_collection()
+    collection = place.begin_distributed_gc()
     version = place.lake.version
     with pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"):
         way(place)
@@ -222,7 +222,7 @@ def test_a_collection_that_came_to_its_end_took_the_files(place: Place, way: Cal
 
 
 def test_statistics_that_a_collection_may_take_are_not_taken_up(place: Place) -> None:
-    collection = place.begin_collection()
+    collection = place.begin_distributed_gc()
     table = place.lake.table("shop.others").iceberg
     snapshot = table.current_snapshot()
     assert snapshot is not None
@@ -259,7 +259,7 @@ def test_files_that_a_new_table_only_keeps_are_taken_up_too(place: Place) -> Non
     main = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=id)
     for path in (place.root / "shop/kept-01234567/metadata").iterdir():
         path.touch()
-    place.begin_collection()
+    place.begin_distributed_gc()
     catalog = load(place.lake)
     with (
         pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"),
@@ -300,7 +300,7 @@ def test_what_a_snapshot_takes_over_from_one_that_is_gone_is_asked_for(place: Pl
     place.lake.create_table("shop.old", ROWS, properties=properties).append(ROWS)
     known, location = replaced(place, "shop.old")
     update = follower(known, location, 50 if format_version == 2 else 0)
-    collection = place.begin_collection()
+    collection = place.begin_distributed_gc()
     catalog = load(place.lake)
     with pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"):
         catalog.commit_table(catalog.load_table("shop.old"), (), (update,))
@@ -333,7 +333,7 @@ def test_a_snapshot_whose_parent_others_took_out_is_not_redone(place: Place, for
 
 def test_executors_ask_as_well(place: Place) -> None:
     """What tasks of Spark run for each object."""
-    collection = place.begin_collection()
+    collection = place.begin_distributed_gc()
     row = ObjectRow("table", "shop", "again", metadata_location=place.metadata)
     writer = definition_writer(place.lake, place.lake._core.latest(), {})
     [refused] = writer.locate([row])

@@ -107,8 +107,8 @@ def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lake
     before = lake.version
     # What the latest version refers to was kept.
     lake.register(objects({"kind": "view", "namespace": "ns", "name": "v2", "location": path}))
-    collection = lake._core.begin_collection(0)
-    collection.look(False)
+    collection = lake._core.begin_distributed_gc(0)
+    collection.fence(False)
     with pytest.raises(tl.TransactionExpired, match="older than what a garbage collection deletes"):
         lake.register(objects({"kind": "view", "namespace": "ns", "name": "w", "location": other}))
     with pytest.raises(tl.TransactionExpired, match="is gone"):

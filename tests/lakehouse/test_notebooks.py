@@ -57,7 +57,7 @@ def handles(lake: tl.Lakehouse, namespace: str = "nyc") -> Iterator[Any]:
 
 def requests(lake: tl.Lakehouse) -> int:
     counted = lake._storage.counters()
-    return sum(counted[verb] for verb in ("get", "get_range", "list", "exists", "head"))
+    return sum(counted[verb] for verb in ("get", "get_range", "list", "head"))
 
 
 def shown(handle: Any) -> str:

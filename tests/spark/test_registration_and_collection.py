@@ -52,8 +52,8 @@ def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkS
     before = lake.version
     # What the latest version refers to was kept.
     lake.register(view("v2", path), engine=spark)
-    collection = lake._core.begin_collection(0)
-    collection.look(False)
+    collection = lake._core.begin_distributed_gc(0)
+    collection.fence(False)
     with pytest.raises(tl.TransactionExpired, match="older than what a garbage collection deletes"):
         lake.register(view("w", other), engine=spark)
     with pytest.raises(tl.TransactionExpired, match="is gone"):

@@ -1,4 +1,4 @@
-//! What JavaScript calls. Bytes cross in the memory that both see: whoever gets an address and a size owns the bytes.
+//! Functions that JavaScript calls. Bytes are passed in shared memory: the receiver of an address and a size owns them.
 
 #![allow(unsafe_code, reason = "JavaScript knows addresses only")]
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing here asks for a file. The page asks a [`question::Question`]; if a node is missing for the answer, the answer
 //! is which, and the page fetches it, hands it over and asks again. What has been handed over is kept ([`fetched`]). The
-//! same way it is told which files to look for until the newest version is found ([`newest`]). Keys, nodes, trees, roots
+//! same way it learns which files to request until the newest version is found ([`newest`]). Keys, nodes, trees, roots
 //! and definitions are read by the crates that the library itself is made of.
 
 #[cfg(target_family = "wasm")]

@@ -1,4 +1,4 @@
-//! What the page asks, and what it is told: both as JSON, which is the browser's own form of objects.
+//! Questions of the page and their answers, both as JSON.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ pub fn kind_of(word: &str) -> Option<ObjectKind> {
     ObjectKind::ALL.into_iter().find(|kind| kind.word() == word)
 }
 
-/// What the page is told: the answer, which nodes it has to fetch first, or what is wrong.
+/// The answer, the nodes that the page has to fetch first, or an error.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {

@@ -81,7 +81,7 @@ class Vacuumed:
         return sum_of(self.kept.values())
 
 
-def vacuumed(found: _core.Collection, dry_run: bool) -> Vacuumed:
+def vacuumed(found: _core.GcReport, dry_run: bool) -> Vacuumed:
     """As people read it."""
     return Vacuumed(
         found.version,

@@ -1,6 +1,6 @@
 """Garbage collection by executors: what `lake.vacuum()` does on one machine, file for file, for lakehouses beyond one.
 
-The rules are in the core (`collection/shared.rs`), and tasks call them; here lists of files are moved from one piece to
+The rules are in the core (`gc/distributed.rs`), and tasks call them; here lists of files are moved from one piece to
 the next, as frames:
 
 1. *Mark*, level by level: nodes, definitions, metadata, manifest lists, manifests. Tasks read the files of a level and
@@ -94,10 +94,10 @@ class Marks(NamedTuple):
 
 def _marked(
     spark: SparkSession, core: _core.Lakehouse, asked: Asked, kept: ExitStack
-) -> tuple[_core.SharedCollection, Marks]:
+) -> tuple[_core.DistributedGc, Marks]:
     """All that the roots reach. Begins anew where versions expire meanwhile, whose files others may have deleted."""
     for look in range(LOOKS):
-        collection = core.begin_collection(asked.grace_millis, asked.dry_run, *asked.note)
+        collection = core.begin_distributed_gc(asked.grace_millis, asked.dry_run, *asked.note)
         try:
             return collection, _mark(spark, core.storage, collection.roots, kept, asked.progress)
         except PySparkException as error:
@@ -173,7 +173,7 @@ class _Levels:
 def _read(carried: StorageForTasks, batches: Batches) -> Iterator[pa.RecordBatch]:
     """What files name."""
     for batch in _in_bounds(batches, READ_AT_ONCE):
-        yield _core.collection_links(carried.storage, batch["sort"], batch["name"])
+        yield _core.gc_links(carried.storage, batch["sort"], batch["name"])
 
 
 # The list
@@ -181,7 +181,7 @@ def _read(carried: StorageForTasks, batches: Batches) -> Iterator[pa.RecordBatch
 
 def _listed(spark: SparkSession, storage: _core.Storage) -> DataFrame:
     """All files below the root."""
-    places, at_the_top = _core.divided_walk(storage, spark.sparkContext.defaultParallelism * FOLDERS_PER_CORE)
+    places, at_the_top = _core.split_walk(storage, spark.sparkContext.defaultParallelism * FOLDERS_PER_CORE)
     top = spark.createDataFrame([tuple(row.values()) for row in at_the_top.to_pylist()], _LISTED)
     if not places:
         return top
@@ -201,7 +201,7 @@ def _listed(spark: SparkSession, storage: _core.Storage) -> DataFrame:
 
 
 def _judged(
-    spark: SparkSession, storage: _core.Storage, collection: _core.SharedCollection, marks: Marks, kept: ExitStack
+    spark: SparkSession, storage: _core.Storage, collection: _core.DistributedGc, marks: Marks, kept: ExitStack
 ) -> DataFrame:
     """Each file, and what becomes of it."""
     reached = marks.files.withColumn("reached", f.lit(True))
@@ -213,10 +213,10 @@ def _judged(
     is_foreign = f.max(f.col("sort") == "foreign")  # also where a managed table has a folder above or below
     lies = f.when(is_foreign, "foreign").otherwise("table").alias("lies")
     lying = unreached.join(marks.folders, "name").groupBy("path").agg(lies)
-    told = f.when(f.col("reached"), "reached").otherwise(f.coalesce("lies", f.lit("")))
-    files = files.join(lying, "path", "left").withColumn("told", told)
+    mark = f.when(f.col("reached"), "reached").otherwise(f.coalesce("lies", f.lit("")))
+    files = files.join(lying, "path", "left").withColumn("mark", mark)
     judge = partial(_judge, StorageForTasks(storage), collection.before_millis, collection.oldest)
-    judged = files.select("path", "size_bytes", "modified_millis", "told").mapInArrow(judge, _JUDGED)
+    judged = files.select("path", "size_bytes", "modified_millis", "mark").mapInArrow(judge, _JUDGED)
     judged = judged.persist(StorageLevel.DISK_ONLY)
     kept.callback(judged.unpersist)
     return judged
@@ -226,7 +226,7 @@ def _judge(carried: StorageForTasks, before_millis: int, oldest: int, batches: B
     classifier = _core.Classifier(carried.storage, before_millis, oldest)
     for batch in _in_bounds(batches, JUDGED_AT_ONCE):
         sizes, times = batch["size_bytes"].cast(pa.uint64()), batch["modified_millis"].cast(pa.uint64())
-        verdict = classifier.judge(batch["path"], sizes, times, batch["told"])
+        verdict = classifier.classify(batch["path"], sizes, times, batch["mark"])
         columns = [batch["path"], batch["size_bytes"], *verdict.columns]
         yield pa.RecordBatch.from_arrays(columns, ["path", "size_bytes", "verdict", "kind", "folder"])
 
@@ -237,14 +237,14 @@ def _judge(carried: StorageForTasks, before_millis: int, oldest: int, batches: B
 def _swept(
     spark: SparkSession,
     storage: _core.Storage,
-    collection: _core.SharedCollection,
+    collection: _core.DistributedGc,
     judged: DataFrame,
     asked: Asked,
 ) -> Vacuumed:
     counted = _counted(judged, "verdict", "kind")
     garbage = judged.where(f.col("verdict") == "garbage")
     folders = _counted(garbage.where("folder is not null"), "folder")
-    folders = folders.orderBy("folder").limit(collection.max_told_folders)
+    folders = folders.orderBy("folder").limit(collection.max_reported_folders)
     by_folder = {row["folder"]: Files(row["files"], row["size_bytes"]) for row in folders.collect()}
     by_verdict: dict[str, dict[str, Files]] = {}
     for row in counted.collect():
@@ -277,7 +277,7 @@ def _swept(
 def _deleted(
     spark: SparkSession,
     storage: _core.Storage,
-    collection: _core.SharedCollection,
+    collection: _core.DistributedGc,
     garbage: DataFrame,
     doomed: dict[str, Files],
     progress: Progress | None,
@@ -288,7 +288,7 @@ def _deleted(
     carried = StorageForTasks(storage)
     swept = 0
     for lot in range(lots):
-        version, fresh = collection.look("roots" in doomed)
+        version, fresh = collection.fence("roots" in doomed)
         paths = garbage.where(f.pmod(f.xxhash64("path"), f.lit(lots)) == lot).select("path")
         delete = partial(_delete, carried, spark.sparkContext.broadcast(fresh))
         swept += paths.mapInArrow(delete, "files long").agg(f.sum("files")).collect()[0][0] or 0

@@ -1,13 +1,12 @@
-//! Panics of libraries that read what others wrote: to whoever reads, damaged bytes, of which an error tells.
+//! Catching panics of decoders. Some libraries panic on damaged bytes, which callers report as an error.
 //!
-//! Rust prints each panic before anybody can catch it, for developers. A user with a damaged file saw that in front of the
-//! error which says what is wrong. So a panic in [`quietly`] prints nothing. All others go on to the hook that was there
-//! before, also those that somebody else catches: what the library does wrong itself shall be seen.
+//! Rust prints a panic before it can be caught, so users saw a backtrace in front of the error. A panic in [`quietly`]
+//! prints nothing. All other panics reach the previous hook.
 
 #[cfg(not(target_family = "wasm"))]
 pub use hook::quietly;
 
-/// A browser prints nothing, and catches no panic but in JavaScript (`ui/files/core.js`).
+/// A browser prints nothing, and JavaScript alone can catch a panic (`page/src/core.js`).
 #[cfg(target_family = "wasm")]
 pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     Ok(work())
@@ -25,10 +24,10 @@ mod hook {
         static DEPTH: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// What the work gives, or the message of the panic that ended it. Whatever it has changed by then is not to be used.
+    /// Result of the work, or the message of the panic that ended it. State that the work has changed must not be used.
     pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         static HOOK: Once = Once::new();
-        // Who is panicking cannot exchange the hook; the next one does.
+        // A panicking thread cannot replace the hook.
         if !std::thread::panicking() {
             HOOK.call_once(|| {
                 let before = take_hook();
@@ -58,17 +57,17 @@ mod tests {
 
     use super::*;
 
-    /// Of a damaged file a user saw "thread panicked at …/parquet/…", and then the error that told what was wrong.
+    /// For a damaged file a user saw "thread panicked at …/parquet/…" before the error.
     #[test]
-    fn what_is_caught_prints_nothing_and_all_else_does() {
+    fn only_a_panic_in_quietly_prints_nothing() {
         let printed = Arc::new(Mutex::new(Vec::new()));
         let own_thread = std::thread::current().id();
-        let (told, before) = (printed.clone(), take_hook());
+        let (messages, before) = (printed.clone(), take_hook());
         set_hook(Box::new(move |panic| {
             if std::thread::current().id() != own_thread {
                 return before(panic);
             }
-            told.lock().unwrap().push(panic.payload_as_str().unwrap_or_default().to_string());
+            messages.lock().unwrap().push(panic.payload_as_str().unwrap_or_default().to_string());
         }));
         assert_eq!(quietly(|| 7), Ok(7));
         assert_eq!(quietly(|| -> u8 { panic!("text") }), Err("text".to_string()));

@@ -28,8 +28,7 @@ pub trait Environment: Send + Sync + Debug {
     /// A number in `0..bound`; 0 where `bound` is 0.
     fn random_below(&self, bound: u64) -> u64;
     fn sleep(&self, duration: Duration) -> Task;
-    /// Is done when so much time has passed, for whoever waits for something else at the same time: a clock
-    /// that sleeping moves is not moved by this.
+    /// Resolves after this time, for waits with a time limit. Unlike `sleep`, it does not advance a virtual clock.
     fn alarm(&self, duration: Duration) -> Task {
         self.sleep(duration)
     }
@@ -57,7 +56,7 @@ impl Moment {
     }
 
     /// Was it less than so long ago? Only if both clocks say so: one of them may stand still while a machine sleeps,
-    /// and the other one may be set anew. A wall clock that went back proves nothing.
+    /// and the other one may be set by an administrator. A wall clock that went back proves nothing.
     pub fn is_within(&self, millis: u64, environment: &dyn Environment) -> bool {
         let elapsed = environment.elapsed_millis().checked_sub(self.elapsed_millis);
         let by_wall = environment.now_millis().checked_sub(self.now_millis);
@@ -94,11 +93,11 @@ pub struct SystemEnvironment {
     started_millis: u64,
 }
 
-/// The clock that `std::time::Instant` reads stands still while a machine sleeps. Whoever looked at something before
-/// would believe afterwards that this was a moment ago.
+/// The clock that `std::time::Instant` reads stands still while a machine sleeps, so an
+/// observation from before would seem recent afterwards.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-/// On macOS it runs on, too. On other systems it may stand still: see docs/operations.md.
+/// On macOS it runs on, too. On other systems it may stand still.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 

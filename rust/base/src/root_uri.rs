@@ -35,8 +35,8 @@ impl Scheme {
     }
 }
 
-/// What users may write before `://`, and how a root URI spells it. Whoever takes two names for one file goes by this:
-/// a reader that knew one more found a file that a collection then deleted.
+/// What users may write before `://`, and how a root URI spells it. All code that compares locations uses this table: a reader
+/// with one more spelling found a file that garbage collection then deleted.
 const SCHEMES: &[(&str, &str, Scheme)] = &[
     ("file", "file", Scheme::File),
     ("memory", "memory", Scheme::Memory),
@@ -292,7 +292,7 @@ pub fn check_path(path: &str) -> Result<()> {
 }
 
 /// Refuses what is neither a path nor a qualified URI. A URI may end in one `/`, and its scheme may be
-/// one that this crate cannot open: an external table belongs to whoever reads it.
+/// one that this crate cannot open: external tables are read by engines.
 pub fn check_location(location: &str) -> Result<()> {
     let Some((_, rest)) = split_scheme(location) else { return check_path(location) };
     check_characters(location, location)?;

@@ -166,7 +166,7 @@ impl LakehouseDefinition {
             ..proto::LakehouseDef::default()
         };
         let damaged = |error: prost::DecodeError| {
-            Error::corrupt("(lakehouse definition)", format!("its fields cannot be told apart: {error}"))
+            Error::corrupt("(lakehouse definition)", format!("its fields cannot be separated: {error}"))
         };
         let mut bytes =
             without_fields(&self.bytes, &[ROOT_URI_FIELD, FORMER_ROOT_URIS_FIELD]).map_err(damaged)?;

@@ -37,7 +37,7 @@ pub fn check_name(what: &str, name: &str, max_size_bytes: usize) -> Result<()> {
     check_ends(what, name)
 }
 
-/// Keys are padded with spaces, so a space at the end could not be told from padding.
+/// Keys are padded with spaces, so a trailing space would look like padding.
 fn check_ends(what: &str, name: &str) -> Result<()> {
     if name.starts_with(PAD) || name.ends_with(PAD) {
         return Err(Error::InvalidName(format!("{what} name {name:?} begins or ends with a space")));

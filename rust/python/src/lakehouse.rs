@@ -22,10 +22,10 @@ use trinitylake::tree_compaction::{TreeSize, compact};
 
 use crate::arrow;
 use crate::bulk::parts_of;
-use crate::collection::{Collection, Usage, begin_shared, collect, measure};
+use crate::distributed_gc::DistributedGc;
 use crate::errors::to_python;
+use crate::gc::{GcReport, Usage, begin_distributed, collect, measure};
 use crate::runtime::{run, run_quick, run_to_end};
-use crate::shared_collection::SharedCollection;
 use crate::storage::Storage;
 use crate::transaction::{SavedTransaction, Transaction};
 use crate::version::{Version, VersionInfo, parse_kind};
@@ -115,7 +115,7 @@ impl Lakehouse {
             let mut history = self.inner.history(before).await?;
             let mut log = Vec::new();
             loop {
-                // Of each root only what is told of it is kept.
+                // Of each root only its summary stays in memory.
                 let page = history.page(limit - log.len()).await?;
                 if page.is_empty() {
                     return Ok(log);
@@ -247,23 +247,23 @@ impl Lakehouse {
         on_progress: Option<Py<PyAny>>,
         message: &str,
         author: &str,
-    ) -> PyResult<Collection> {
+    ) -> PyResult<GcReport> {
         let note = Note { message: message.into(), author: author.into() };
         collect(py, &self.inner, Options { grace_millis, dry_run, examples, note }, on_progress)
     }
 
-    /// A collection whose work an engine shares among its executors.
+    /// A collection that an engine runs on its executors.
     #[pyo3(signature = (grace_millis=None, dry_run=false, message="", author=""))]
-    fn begin_collection(
+    fn begin_distributed_gc(
         &self,
         py: Python<'_>,
         grace_millis: Option<u64>,
         dry_run: bool,
         message: &str,
         author: &str,
-    ) -> PyResult<SharedCollection> {
+    ) -> PyResult<DistributedGc> {
         let note = Note { message: message.into(), author: author.into() };
-        begin_shared(py, &self.inner, Options { grace_millis, dry_run, examples: 0, note })
+        begin_distributed(py, &self.inner, Options { grace_millis, dry_run, examples: 0, note })
     }
 
     /// What the files below the root are there for.

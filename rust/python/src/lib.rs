@@ -4,15 +4,15 @@ mod arrow;
 mod bulk;
 #[cfg(unix)]
 mod byte_locks;
-mod collection;
+mod distributed_gc;
 mod errors;
 mod fsck;
+mod gc;
 mod lakehouse;
 mod names;
 mod node_file;
 mod parquet;
 mod runtime;
-mod shared_collection;
 mod storage;
 mod transaction;
 mod tree_copy;
@@ -23,8 +23,8 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     storage::add_to(module)?;
-    collection::add_to(module)?;
-    shared_collection::add_to(module)?;
+    gc::add_to(module)?;
+    distributed_gc::add_to(module)?;
     module.add_class::<lakehouse::Lakehouse>()?;
     module.add_class::<version::Version>()?;
     module.add_class::<version::VersionInfo>()?;

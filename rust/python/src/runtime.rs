@@ -21,7 +21,7 @@ use crate::errors::to_python;
 /// How long a signal may wait while a call is under way.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
-/// That of this process, once it is needed. Tasks in the background are counted anew with it.
+/// Runtime of this process, created on first use. Its background tasks are counted from 0.
 static RUNTIME: LazyLock<PerProcess<Mutex<Option<&'static Runtime>>>> = LazyLock::new(|| {
     PerProcess::new(|| {
         forget_background_tasks();

@@ -215,7 +215,7 @@ impl Storage {
         use futures::{StreamExt, stream};
         paths.retain(|path| self.pending_bytes(path).is_none());
         let storage = self.retrying.clone();
-        // Whoever reads such a file waits for this, or finds it there. What fails here fails there again.
+        // A later read of such a file waits for this request or finds the file in the cache, and repeats a failure.
         runtime()?.spawn(async move {
             let storage = &storage;
             let files = stream::iter(&paths);
@@ -435,10 +435,6 @@ impl CoreStorage for StorageOfProcess {
 
     async fn delete(&self, path: &str) -> Result<()> {
         self.get_storage()?.delete(path).await
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.get_storage()?.exists(path).await
     }
 }
 

@@ -17,7 +17,7 @@ use trinitylake::transaction::{
     CommitLimits, ConflictingTable as CoreConflictingTable, Conflicts as CoreConflicts, Coordination, Files,
     Outcome, Transaction as CoreTransaction,
 };
-use trinitylake::version::summary::{Rows, Told};
+use trinitylake::version::summary::{Rows, TableChange};
 
 use crate::arrow;
 use crate::errors::to_python;
@@ -353,13 +353,13 @@ impl Transaction {
         name: &str,
         changes: Vec<(String, u64, u64, u64, String)>,
     ) -> PyResult<()> {
-        let told = changes.into_iter().map(|(verb, added, removed, changed, tail)| Told {
+        let changes = changes.into_iter().map(|(verb, added, removed, changed, tail)| TableChange {
             verb,
             rows: Rows { added, removed, changed },
             tail,
         });
-        let told = told.collect();
-        self.locked(py, |transaction| transaction.describe(namespace, name, told)).map_err(to_python)
+        let changes = changes.collect();
+        self.locked(py, |transaction| transaction.describe(namespace, name, changes)).map_err(to_python)
     }
 
     /// What the log says of it, or would if it were committed as it stands.

@@ -404,7 +404,7 @@ fn difference_batch<'py>(
     arrow::batch(py, fields)
 }
 
-/// A scan as an Arrow stream. Whoever pulls does so without the GIL, as Arrow's C stream asks.
+/// A scan as an Arrow stream. Batches are read without the GIL, as Arrow's C stream requires.
 struct ScanReader {
     scan: Scan<NodeStore>,
     schema: SchemaRef,

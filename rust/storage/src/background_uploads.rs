@@ -1,14 +1,14 @@
-//! Files of a transaction that are written behind: each is on its way as soon as its bytes are known, and its owner waits
-//! for all of them once, before it creates what names them (docs/decisions/0033).
+//! Background uploads of a transaction: the upload of a file starts as soon as its bytes are known, and the transaction
+//! waits for all of them once, before it creates a file that references them (docs/decisions/0033).
 //!
 //! Invariants:
-//! - [`BackgroundUploads::written`] answers when every file was created, or with the error of one that was not. What was
-//!   written lasts when [`Storage::sync`] has said so, for the paths that it names.
+//! - [`BackgroundUploads::written`] returns when every file was created, or with the error of one that was not. The
+//!   files are durable after [`Storage::sync`] of the paths that it returns.
 //! - At most [`MAX_PENDING_BYTES`] are under way, or one file that is larger; and at most [`MAX_REQUESTS`] requests.
-//!   Whoever hands over more waits.
-//! - A file that was handed over can be read here until it is there.
-//! - A forked child does not have the tasks of its parent: what those had not finished it writes itself, which does no
-//!   harm as names are unique.
+//!   A caller that hands over more waits.
+//! - A file that was handed over can be read here until its upload has ended.
+//! - A forked child does not have the tasks of its parent. It writes unfinished files itself, which is safe because names
+//!   are unique.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,7 +126,7 @@ impl BackgroundUploads {
         let permits = most.acquire_many_owned(size).await.map_err(|_| over(path))?;
         self.check_alive(path)?;
         let progress = Arc::new(Progress::default());
-        let (told, is_over) = oneshot::channel();
+        let (done, is_over) = oneshot::channel();
         self.state().add(path, &bytes, progress.clone(), is_over.shared());
         let attempts = Attempts {
             path: path.to_string(),
@@ -140,7 +140,7 @@ impl BackgroundUploads {
         };
         let work = async move {
             attempts.run().await;
-            drop((permits, told));
+            drop((permits, done));
         };
         self.environment.background(Box::pin(work)).await;
         Ok(())

@@ -254,10 +254,6 @@ impl Storage for CachingStorage {
         }
         self.inner.delete(path).await
     }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.inner.exists(path).await
-    }
 }
 
 #[cfg(test)]

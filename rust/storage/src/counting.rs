@@ -10,85 +10,60 @@ use bytes::Bytes;
 use super::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage};
 use trinitylake_base::error::Result;
 
-/// Requests and bytes since the handle was made. Requests and written bytes count when they are sent, whether
-/// or not they succeed; read bytes count when they arrive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    pub get: u64,
-    pub get_range: u64,
-    pub head: u64,
-    pub put_if_absent: u64,
-    pub put_hint: u64,
-    pub copy: u64,
-    pub list: u64,
-    pub delete: u64,
-    pub exists: u64,
-    pub read_bytes: u64,
-    pub written_bytes: u64,
-}
-
-impl Counters {
-    /// Requests of all verbs.
-    pub fn requests(&self) -> u64 {
-        self.get
-            + self.get_range
-            + self.head
-            + self.put_if_absent
-            + self.put_hint
-            + self.copy
-            + self.list
-            + self.delete
-            + self.exists
-    }
-
-    /// The difference to `earlier`, a reading of the same handle.
-    pub fn since(&self, earlier: &Counters) -> Counters {
-        Counters {
-            get: self.get - earlier.get,
-            get_range: self.get_range - earlier.get_range,
-            head: self.head - earlier.head,
-            put_if_absent: self.put_if_absent - earlier.put_if_absent,
-            put_hint: self.put_hint - earlier.put_hint,
-            copy: self.copy - earlier.copy,
-            list: self.list - earlier.list,
-            delete: self.delete - earlier.delete,
-            exists: self.exists - earlier.exists,
-            read_bytes: self.read_bytes - earlier.read_bytes,
-            written_bytes: self.written_bytes - earlier.written_bytes,
+/// Declares the counters once: their reading, the running counts, and their names.
+macro_rules! counters {
+    (requests: $($request:ident),+; bytes: $($bytes:ident),+) => {
+        /// Requests and bytes since the handle was made. Requests and written bytes count when they are sent, whether
+        /// or not they succeed; read bytes count when they arrive.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $(pub $request: u64,)+
+            $(pub $bytes: u64,)+
         }
-    }
 
-    /// Names and values, in a fixed order.
-    pub fn entries(&self) -> [(&'static str, u64); 11] {
-        [
-            ("get", self.get),
-            ("get_range", self.get_range),
-            ("head", self.head),
-            ("put_if_absent", self.put_if_absent),
-            ("put_hint", self.put_hint),
-            ("copy", self.copy),
-            ("list", self.list),
-            ("delete", self.delete),
-            ("exists", self.exists),
-            ("read_bytes", self.read_bytes),
-            ("written_bytes", self.written_bytes),
-        ]
-    }
+        impl Counters {
+            /// Requests of all verbs.
+            pub fn requests(&self) -> u64 {
+                0 $(+ self.$request)+
+            }
+
+            /// The difference to `earlier`, a reading of the same handle.
+            pub fn since(&self, earlier: &Counters) -> Counters {
+                Counters {
+                    $($request: self.$request - earlier.$request,)+
+                    $($bytes: self.$bytes - earlier.$bytes,)+
+                }
+            }
+
+            /// Names and values, in a fixed order.
+            pub fn entries(&self) -> Vec<(&'static str, u64)> {
+                vec![
+                    $((stringify!($request), self.$request),)+
+                    $((stringify!($bytes), self.$bytes),)+
+                ]
+            }
+        }
+
+        #[derive(Debug, Default)]
+        struct Tally {
+            $($request: AtomicU64,)+
+            $($bytes: AtomicU64,)+
+        }
+
+        impl Tally {
+            fn read(&self) -> Counters {
+                Counters {
+                    $($request: self.$request.load(Ordering::Relaxed),)+
+                    $($bytes: self.$bytes.load(Ordering::Relaxed),)+
+                }
+            }
+        }
+    };
 }
 
-#[derive(Debug, Default)]
-struct Tally {
-    get: AtomicU64,
-    get_range: AtomicU64,
-    head: AtomicU64,
-    put_if_absent: AtomicU64,
-    put_hint: AtomicU64,
-    copy: AtomicU64,
-    list: AtomicU64,
-    delete: AtomicU64,
-    exists: AtomicU64,
-    read_bytes: AtomicU64,
-    written_bytes: AtomicU64,
+counters! {
+    requests: get, get_range, head, put_if_absent, put_hint, copy, list, delete;
+    bytes: read_bytes, written_bytes
 }
 
 fn add(counter: &AtomicU64, amount: usize) {
@@ -109,20 +84,7 @@ impl CountingStorage {
 
     /// A reading. Counters that change meanwhile may be read before or after.
     pub fn counters(&self) -> Counters {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counters {
-            get: read(&self.tally.get),
-            get_range: read(&self.tally.get_range),
-            head: read(&self.tally.head),
-            put_if_absent: read(&self.tally.put_if_absent),
-            put_hint: read(&self.tally.put_hint),
-            copy: read(&self.tally.copy),
-            list: read(&self.tally.list),
-            delete: read(&self.tally.delete),
-            exists: read(&self.tally.exists),
-            read_bytes: read(&self.tally.read_bytes),
-            written_bytes: read(&self.tally.written_bytes),
-        }
+        self.tally.read()
     }
 }
 
@@ -214,11 +176,6 @@ impl Storage for CountingStorage {
     async fn delete(&self, path: &str) -> Result<()> {
         add(&self.tally.delete, 1);
         self.inner.delete(path).await
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        add(&self.tally.exists, 1);
-        self.inner.exists(path).await
     }
 }
 

@@ -17,7 +17,7 @@ const MAX_REASON_CHARS: usize = 300;
 pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Shorter values than this could not be told from ordinary text.
+    /// Shorter values could also be ordinary text.
     const MIN_LENGTH: usize = 4;
 
     pub(crate) fn add(&mut self, secret: &str) {
@@ -95,7 +95,7 @@ impl Request<'_> {
     pub(crate) fn local_failure(&self, error: &std::io::Error) -> Error {
         use std::io::ErrorKind;
         match error.kind() {
-            // Whoever writes makes the folders first, so what is missing or no folder is not the file.
+            // A writer creates the folders first, so the missing part is not the file.
             ErrorKind::NotFound
             | ErrorKind::NotADirectory
             | ErrorKind::AlreadyExists

@@ -1,7 +1,7 @@
-//! The files below one root, and the little that TrinityLake asks of a store.
+//! Files below one root: the trait [`Storage`] and its implementations.
 //!
-//! Paths are relative to the root, UTF-8, read literally like object keys (format §2). Files are
-//! immutable; `put_if_absent` is the only operation on which correctness rests.
+//! Paths are relative to the root, UTF-8, and taken literally, like object keys (format §2). Files are immutable.
+//! Correctness rests on `put_if_absent` alone.
 
 pub mod background_uploads;
 pub mod cache;
@@ -103,7 +103,7 @@ pub fn is_unfinished(path: &str) -> bool {
 pub trait Storage: Send + Sync + Debug {
     /// The root URI, canonical and with a `/` at its end: what every path is relative to.
     fn root(&self) -> &str;
-    /// How requests to this store are repeated, by whoever repeats them.
+    /// Retry policy for requests to this store. Implementations send each request once.
     fn retry_policy(&self) -> RetryPolicy {
         RetryPolicy::default()
     }
@@ -121,23 +121,22 @@ pub trait Storage: Send + Sync + Debug {
     }
     /// Size in bytes and modification time. `FileNotFound` if it is not there.
     async fn head(&self, path: &str) -> Result<FileInfo>;
-    /// Creates the file or says that it exists; sent once, never retried by the client, since a
-    /// retry that finds its own first attempt cannot be told from a lost race. `AlreadyExists` is the
-    /// store's word and a question to those who race (format §8): a store may also answer so while
-    /// another creation of the same file is under way that then fails.
+    /// Creates the file if it does not exist. Sent once and never retried by the client, since a retry that finds its
+    /// own first attempt looks like a lost race. After `AlreadyExists` a writer reads the file (format §8): a store may
+    /// also answer so while another creation is under way that then fails.
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome>;
-    /// Creates a file with a name that nobody else can give. A reply that was lost is no harm: "exists" on
-    /// a later attempt means that an earlier one arrived.
-    async fn put_unique(&self, path: &str, bytes: Bytes) -> Result<()> {
+    /// Creates a file with a unique name. It may be lost, and only its writer may rely on it, until [`Storage::sync`] of
+    /// its path succeeds. A lost reply does no harm: "exists" on a later attempt means that an earlier one arrived.
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         match self.put_if_absent(path, bytes.clone()).await? {
             PutOutcome::Created => Ok(()),
             PutOutcome::AlreadyExists => retry::check_own(self, path, &bytes).await,
         }
     }
-    /// Creates a file as [`Storage::put_unique`] does, for a file that comes later and will name it. It may be lost until
-    /// [`Storage::sync`] says that it lasts, and until then nobody but its writer may rely on it.
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.put_unique(path, bytes).await
+    /// Creates a durable file with a unique name.
+    async fn put_unique(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.write_ahead(path, bytes).await?;
+        self.sync(&[path.to_owned()]).await
     }
     /// Begins a file with a name that nobody else can give, to be written part by part where it lies, for a file that
     /// comes later and will name it. `None` where a store takes whole files only.
@@ -179,8 +178,14 @@ pub trait Storage: Send + Sync + Debug {
     }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;
-    /// Whether the file is there.
-    async fn exists(&self, path: &str) -> Result<bool>;
+    /// Whether the file exists.
+    async fn exists(&self, path: &str) -> Result<bool> {
+        match self.head(path).await {
+            Ok(_) => Ok(true),
+            Err(Error::FileNotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// A file on its way, part by part. Nothing of it is left if a part could not be written, or if it is dropped before its

@@ -128,11 +128,6 @@ impl Storage for LocalStorage {
         self.blocking_here(move |folder| folder.put_if_absent(&path, &bytes)).await
     }
 
-    async fn put_unique(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.write_ahead(path, bytes).await?;
-        self.sync(&[path.to_owned()]).await
-    }
-
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         if bytes.len() <= SMALL_FILE_SIZE_BYTES {
             return self.0.write_ahead(path, &bytes);
@@ -175,14 +170,6 @@ impl Storage for LocalStorage {
     async fn delete(&self, path: &str) -> Result<()> {
         let path = path.to_owned();
         self.blocking(move |folder| folder.delete(&path)).await
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        match self.head(path).await {
-            Ok(_) => Ok(true),
-            Err(Error::FileNotFound { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 }
 

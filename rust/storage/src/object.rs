@@ -287,14 +287,6 @@ impl Storage for ObjectStorage {
             },
         }
     }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        match self.head(path).await {
-            Ok(_) => Ok(true),
-            Err(Error::FileNotFound { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
 }
 
 fn parse_key(key: &str) -> Result<Key> {

@@ -54,7 +54,9 @@ async fn exclude(storage: &dyn Storage, paths: &Paths) -> Result<()> {
     };
     let (sequence, race) = join(storage.get(&paths.sequence), storage.get(&paths.race)).await;
     if sequence? != first || race? != content(winner) {
-        return Err(refused("it replaced a file although it told the second writer that the file exists"));
+        return Err(refused(
+            "it replaced a file although it answered the second writer that the file exists",
+        ));
     }
     Ok(())
 }

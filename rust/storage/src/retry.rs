@@ -31,8 +31,7 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// About half a minute: a store that throttles for longer is not helped by more requests, and whoever
-    /// waits would rather know.
+    /// About half a minute. More requests do not help a store that throttles for longer, and the caller gets the error.
     fn default() -> Self {
         RetryPolicy {
             first_pause_millis: 50,
@@ -201,13 +200,6 @@ impl Storage for RetryingStorage {
         self.inner.put_if_absent(path, bytes).await
     }
 
-    async fn put_unique(&self, path: &str, bytes: Bytes) -> Result<()> {
-        match self.create(path, &bytes).await? {
-            PutOutcome::Created => Ok(()),
-            PutOutcome::AlreadyExists => check_own(self, path, &bytes).await,
-        }
-    }
-
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         repeat!(self, self.inner.write_ahead(path, bytes.clone()))
     }
@@ -248,10 +240,6 @@ impl Storage for RetryingStorage {
 
     async fn delete(&self, path: &str) -> Result<()> {
         repeat!(self, self.inner.delete(path))
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        repeat!(self, self.inner.exists(path))
     }
 }
 

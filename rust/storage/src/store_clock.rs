@@ -1,8 +1,7 @@
-//! What the clock of the store showed when it answered.
+//! Clock of the store: the time at which it answered a request.
 //!
-//! A machine cannot tell by itself how long it stood still: a virtual one that is stopped, and goes on an hour later, has
-//! clocks that stood still with it. A remote store dates each of its answers (`Date`, in whole seconds), and that clock
-//! goes on. Whoever has to know how far two answers lie apart asks here.
+//! A machine cannot measure by itself how long it was suspended: the clocks of a virtual machine stand still with it. A
+//! remote store dates each answer (`Date`, in whole seconds). The time between two answers is measured by these dates.
 
 use std::cell::Cell;
 use std::time::UNIX_EPOCH;

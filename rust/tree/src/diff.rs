@@ -64,7 +64,7 @@ pub async fn diff_between(
 }
 
 /// The files below a root that the tree of another one does not have; all of them if there is no other. Leaves are not
-/// read, unless they have to be told from those of a higher tree.
+/// read, unless they have to be distinguished from those of a higher tree.
 pub async fn new_nodes(
     old: Option<(&NodeStore, &Arc<Node>)>,
     (new_nodes, after): (&NodeStore, &Arc<Node>),

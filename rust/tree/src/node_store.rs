@@ -136,7 +136,7 @@ impl NodeStore {
         self.storage.sync(&paths).await
     }
 
-    /// The same for nodes below a root that comes next: whoever creates it syncs them before.
+    /// The same for nodes below the next root. Its creator syncs them before.
     pub async fn write_ahead(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         stream::iter(nodes)
             .map(|(path, encoded)| async move {

@@ -60,7 +60,9 @@ impl Storage for Stopwatch {
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {
-        self.inner.head(path).await
+        let start = Instant::now();
+        let answer = self.inner.head(path).await;
+        self.note("look for a newer root", start, answer)
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
@@ -88,12 +90,6 @@ impl Storage for Stopwatch {
 
     async fn delete(&self, path: &str) -> Result<()> {
         self.inner.delete(path).await
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        let start = Instant::now();
-        let answer = self.inner.exists(path).await;
-        self.note("look for a newer root", start, answer)
     }
 }
 

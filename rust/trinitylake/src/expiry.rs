@@ -44,10 +44,9 @@ pub struct Expired {
     pub kept_size_bytes: u64,
 }
 
-/// Expires the versions below `before`, or, without it, those that the retention of the lakehouse no longer keeps: how
-/// old they are is told by the store, not by this machine. Saved transactions that can still be resumed keep the
-/// version that they began on, and all that follow. Returns the versions that were (or with `dry_run` would be)
-/// deleted, ascending.
+/// Expires the versions below `before`, or, without it, those that the retention of the lakehouse no longer keeps, by the
+/// clock of the store. Saved transactions that can be resumed keep the version that they began on, and all later ones.
+/// Returns the versions that were (or with `dry_run` would be) deleted, ascending.
 pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
     let retention = Retention { before, ..Retention::default() };
     expire_by(lakehouse, retention, &Note::default(), dry_run).await.map(|expired| expired.versions)
@@ -105,11 +104,11 @@ pub async fn expire_by(
         forget_before(lakehouse, current, note).await?;
     }
     boundary::publish(storage.as_ref(), target).await?;
-    // Who looked a moment ago does not ask for the boundary again, nor who creates a root in a slot that was free a
-    // moment ago. So roots are deleted when all those that may have missed the new boundary are over.
+    // Processes rely on a recent observation of the boundary for a while. So roots are deleted when no process can still
+    // rely on an observation from before.
     wait_before_deleting::wait_for_all_looks(storage.as_ref(), lakehouse.environment().as_ref()).await;
-    // Whoever names a version from here on looks at the boundary afterwards, and takes the name back. Who did so
-    // before is in the latest version.
+    // A process that tags a version from here on reads the boundary afterwards, and takes the tag back. Earlier tags are
+    // in the latest version.
     let latest = lakehouse.latest().await?;
     let expired = doomed(storage.as_ref(), &latest, target).await?;
     let paths: Vec<String> = expired.versions.iter().map(|version| root_path(*version)).collect();

@@ -50,15 +50,15 @@ impl Lakehouse {
         Versions::open(storage, environment, cache_size_bytes).await.map(Lakehouse::of)
     }
 
-    /// The latest version, for whoever reads one object of it next: on a remote store its definition is fetched beside
-    /// the look for a newer version, as the version that is known has it. A file that was fetched is kept.
+    /// The latest version, for a caller that reads one object of it next. On a remote store the object's definition in the
+    /// known version is fetched at the same time as the search for a newer version, into the file cache.
     pub async fn latest_for(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Arc<Version>> {
         if !is_remote(self.storage().as_ref()) {
             return self.latest().await;
         }
         let known = self.known();
         let fetched = async {
-            // What fails here is told by who reads it.
+            // A later read reports a failure.
             if let Ok(Some(location)) = known.locate(kind, namespace, name).await {
                 let _ = self.storage().get(&location).await;
             }

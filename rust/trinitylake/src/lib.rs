@@ -33,6 +33,4 @@ pub use trinitylake_tree as tree;
 pub use trinitylake_version as version;
 
 #[cfg(test)]
-mod fixture;
-#[cfg(test)]
 mod tests;

@@ -16,12 +16,12 @@ use crate::version::root_metadata::{
 use crate::version::summary::Summary;
 
 impl Lakehouse {
-    /// Makes the tree of version `number` the latest again, as a new version. Whoever commits meanwhile
-    /// is not rolled back unseen: `CommitConflict`. Ids of transactions that committed since stay used.
+    /// Makes the tree of version `number` the latest again, as a new version. `CommitConflict` if another
+    /// transaction committed meanwhile. Ids of transactions that committed since stay used.
     pub async fn rollback(&self, number: u64, message: &str, author: &str) -> Result<Arc<Version>> {
         let latest = self.latest().await?;
         // What this handle remembers may have expired, and its files have been collected. If it expires from here on,
-        // whoever collects them makes a version first, and this one comes second.
+        // the garbage collection publishes a version first, and this one loses the race.
         self.check_retained(number, &latest).await?;
         let target = self.version(number).await?;
         let properties = [

@@ -1,10 +1,11 @@
 //! Handles, versions over time, and what crashes leave behind.
 
-mod collection;
+mod adopted_files;
 mod crash;
 mod discovery;
 mod expiry;
-mod files_found;
+pub mod fixture;
+mod gc;
 mod layers;
 mod lost_roots;
 mod moved_lakehouse;

@@ -43,7 +43,7 @@ pub struct Compacted {
     pub after: TreeSize,
 }
 
-/// Builds the tree of the latest version anew if that is worth it, or in any case if `force`. Dry, it only tells.
+/// Rebuilds the tree of the latest version if that is worth it, or in any case with `force`. A dry run only reports.
 /// `CommitConflict` if others kept committing what cannot be put on top: rollbacks and registrations.
 pub async fn compact(
     lakehouse: &Lakehouse,
@@ -155,7 +155,7 @@ async fn published(
             // Without messages it went back or registered objects. And where garbage was collected, nodes of the new
             // tree may be gone, which no version refers to yet.
             let is_collected = next.metadata.gc_before_millis > base.metadata.gc_before_millis;
-            if is_collected || next.changes_told().is_none() {
+            if is_collected || next.recorded_changes().is_none() {
                 return Err(lost);
             }
             root = with_changes_of(lakehouse, &next, root).await?;

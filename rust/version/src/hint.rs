@@ -3,7 +3,7 @@
 //! Best effort: no commit waits for a slow store, and while one write is under way only the newest version is
 //! remembered for the next. All writers overwrite one object, and some stores take one write a second to a name; and on a
 //! disk whose files need not last it is a twentieth of a commit. There it is written about once a second, by whichever
-//! process finds that no other does it. The newest version of a process is told at last, when it has stopped committing
+//! process finds that no other does it. A process writes its newest version when it has stopped committing
 //! (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -96,11 +96,11 @@ impl Writing {
         }
         let Some(version) = self.take() else { return };
         if let Some((before, _)) = seen
-            && let Some(told) = read_hint(storage).await
-            && told > before
+            && let Some(hint) = read_hint(storage).await
+            && hint > before
         {
-            self.seen(told, clock);
-            if told < version {
+            self.seen(hint, clock);
+            if hint < version {
                 let mut state = self.hint.state();
                 state.next = state.next.max(Some(version));
             }

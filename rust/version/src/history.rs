@@ -10,7 +10,7 @@ use super::moment::AtMoment;
 use super::versions::Versions;
 use trinitylake_base::error::{Error, Result};
 
-/// Roots that are read at once, and held by whoever walks through the history.
+/// Roots of the history that are read at once and kept in memory.
 pub const PAGE: u64 = 32;
 /// Versions that are looked through for a transaction before more are read.
 const LOG_PAGE: usize = 64;

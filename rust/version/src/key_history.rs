@@ -3,7 +3,7 @@
 //! What a tree says of a key is decided by one row or message (rule 1). Node files never change, and an ordinary commit
 //! never brings an old one back. So if two versions decide by the same row of the same file, or by the same
 //! transaction's message, and no rollback lies between them, the key did not change in between: half of a range of
-//! versions is passed over by one look. Only where that cannot be told it is cut in two.
+//! versions is skipped with one comparison. Otherwise the range is split.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Look {
         let no_rollback = match self.last_rollback {
             LastRollback::Never => true,
             LastRollback::Version(rollback) => rollback <= older.number,
-            LastRollback::NotTold => false,
+            LastRollback::Unknown => false,
         };
         // A row of an inner node may become such a message more than once.
         let is_rehomed = self.decision.by == DecidedBy::Transaction(REHOMED.into());
@@ -51,7 +51,7 @@ impl Look {
 
 impl Versions {
     /// Which versions after `oldest`, up to `newest`, changed the key, the newest first: `limit` of them. What `oldest`
-    /// itself changed is not told, for that the one before it is needed.
+    /// itself changed is left out, since that needs the version before it.
     pub async fn key_history(
         &self,
         key: &str,

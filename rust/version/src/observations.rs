@@ -2,11 +2,11 @@
 //!
 //! An expiry waits between publishing a boundary and deleting the first root below it
 //! ([`wait_before_deleting::wait_for_all_looks`]). So a root cannot have been created, have expired and have been
-//! deleted within less than that. Whoever has seen something less than [`wait_before_deleting::QUICK_LOOK_MILLIS`] ago
-//! may go by it.
+//! deleted within less than that. An observation younger than [`wait_before_deleting::QUICK_LOOK_MILLIS`] can be relied
+//! on.
 //!
-//! By which clock? Those of this machine stand still where it is a virtual one that was stopped, and may be set anew.
-//! That is good enough for reading. A commit that counts without another look needs the store's own clock as well
+//! Age is measured by the clocks of this machine, which stand still in a suspended virtual machine and may be set. That
+//! suffices for reading. A commit that skips the boundary check needs the clock of the store as well
 //! (docs/decisions/0034).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,8 +25,8 @@ pub(crate) struct Observation {
 }
 
 impl Observation {
-    /// Is it good enough for what the store answered at that moment? Clocks of the store that were not told are no reason
-    /// to doubt it.
+    /// Whether it is recent enough for an answer of the store at that moment. An unknown time of the store does not
+    /// exclude it.
     fn is_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
         let is_apart = self.answered.zip(now).is_some_and(|(before, now)| !now.is_close_to(before));
         !is_apart && self.asked.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, environment)
@@ -88,7 +88,7 @@ impl Observations {
 
     pub fn saw_boundary(&self, oldest: u64, observation: Observation) {
         let mut boundary = lock(&self.boundary);
-        // It only rises: who was told of a lower one was answered later than he was heard.
+        // It only rises: a lower value is an answer that arrived late.
         if boundary.is_none_or(|seen| seen.number <= oldest) {
             *boundary = Some(Seen { number: oldest, observation });
         }

@@ -62,7 +62,7 @@ impl Versions {
         // Below the boundary a root is no verdict: the true one, perhaps this one, may have expired.
         let unknown = |why: String| {
             Err(Error::CommitStateUnknown(format!(
-                "whether the lakehouse was created here or by another cannot be told: {why}; nothing was deleted"
+                "it is unknown whether this process or another one created the lakehouse: {why}; nothing was deleted"
             )))
         };
         match boundary(storage.as_ref()).await {

@@ -212,9 +212,8 @@ impl Publisher {
         }
     }
 
-    /// Remembers who has the slot that was lost, and looks for the latest version. In doubt below
-    /// the boundary: there a root is no verdict, for the true one, perhaps ours, may have expired, and a
-    /// writer that stood still has filled the slot anew.
+    /// Remembers the root that won the race, and searches the latest version. Below the boundary the outcome is unknown:
+    /// the true root, perhaps ours, may have expired, and a suspended writer may have created another one.
     async fn lost_to(&self, number: u64, root: Bytes) -> Result<Arc<Version>, Unpublished> {
         let next = number + 1;
         let storage = self.versions.storage().as_ref();

@@ -1,8 +1,8 @@
 //! Which versions are kept: those from the boundary on, and those that have names in the latest one (format §7).
 //!
-//! Whoever misses a file asks here: that the version which it read has expired meanwhile is no damage, and a version that
-//! is kept lacks nothing. An expiry publishes its boundary, and who takes a name back a version, before any file goes. So
-//! what is asked after the file was missed is the whole truth.
+//! A reader that misses a file asks here. If the version that it read has expired meanwhile, nothing is damaged; a version
+//! that is kept has all of its files. The boundary, or the version that removes a tag, is published before any file is
+//! deleted. So the answer is reliable if it was asked for after the file was missed.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ pub const LAKEHOUSE_DEF_INLINE: &str = "lakehouse_def_inline";
 pub const INLINE_DEFINITIONS: &str = "definitions_inline";
 const PREVIOUS_ROOT: &str = "previous_root";
 const ROLLBACK_FROM_ROOT: &str = "rollback_from_root";
-/// Ours: so that whether a version was undone can be told without reading all that follow.
+/// An extension: shows whether a version was undone without reading all later ones.
 const LAST_ROLLBACK: &str = "last_rollback";
 const NEVER: &str = "never";
 const VERSION: &str = "version";
@@ -73,14 +73,14 @@ pub struct CommittedTransaction {
 pub enum LastRollback {
     /// A writer does not know the row, or followed one that does not.
     #[default]
-    NotTold,
+    Unknown,
     Never,
     Version(u64),
 }
 
 impl CommittedTransaction {
-    /// Its message, or what it did where it has none.
-    pub fn told(&self) -> &str {
+    /// Its message, or its summary if it has none.
+    pub fn description(&self) -> &str {
         if self.message.is_empty() { self.summary.as_str() } else { &self.message }
     }
 
@@ -238,7 +238,7 @@ impl RootMetadata {
 impl LastRollback {
     fn row(self) -> Option<String> {
         match self {
-            LastRollback::NotTold => None,
+            LastRollback::Unknown => None,
             LastRollback::Never => Some(NEVER.to_string()),
             LastRollback::Version(version) => Some(version.to_string()),
         }

@@ -1,7 +1,7 @@
 //! How old files are by the clock of the store that they lie in.
 //!
 //! What is deleted for its age is judged by this alone. Hosts disagree about the time, by days if one of them was set
-//! wrong; yet whoever wrote a file, the same store dated it.
+//! wrong; yet the same store dates all files.
 
 use bytes::Bytes;
 

@@ -16,7 +16,7 @@ const LISTED_MAX: usize = 4;
 /// Of a longer part of a name the beginning is shown.
 const NAME_MAX_CHARS: usize = 48;
 
-/// One line; "" where nobody told. Made by [`Summary::of`], or read from storage, where others may have written it.
+/// One line; "" if unknown. Made by [`Summary::of`], or read from storage, where others may have written it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Summary(String);
@@ -40,9 +40,9 @@ pub struct Rows {
     pub changed: u64,
 }
 
-/// What the layer above knows of a change of a table: `append`, 3000 rows, or `schema`, none, `+1 column`.
+/// Change of a table, described by the layer above: `append`, 3000 rows, or `schema`, none, `+1 column`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct TableChange {
     pub verb: String,
     pub rows: Rows,
     pub tail: String,
@@ -62,12 +62,12 @@ impl Clause {
     }
 
     /// `append +3,000 rows shop.orders`.
-    pub fn told(told: &Told, namespace: &str, name: &str) -> Clause {
+    pub fn of_change(change: &TableChange, namespace: &str, name: &str) -> Clause {
         Clause {
-            rows: told.rows,
-            tail: told.tail.clone(),
+            rows: change.rows,
+            tail: change.tail.clone(),
             says_kind: false,
-            ..Clause::of_object(&told.verb, ObjectKind::Table, namespace, name)
+            ..Clause::of_object(&change.verb, ObjectKind::Table, namespace, name)
         }
     }
 

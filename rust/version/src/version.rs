@@ -143,7 +143,7 @@ impl Version {
     }
 
     /// What this version wrote, if that can be said without reading the version before.
-    pub fn changes_told(&self) -> Option<Arc<[KeyChange]>> {
+    pub fn recorded_changes(&self) -> Option<Arc<[KeyChange]>> {
         if let Some(changes) = self.changes.get() {
             return Some(changes.clone());
         }
@@ -162,7 +162,7 @@ impl Version {
     /// What this version wrote. Its transactions' messages are still in the root's buffer; a rollback or
     /// a bulk registration left none, so it is compared with the version before.
     pub async fn changes(&self, previous: &Version) -> Result<Arc<[KeyChange]>> {
-        if let Some(changes) = self.changes_told() {
+        if let Some(changes) = self.recorded_changes() {
             return Ok(changes);
         }
         let differences = previous.diff(self).await?;

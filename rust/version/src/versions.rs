@@ -60,7 +60,7 @@ pub enum NextSlot {
 pub(crate) struct Damage {
     /// The highest version that is known to have been made.
     pub newest: u64,
-    /// Its root is not there at all: then the newest one that is there counts as the latest for whoever reads.
+    /// Its root does not exist. Readers then use the newest existing one.
     pub is_missing: bool,
     pub error: Error,
 }
@@ -326,7 +326,7 @@ impl Versions {
         // Also where it is remembered: those after it may have expired while they were looked for.
         let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
         match version {
-            // Whoever made it expire had seen a later one.
+            // The process that expired it had seen a later one.
             Err(Error::VersionExpired(_)) => self.rediscover().await,
             _ if number < oldest => self.rediscover().await,
             Err(error) => Err(error),

@@ -1,6 +1,7 @@
-//! How long whoever deletes roots waits, and how fresh a look is on which others may rely because of that (format §7).
+//! Time that an expiry waits before it deletes roots, and the age up to which other processes rely on an observation
+//! (format §7).
 //!
-//! The two belong together: what was seen less than [`QUICK_LOOK_MILLIS`] ago cannot have been deleted by an expiry that
+//! Both belong together: a root observed less than [`QUICK_LOOK_MILLIS`] ago cannot have been deleted by an expiry that
 //! waits twice as long on the slowest clock.
 
 use std::time::Duration;
@@ -14,10 +15,10 @@ use trinitylake_storage::{Storage, is_remote};
 /// waits, as the clocks of two machines may differ in speed.
 pub const QUICK_LOOK_MILLIS: u64 = 500;
 
-/// How long whoever deletes roots waits after the boundary above them was published. On a remote store so long that the
-/// dates of its answers, whole seconds of several machines, cannot hide it
-/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)): then who created a root knows from them that his
-/// machine did not stand still.
+/// Wait between publishing a boundary and deleting the roots below it. On a remote store it is longer than the error of
+/// the dates of its answers, whole seconds of several machines
+/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)): so the creator of a root learns from the dates that
+/// its machine was not suspended.
 fn wait_before_deleting(storage: &dyn Storage) -> Duration {
     Duration::from_secs(if is_remote(storage) { 5 } else { 1 })
 }

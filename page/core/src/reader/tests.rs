@@ -1,4 +1,4 @@
-//! Held against the library: whatever its trees look like, what a browser is told is what the library lists.
+//! Answers to the browser compared with the lists of the library, for random trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ impl Files {
     /// What the page does: it asks, fetches what is wanted, and asks again.
     fn ask(&mut self, question: &Value) -> Result<Value, String> {
         for _ in 0..1000 {
-            let reply = self.told(question, Bytes::new());
+            let reply = self.reply_to(question, Bytes::new());
             let Some(wanted) = reply.get("wanted") else {
                 return match reply.get("problem") {
                     Some(problem) => Err(problem["message"].to_string()),
@@ -43,7 +43,7 @@ impl Files {
             self.rounds += 1;
             for path in wanted.as_array().unwrap() {
                 let path = path.as_str().unwrap();
-                let reply = self.told(&json!({ "keep": { "path": path } }), self.files[path].clone());
+                let reply = self.reply_to(&json!({ "keep": { "path": path } }), self.files[path].clone());
                 if let Some(problem) = reply.get("problem") {
                     return Err(problem["message"].to_string());
                 }
@@ -52,7 +52,7 @@ impl Files {
         panic!("it wants more and more");
     }
 
-    fn told(&mut self, question: &Value, file: Bytes) -> Value {
+    fn reply_to(&mut self, question: &Value, file: Bytes) -> Value {
         let question = serde_json::to_vec(question).unwrap();
         serde_json::from_slice(&self.reader.reply(&question, file)).unwrap()
     }
@@ -159,7 +159,7 @@ proptest! {
     fn any_bytes_end_in_a_reply(question in ".{0,40}", file in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut files = Files::default();
         for question in [Value::from(question.clone()), json!({ "definition": { "kind": "table", "path": "a" } }), json!({ "definition": { "kind": "view", "path": "a" } }), json!({ "lakehouse": { "path": "a" } }), json!({ "keep": { "path": question } })] {
-            let reply = files.told(&question, file.clone().into());
+            let reply = files.reply_to(&question, file.clone().into());
             prop_assert!(reply.get("problem").is_some() || reply.get("answer").is_some());
         }
     }
@@ -198,14 +198,14 @@ fn a_definition_is_read_from_the_root_that_holds_it() {
     let mut files = Files::default();
     let system = [("lakehouse_def", "d.binpb".to_string()), ("definitions_inline", lines.concat())];
     files.put(ROOT, &system, &Draft::default());
-    let mut told =
+    let mut reply_to =
         |kind: &str, path: &str| files.ask(&json!({ "held": { "root": ROOT, "kind": kind, "path": path } }));
-    assert_eq!(told("namespace", &held), Ok(json!({ "properties": { "owner": "me" } })));
+    assert_eq!(reply_to("namespace", &held), Ok(json!({ "properties": { "owner": "me" } })));
     // Written for another path; in no root; of no kind that has definitions.
-    assert_eq!(told("namespace", &exchanged), Ok(Value::Null));
-    assert_eq!(told("namespace", "n.binpb"), Ok(Value::Null));
+    assert_eq!(reply_to("namespace", &exchanged), Ok(Value::Null));
+    assert_eq!(reply_to("namespace", "n.binpb"), Ok(Value::Null));
     for kind in ["transaction", "castle"] {
-        assert!(told(kind, &held).is_err(), "{kind}");
+        assert!(reply_to(kind, &held).is_err(), "{kind}");
     }
 }
 
@@ -220,11 +220,13 @@ fn empty_damaged_and_exchanged_files_are_no_definitions() {
         for (path, file) in
             [(path, Bytes::new()), (path, damaged.clone().into()), ("other.binpb", file.clone())]
         {
-            let reply = Files::default().told(&json!({ "definition": { "kind": kind, "path": path } }), file);
+            let reply =
+                Files::default().reply_to(&json!({ "definition": { "kind": kind, "path": path } }), file);
             assert_eq!(reply["problem"]["code"], 500, "{kind}: {reply}");
         }
     }
-    let whole = Files::default().told(&json!({ "definition": { "kind": "namespace", "path": path } }), file);
+    let whole =
+        Files::default().reply_to(&json!({ "definition": { "kind": "namespace", "path": path } }), file);
     assert_eq!(whole["answer"], json!({ "properties": {} }));
 }
 

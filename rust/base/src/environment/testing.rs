@@ -68,7 +68,7 @@ impl Environment for TestEnvironment {
     fn alarm(&self, duration: Duration) -> Task {
         let clock = self.elapsed_millis.clone();
         let due_millis = self.elapsed_millis().saturating_add(duration.as_millis() as u64);
-        // Whoever moves the clock wakes nobody.
+        // Moving the clock wakes no task.
         Box::pin(std::future::poll_fn(move |_| {
             if clock.load(Ordering::SeqCst) >= due_millis {
                 std::task::Poll::Ready(())
@@ -78,7 +78,7 @@ impl Environment for TestEnvironment {
         }))
     }
 
-    /// Whoever runs in the background does not move the clock of all others.
+    /// A background task does not move the clock of the others.
     fn linger(&self, _: Duration) -> Task {
         Box::pin(std::future::ready(()))
     }

@@ -37,7 +37,7 @@ fn composed_and_decomposed_names_are_two() {
 
 #[test]
 fn names_with_a_space_at_an_end_or_a_control_character_are_refused() {
-    for (name, told) in [
+    for (name, words) in [
         ("", "empty"),
         (" ", "space"),
         ("a ", "space"),
@@ -50,7 +50,7 @@ fn names_with_a_space_at_an_end_or_a_control_character_are_refused() {
         for error in [SIZES.namespace_key(name), SIZES.table_key("ns", name), SIZES.view_key("ns", name)] {
             let error = error.unwrap_err();
             assert!(
-                matches!(&error, Error::InvalidName(message) if message.contains(told)),
+                matches!(&error, Error::InvalidName(message) if message.contains(words)),
                 "{name:?}: {error}"
             );
         }

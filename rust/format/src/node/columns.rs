@@ -1,7 +1,7 @@
 //! The columns of a node's record batch: from the body of an Arrow message to texts (format §5).
 //!
 //! All that differs between machines is who decompresses ZSTD. A file that says a buffer holds more than the format
-//! allows is refused before anything is allocated for it; what is read of it is checked, whoever wrote it.
+//! allows is refused before memory is allocated for it. All values are checked after reading.
 
 use std::io::Read;
 

@@ -223,7 +223,7 @@ proptest! {
         }
     }
 
-    /// Only `root_version` and two others had an inverse, so whoever met a file in a listing took its name
+    /// Only `root_version` and two others had an inverse, so readers of a listing took its name
     /// apart by hand, and `.arrow` was replaced by `.ipc` wherever it stood in a path.
     #[test]
     fn every_name_says_what_it_names(

@@ -46,7 +46,7 @@ async fn files_go_to_the_store_together_and_are_read_meanwhile() {
     assert_eq!(pending.read("data/3").unwrap().len(), 3, "small ones stay");
 }
 
-/// Whoever produced faster than the store took it filled the memory.
+/// A writer faster than the store filled the memory.
 #[tokio::test(start_paused = true)]
 async fn who_hands_over_more_than_there_is_room_for_waits() {
     let (_, _, storage) = slow(Vec::new());
@@ -84,8 +84,8 @@ async fn a_file_that_fails_is_what_the_barrier_tells() {
     pending.put("first", bytes(1)).await.unwrap();
     pending.put("second", bytes(1)).await.unwrap();
     for _ in 0..2 {
-        let told = pending.written().await;
-        assert!(matches!(&told, Err(Error::PermissionDenied(why)) if why.contains("second")), "{told:?}");
+        let answer = pending.written().await;
+        assert!(matches!(&answer, Err(Error::PermissionDenied(why)) if why.contains("second")), "{answer:?}");
     }
     // The next statement learns of it at once.
     assert!(matches!(pending.put("third", bytes(1)).await, Err(Error::PermissionDenied(_))));
@@ -108,8 +108,8 @@ async fn what_may_succeed_is_sent_again_until_the_commit_is_out_of_time() {
     let environment = SystemEnvironment::shared();
     let other = BackgroundUploads::new(storage, environment.clone());
     other.put("file", bytes(1)).await.unwrap();
-    let told = within(0, other.written()).await;
-    assert!(matches!(told, Err(Error::Storage { retryable: true, .. })), "{told:?}");
+    let answer = within(0, other.written()).await;
+    assert!(matches!(answer, Err(Error::Storage { retryable: true, .. })), "{answer:?}");
     let sent = faulty.log().len();
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert!(sent <= 2 && faulty.log().len() <= sent + 1, "nothing is sent when nobody waits for it: {sent}");

@@ -21,7 +21,7 @@ fn reads(counters: Counters) -> u64 {
 
 #[test]
 fn only_a_name_that_is_given_once_is_kept() {
-    // Hadoop's tables are at v3.metadata.json again after they were made anew.
+    // A Hadoop table that is dropped and created again has another v3.metadata.json.
     for path in [
         "n/t/metadata/v3.metadata.json",
         "n/t/metadata/00003.metadata.json",

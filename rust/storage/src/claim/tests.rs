@@ -98,7 +98,7 @@ async fn mode_2_put_that_lands_after_its_client_gave_up_changes_nothing() {
     assert_eq!(race.content().unwrap(), "first");
 }
 
-/// The HTTP client retried by itself and was told that the file exists: its own, from the first try.
+/// The HTTP client retried by itself, and the store answered that the file exists: its own, from the first try.
 #[tokio::test]
 async fn mode_3_client_retry_that_meets_its_own_write_is_won() {
     let race = Race::new([on_put(0, Action::AlreadyExistsAfter)]);
@@ -140,7 +140,7 @@ async fn doubt_until_the_deadline_is_commit_state_unknown_and_deletes_nothing() 
 }
 
 /// The first request sat in a proxy. The second was denied, since the credentials had expired meanwhile, and the
-/// writer was told that it certainly had not committed; then the first one came, and it had.
+/// writer got the answer that it had certainly not committed; then the first request arrived, and it had.
 #[tokio::test]
 async fn a_denial_says_nothing_about_the_request_before_it() {
     let denials = (0..1000).map(|_| on_put(0, Action::Deny));

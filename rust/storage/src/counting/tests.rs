@@ -19,13 +19,12 @@ async fn every_verb_is_counted_once() {
     let all = Counters {
         get: 2,
         get_range: 1,
-        head: 1,
+        head: 2,
         put_if_absent: 2,
         put_hint: 1,
         copy: 1,
         list: 1,
         delete: 1,
-        exists: 1,
         read_bytes: 7,
         written_bytes: 9,
     };

@@ -16,7 +16,7 @@ use crate::failure::Request;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, check_path};
 
-/// Folders that a handle remembers as checked; a set that is full starts anew.
+/// Folders that a handle remembers as checked; a full set is emptied.
 const MAX_KNOWN_FOLDERS: usize = 16_384;
 
 /// Relative folders of which something was found out that stays true as long as nobody removes them.

@@ -241,7 +241,7 @@ fn read_cached(file: &File, size_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     while read < bytes.len() {
         let rest = &mut [io::IoSliceMut::new(&mut bytes[read..])];
         match preadv2(file, rest, read as u64, ReadWriteFlags::NOWAIT) {
-            // Shorter than it was: whoever reads it properly will say so.
+            // Shorter than it was: the ordinary read reports that.
             Ok(0) => return Ok(None),
             Ok(n) => read += n,
             Err(Errno::INTR) => {}

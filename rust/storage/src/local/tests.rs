@@ -549,7 +549,7 @@ async fn files_and_folders_are_waited_for_at_the_same_time() {
     storage.sync(&files.map(str::to_string)).await.unwrap();
 }
 
-/// Where every thread of the runtime waits for something else, whoever syncs does it alone.
+/// If every thread of the runtime is busy, the caller syncs alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_sync_needs_no_other_thread() {
     let folder = tempfile::tempdir().unwrap();
@@ -575,8 +575,8 @@ async fn what_could_not_be_synced_is_never_said_to_last() {
     let (storage, left) = with_failing_syncs(folder.path(), 1);
     storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
     for _ in 0..2 {
-        let told = storage.sync(&["a/file".into()]).await;
-        assert!(matches!(told, Err(Error::Storage { retryable: false, .. })), "{told:?}");
+        let answer = storage.sync(&["a/file".into()]).await;
+        assert!(matches!(answer, Err(Error::Storage { retryable: false, .. })), "{answer:?}");
     }
     assert_eq!(left.load(Ordering::SeqCst), 0);
     storage.write_ahead("a/other", Bytes::from_static(b"x")).await.unwrap();
@@ -584,7 +584,7 @@ async fn what_could_not_be_synced_is_never_said_to_last() {
 }
 
 /// Two transactions that chose the same id write the same file. The disk lost what the first one wrote, and the second
-/// one found it there and was told that it lasts: nothing had been written since, so nothing was synced.
+/// one found it and reported it as durable: nothing had been written since, so nothing was synced.
 #[tokio::test]
 async fn what_could_not_be_synced_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -622,7 +622,7 @@ async fn a_file_that_is_written_ahead_twice_is_the_same() {
     let storage = storage(&folder);
     storage.write_ahead("file", Bytes::from_static(b"ours")).await.unwrap();
     storage.write_ahead("file", Bytes::from_static(b"ours")).await.unwrap();
-    let told = storage.write_ahead("file", Bytes::from_static(b"theirs")).await;
-    assert!(matches!(told, Err(Error::CorruptFile { .. })), "{told:?}");
+    let answer = storage.write_ahead("file", Bytes::from_static(b"theirs")).await;
+    assert!(matches!(answer, Err(Error::CorruptFile { .. })), "{answer:?}");
     assert_eq!(storage.get("file").await.unwrap(), "ours");
 }

@@ -81,8 +81,8 @@ impl Folder {
         File::open(&file).map_err(failure)
     }
 
-    /// What the system may have forgotten is written once more, as another file with another entry in its folder. Whoever
-    /// reads meanwhile sees the same bytes.
+    /// Writes a file again whose pages the system may have dropped, as another file with another folder entry.
+    /// Concurrent readers see the same bytes.
     fn replace(&self, path: &str, file: &Path, bytes: &[u8]) -> Result<File> {
         let replaced = || {
             let staged = Staged::write(file, bytes, Durability::None)?;

@@ -78,10 +78,6 @@ impl Storage for FlawedStorage {
     async fn delete(&self, path: &str) -> Result<()> {
         self.inner.delete(path).await
     }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.inner.exists(path).await
-    }
 }
 
 /// Failure mode 5: a store that ignores or races the condition is refused when a lakehouse is created.

@@ -1,4 +1,4 @@
-//! Which moment is told for what was asked.
+//! The time of the store that is reported for requests.
 
 use futures::future::join;
 

@@ -25,8 +25,7 @@ pub enum Verb {
     PutHint,
     List,
     Delete,
-    Exists,
-    /// Not a request: the moment at which files that were written ahead are made to last.
+    /// Not a request: the durability barrier.
     Sync,
 }
 
@@ -406,10 +405,6 @@ impl Storage for FaultyStorage {
 
     async fn delete(&self, path: &str) -> Result<()> {
         self.write(Verb::Delete, path, Write::Delete(path.to_owned())).await.map(|_| ())
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.read(Verb::Exists, path, self.inner.exists(path), |found, _| found).await
     }
 }
 

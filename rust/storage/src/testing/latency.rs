@@ -143,13 +143,6 @@ impl Storage for LatencyStorage {
         self.receive(self.latency.write, 0).await;
         answer
     }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.send(self.latency.read, 0).await;
-        let answer = self.inner.exists(path).await;
-        self.receive(self.latency.read, 0).await;
-        answer
-    }
 }
 
 #[cfg(test)]

@@ -151,8 +151,4 @@ impl Storage for MemoryFiles {
         self.asked().remove(path);
         Ok(())
     }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        Ok(self.asked().contains_key(path))
-    }
 }

@@ -234,7 +234,7 @@ async fn keys_and_messages_outside_of_their_range_are_problems() {
     }
 }
 
-/// Mode 36: a node of another order is read, and told about.
+/// Mode 36: a node of another order is read, and reported.
 #[tokio::test]
 async fn mode_36_a_node_of_another_order_is_a_problem() {
     let tree = Tree::new(inner(1, &["m"], &["l/1", "l/2"]), &[("l/1", leaf(&["a"]))], Heights::Recorded);

@@ -59,7 +59,7 @@ pub async fn register_since(
     publish(lakehouse, &latest, root, message, author, summary).await
 }
 
-/// Is there a garbage collection among the versions after `since`? What cannot be told counts as one.
+/// Whether a version after `since` is a garbage collection, or may be one.
 async fn is_collected_since(lakehouse: &Lakehouse, since: &Version, latest: &Arc<Version>) -> Result<bool> {
     let mut next = since.number + 1;
     while next <= latest.number {

@@ -29,7 +29,7 @@ use crate::version::{Version, discovery};
 pub enum CopiedTree<'a> {
     /// All of a version, whose nodes below the root have been copied.
     Of(&'a Version),
-    /// Some objects, keys and locations, by ascending key: the tree is built anew.
+    /// Some objects, keys and locations, by ascending key, for a new tree.
     Objects(Box<(StringArray, StringArray)>),
     /// The latest tree there, with these locations: `None` removes a key.
     Changes(Vec<(String, Option<String>)>),

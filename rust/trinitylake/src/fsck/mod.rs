@@ -115,7 +115,7 @@ pub enum Scope {
     All,
 }
 
-/// The definition of a table, for whoever knows what its files are.
+/// Definition of a table. The layer above checks the files of the table.
 #[derive(Clone, Debug)]
 pub struct FoundTable {
     pub namespace: String,

@@ -19,7 +19,7 @@ use crate::version::root_metadata::{
 };
 use crate::version::{Version, boundary, discovery, newest_intact};
 
-/// Missing versions that are told one by one.
+/// Missing versions that are reported one by one.
 const GAPS_TOLD: usize = 1000;
 
 /// Which versions a lakehouse has.
@@ -277,11 +277,11 @@ fn contradictions(root: &Node, metadata: &RootMetadata, previous: Option<&Previo
         if metadata.created_at_millis <= before.created_at_millis && metadata.created_at_millis > 0 {
             problems.push("its created_at_millis is not after that of the version before".into());
         }
-        let told = before.last_rollback_for_next();
+        let expected = before.last_rollback_for_next();
         let is_chained = metadata.rollback_from_root.is_some()
-            || metadata.last_rollback == LastRollback::NotTold
-            || told == LastRollback::NotTold
-            || metadata.last_rollback == told;
+            || metadata.last_rollback == LastRollback::Unknown
+            || expected == LastRollback::Unknown
+            || metadata.last_rollback == expected;
         if !is_chained {
             problems.push("its last_rollback is not what the version before names".into());
         }

@@ -112,7 +112,7 @@ impl Contents for IcebergTables {
                     .into_iter()
                     .collect())
             }
-            // Where the other catalog keeps its files is known to it alone: whatever it is told of lies there.
+            // Only the other catalog knows where its files are, so all that it lists counts.
             Ok(TableType::Federated) => {
                 let places = table.format_properties.values();
                 Ok(places.filter_map(|place| self.folder_of(place)).map(Link::Foreign).collect())

@@ -12,7 +12,7 @@ const PROBE_PREFIX: &str = "_probe/";
 /// Saved states of transactions have lower numbers.
 const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 
-/// The kinds of files, in the order in which they are told.
+/// Kinds of files, in the order of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Root,

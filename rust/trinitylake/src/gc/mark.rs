@@ -61,8 +61,8 @@ pub(super) fn hash(path: &str) -> u128 {
     xxh3_128(path.as_bytes())
 }
 
-/// Files that are reached. A file that was named as one that names nothing (a data file, a statistics file) is read all
-/// the same once another one names it as a manifest: whoever writes a manifest may name any file in it as data.
+/// Files that are reached. A file that was listed as data or statistics, which references nothing, is still read when
+/// another file lists it as a manifest: the writer of a manifest may list any file as data.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reached {
     read: Paths,
@@ -363,8 +363,8 @@ async fn root(storage: &dyn Storage, inline: &InlineDefinitions, number: u64) ->
     Ok(found)
 }
 
-/// A version from the boundary on has a root. One below it may have got its name when it had expired, and whoever named
-/// it has not taken that back yet, or died.
+/// A version from the boundary on has a root. One below it may have been tagged after it had expired, by a
+/// process that has not taken the tag back yet, or died.
 async fn missing_root(storage: &dyn Storage, number: u64) -> Result<Error> {
     let oldest = boundary(storage).await?;
     if oldest <= number {

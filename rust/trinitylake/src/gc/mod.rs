@@ -18,11 +18,11 @@
 
 pub mod classify;
 pub mod contents;
+pub mod distributed;
 pub mod kind;
 mod mark;
 mod marker;
 mod roots;
-pub mod shared;
 mod sweep;
 pub mod usage;
 pub mod walk;
@@ -48,7 +48,7 @@ use mark::Marks;
 use marker::GcMarker;
 use sweep::{Sweep, has_roots};
 
-pub use sweep::MAX_TOLD_FOLDERS;
+pub use sweep::MAX_REPORTED_FOLDERS;
 
 /// Restarts of a collection when versions expire while it reads them.
 const LOOKS: u32 = 5;
@@ -192,7 +192,7 @@ async fn run_collection(
     let mut swept = 0;
     while let Some(files) = sweep.next().await? {
         swept += files.len() as u64;
-        let mut doomed = sweep.judge(files, &marks, &mut report, options.examples).await?;
+        let mut doomed = sweep.classify_all(files, &marks, &mut report, options.examples).await?;
         if !doomed.is_empty() && !options.dry_run {
             // Before reading what was committed meanwhile, which must be fresh.
             sweep.wait_for_all_looks(has_roots(&doomed)).await;

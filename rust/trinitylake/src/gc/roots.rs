@@ -29,9 +29,9 @@ impl Root {
 
 /// The roots, newest first: neighbours share most of their trees.
 ///
-/// Open saved transactions, those that wait in the queue and all others under way are no roots: their own files are
-/// younger than what is collected ([`open_transactions_since`]), or they are told that they have expired
-/// (`transaction::fence`); the versions that they began on are kept by the boundary.
+/// Transactions are no roots, whether they are saved, in the intent queue or running: their own files are younger than
+/// what is collected ([`open_transactions_since`]), or they get the error that they have expired (`gc_fence`). The
+/// boundary keeps the versions that they began on.
 pub(super) async fn of(lakehouse: &Arc<Lakehouse>, latest: &Version, oldest: u64) -> Result<Vec<Root>> {
     let _ = lakehouse;
     let mut roots: Vec<Root> = (oldest..=latest.number).map(Root::Version).collect();
@@ -54,9 +54,7 @@ pub(super) async fn open_transactions_since(lakehouse: &Arc<Lakehouse>, time: St
     let mut since = u64::MAX;
     while let Some(page) = walk.next().await? {
         let open = page.iter().filter(|one| one.is_resumable);
-        // One of an older writer does not say it, and is told that it has expired.
-        let told = open.map(|one| one.transaction.files_since_millis).filter(|millis| *millis > 0);
-        since = told.fold(since, u64::min);
+        since = open.map(|one| one.transaction.files_since_millis).fold(since, u64::min);
     }
     Ok(since)
 }

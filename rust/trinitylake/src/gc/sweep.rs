@@ -19,7 +19,7 @@ use crate::version::store_time::StoreTime;
 use crate::version::wait_before_deleting;
 
 /// Folders that a report tells of.
-pub const MAX_TOLD_FOLDERS: usize = 10_000;
+pub const MAX_REPORTED_FOLDERS: usize = 10_000;
 /// The store is asked for the time again after so long.
 const CLOCK_CHECK_MILLIS: u64 = 10_000;
 /// The clock of a store may be behind by so much of what passed, before it counts as set back.
@@ -28,7 +28,7 @@ const TOLERATED_DRIFT: u64 = 100;
 #[derive(Debug)]
 pub(super) struct Sweep {
     lakehouse: Arc<Lakehouse>,
-    judge: Classifier,
+    classifier: Classifier,
     /// Since the boundary was read, until all looks from before it are over.
     has_waited: bool,
     walk: Walk,
@@ -49,7 +49,7 @@ impl Sweep {
     ) -> Sweep {
         Sweep {
             lakehouse: lakehouse.clone(),
-            judge: Classifier::new(lakehouse.storage().clone(), before_millis, oldest),
+            classifier: Classifier::new(lakehouse.storage().clone(), before_millis, oldest),
             has_waited: false,
             walk: Walk::begin(lakehouse.storage().clone()),
             asked_elapsed_millis,
@@ -64,11 +64,11 @@ impl Sweep {
 
     /// What becomes of one file.
     pub async fn classify(&mut self, file: &FileInfo, marks: &Marks) -> Result<Classified> {
-        self.judge.classify(file, marks).await
+        self.classifier.classify(file, marks).await
     }
 
     /// Which of these are garbage. The others are counted.
-    pub async fn judge(
+    pub async fn classify_all(
         &mut self,
         files: Vec<FileInfo>,
         marks: &Marks,
@@ -148,7 +148,7 @@ impl Report {
         for (kind, file) in doomed {
             self.deleted.entry(*kind).or_default().add(file.size_bytes);
             if let Some(folder) = folder_of(*kind, &file.path)
-                && (self.deleted_by_folder.len() < MAX_TOLD_FOLDERS
+                && (self.deleted_by_folder.len() < MAX_REPORTED_FOLDERS
                     || self.deleted_by_folder.contains_key(folder))
             {
                 self.deleted_by_folder.entry(folder.to_string()).or_default().add(file.size_bytes);

@@ -20,9 +20,9 @@ use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
 use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary};
 
-/// Folders of tables that are told apart.
+/// Folders of tables that are reported one by one.
 const MAX_FOLDERS: usize = 100_000;
-/// How often it begins anew where versions expire meanwhile.
+/// Restarts when versions expire meanwhile.
 const LOOKS: u32 = 5;
 
 /// What keeps a file.

@@ -1,4 +1,4 @@
-//! Every storage operation of a scenario fails or kills once; whoever opens the lakehouse then finds the
+//! Every storage operation of a scenario fails or kills once; a process that opens the lakehouse then finds the
 //! old version or the new one, whole, and an acknowledged commit is never gone.
 
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use futures::future::BoxFuture;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
-use crate::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open,
-    small_definition, text,
-};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::root_version;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open,
+    small_definition, text,
+};
 use crate::transaction::Isolation;
 use crate::version::boundary::boundary;
 

@@ -1,4 +1,4 @@
-//! Letting versions go, and those who did not notice.
+//! Expiry of versions, and processes that did not notice it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::Error;
 use crate::expiry::expire;
-use crate::fixture::{
-    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
-};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::tests::fixture::{
+    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
+};
 use crate::transaction::{Files, Isolation};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -153,7 +153,7 @@ async fn the_root_of_an_exported_snapshot_is_kept() {
     assert_eq!(open(files, &environment).await.known().number, 5);
 }
 
-/// A file was missing, and whoever read was told that the version had expired: of a version that a name keeps, which lies
+/// A file was missing, and the error said that the version had expired: a tagged version, which lies
 /// below the boundary, that is a loss. A collection that destroys named versions looked like an expiry.
 #[tokio::test]
 async fn what_a_kept_version_misses_is_damage_and_what_an_expired_one_misses_is_not() {
@@ -196,7 +196,7 @@ async fn mode_22_what_an_interrupted_expiry_left_goes_with_the_next() {
 }
 
 /// A writer planned version 2, and its machine slept. Others committed up to 10 and expired what was
-/// below; the slot was free again. The writer woke, created version 2, was told "created", and answered
+/// below; the name was free again. The writer woke, created version 2, got "created", and answered
 /// its user that all is well. The known data loss of logs on object stores.
 #[tokio::test]
 async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
@@ -223,7 +223,7 @@ async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
 
 /// A virtual machine asked for the next root and whether there is one after it. It heard that there is none after it, and
 /// stood still with its clocks for a minute. Others committed and made all of that expire, and a writer that had slept as
-/// well filled the slot of the next root anew. That root came to the machine as its second answer. It went by the date of
+/// well created the next root again. The machine got that root as its second answer. It went by the date of
 /// the first one, and a transaction began on a version that never counted.
 #[tokio::test]
 async fn a_root_that_is_read_after_a_standstill_is_no_next_version() {
@@ -286,7 +286,7 @@ async fn a_rollback_to_a_version_that_has_expired_is_refused() {
 }
 
 /// A transaction was open while others committed four versions and expired all but the last. It created the root of
-/// version 2 anew, where nobody reads, and whether it was committed could not be told for ever.
+/// version 2 again, below the boundary, and whether it was committed stayed unknown.
 #[tokio::test]
 async fn a_transaction_that_expiry_overtook_sends_no_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -396,7 +396,7 @@ async fn a_quick_look_is_not_misled_by_an_expiry_that_comes_in_between() {
     let lakehouse = create(files.clone(), &environment).await;
     grow(&lakehouse, 15).await;
     files.overwrite(LATEST_HINT_PATH, "5");
-    let held_up = Trigger::on(Verb::Exists, 0).path(&root_path(6));
+    let held_up = Trigger::on(Verb::Head, 0).path(&root_path(6));
     let delay = Fault::new(held_up, Action::Delay(Duration::from_millis(100)));
     let faulty = Arc::new(FaultyStorage::new(files, [delay]));
     let expiry = async {
@@ -410,7 +410,7 @@ async fn a_quick_look_is_not_misled_by_an_expiry_that_comes_in_between() {
     assert_eq!(found.unwrap().known().number, 15);
 }
 
-/// A node was missing, and the store failed when it was asked whether the version had expired: the reader was told that
+/// A node was missing, and the store failed when it was asked whether the version had expired: the error said that
 /// the lakehouse is damaged, and a commit that had only come late ended as if it were. (Found by the simulation, seed
 /// 5259.)
 #[tokio::test]
@@ -420,15 +420,15 @@ async fn who_cannot_ask_whether_a_version_has_expired_is_told_that() {
     let faulty = Arc::new(FaultyStorage::new(files.clone(), []));
     let asleep = open(faulty.clone(), &environment).await.latest().await.unwrap();
     let missed = || Err::<(), _>(Error::corrupt("node", "it is not there"));
-    let told = async || asleep.unless_expired(missed()).await.unwrap_err();
-    assert!(matches!(told().await, Error::CorruptFile { .. }), "its version is kept");
+    let error_of = async || asleep.unless_expired(missed()).await.unwrap_err();
+    assert!(matches!(error_of().await, Error::CorruptFile { .. }), "its version is kept");
     grow(&awake, 3).await;
     expire(&awake, Some(2), false).await.unwrap();
     for action in [Action::BreakBefore, Action::Deny] {
         faulty.add(Fault::new(Trigger::on(Verb::List, 0).path("_expired/"), action));
-        let error = told().await;
+        let error = error_of().await;
         assert!(matches!(error, Error::Storage { .. } | Error::PermissionDenied(_)), "{error}");
         assert_eq!(faulty.unfired(), []);
     }
-    assert!(matches!(told().await, Error::VersionExpired(_)));
+    assert!(matches!(error_of().await, Error::VersionExpired(_)));
 }

@@ -1,4 +1,4 @@
-//! What no crate boundary holds: which modules of this crate may know which.
+//! Allowed imports between the modules of this crate.
 
 use std::fs;
 use std::path::Path;

@@ -1,16 +1,15 @@
-//! Roots that were deleted or lost at the end of the history: what is there is read, and nothing is written until
-//! somebody has said what is to be done.
+//! Lost roots at the end of the history: existing versions can be read, and writes are refused until a repair.
 
 use std::sync::Arc;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
-use crate::fixture::{Intruder, MemoryFiles, add_namespace, begin, create, names, open, text};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::{LATEST_HINT_PATH, root_path};
 use crate::storage::Storage;
+use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, begin, create, names, open, text};
 use crate::transaction::{Isolation, TransactionOptions};
 
 /// Versions 0 to 3, with the namespaces a, b and c.
@@ -29,19 +28,19 @@ fn names_the_lost_root<T: std::fmt::Debug>(refused: Result<T>, version: u64) {
 }
 
 /// Of each version from the newest down: its number, and whether it can be read.
-async fn told(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
+async fn versions_found(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
     let mut history = lakehouse.history(None).await.unwrap();
-    let mut told = Vec::new();
+    let mut versions_found = Vec::new();
     loop {
         let page = history.page(1000).await.unwrap();
         if page.is_empty() {
-            return told;
+            return versions_found;
         }
-        told.extend(page.iter().map(|past| (past.number, past.version.is_ok())));
+        versions_found.extend(page.iter().map(|past| (past.number, past.version.is_ok())));
     }
 }
 
-/// Somebody had deleted the newest root. The next commit took its number, and whoever had heard of version 3, by the
+/// The newest root had been deleted. The next commit took its number, and a process that knew version 3, by the
 /// hint, a saved transaction or an export, met another version 3.
 #[tokio::test]
 async fn mode_56_after_a_lost_root_nothing_is_written() {
@@ -51,7 +50,7 @@ async fn mode_56_after_a_lost_root_nothing_is_written() {
     let opened = open(files.clone(), &environment).await;
     let latest = opened.latest().await.unwrap();
     assert_eq!((latest.number, names(&latest).await), (2, vec!["namespace a".into(), "namespace b".into()]));
-    assert_eq!(told(&opened).await, [(3, false), (2, true), (1, true), (0, true)]);
+    assert_eq!(versions_found(&opened).await, [(3, false), (2, true), (1, true), (0, true)]);
     let before = files.paths();
 
     let mut transaction = begin(&opened, Isolation::Snapshot).await;
@@ -121,7 +120,7 @@ async fn mode_7_hint_ahead() {
             assert_eq!(opened.latest().await.unwrap().number, 3, "hint {hint}");
             let oldest = expire_before.unwrap_or(0);
             let shown = std::iter::once((hint, false)).chain((oldest..=3).rev().map(|number| (number, true)));
-            assert_eq!(told(&opened).await, shown.collect::<Vec<_>>());
+            assert_eq!(versions_found(&opened).await, shown.collect::<Vec<_>>());
             names_the_lost_root(add_namespace(&opened, "d").await, hint);
             files.delete(LATEST_HINT_PATH).await.unwrap();
             assert_eq!(add_namespace(&opened, "d").await.unwrap(), 4);

@@ -1,15 +1,15 @@
-//! A lakehouse that was copied: read at once, written after it was relocated.
+//! A copied lakehouse can be read at once, and written after it was relocated.
 
 use std::sync::Arc;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
-use crate::fixture::{
-    MemoryFiles, add_namespace, begin, commit, create, names, open, small_definition, text,
-};
 use crate::key::ObjectKind;
 use crate::root_uri::RootUri;
 use crate::storage::{Durability, LocalStorage, Storage};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, begin, commit, create, names, open, small_definition, text,
+};
 use crate::transaction::{CommitLimits, Isolation, Transaction};
 
 fn local(root: &std::path::Path) -> Arc<dyn Storage> {
@@ -29,7 +29,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
-/// A lakehouse was copied with `cp -a`. Whoever opened the copy wrote to it, and its Iceberg metadata named
+/// A lakehouse was copied with `cp -a`. A process wrote to the copy, and its Iceberg metadata named
 /// files at the old place, where the original went on: two lakehouses wrote over each other's tables.
 #[tokio::test]
 async fn a_copy_is_read_and_written_only_after_it_was_relocated() {

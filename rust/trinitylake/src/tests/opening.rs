@@ -13,9 +13,6 @@ use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::{Error, Result};
 use crate::expiry::expire;
-use crate::fixture::{
-    Intruder, MemoryFiles, add_namespace, contents, create, names, open, small_definition, text,
-};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::node::codec::{decode, encode};
@@ -23,6 +20,9 @@ use crate::node::draft::Draft;
 use crate::path::root_path;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::{FileInfo, PutOutcome, RetryPolicy, Storage};
+use crate::tests::fixture::{
+    Intruder, MemoryFiles, add_namespace, contents, create, names, open, small_definition, text,
+};
 use crate::transaction::TransactionOptions;
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
 }
 
 /// Others use the lakehouse, and its first versions expire. A creator that stood still for as long fills the
-/// slot of version 0 anew.
+/// root of version 0 again.
 async fn live_and_expire(files: Arc<MemoryFiles>, late_root: Option<Bytes>) {
     let lakehouse = open(files.clone(), &TestEnvironment::seeded(2)).await;
     for namespace in ["a", "b"] {
@@ -274,7 +274,7 @@ async fn mode_56_a_damaged_newest_root_hides_only_itself() {
         files.overwrite(&root_path(3), damaged);
         let opened = open(files.clone(), &environment).await;
         assert_eq!(names(&opened.version(2).await.unwrap()).await, ["namespace a", "namespace b"]);
-        assert_eq!(told(&opened).await, [(3, false), (2, true), (1, true), (0, true)]);
+        assert_eq!(versions_found(&opened).await, [(3, false), (2, true), (1, true), (0, true)]);
         let base = opened.version(2).await.unwrap();
         let mut transaction = opened.begin(base, TransactionOptions::default()).unwrap();
         let refusals = [
@@ -298,7 +298,7 @@ async fn mode_56_a_damaged_newest_root_hides_only_itself() {
 }
 
 /// What the history tells: numbers, and whether each can be read.
-async fn told(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
+async fn versions_found(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
     let mut history = lakehouse.history(None).await.unwrap();
     history.page(1000).await.unwrap().iter().map(|past| (past.number, past.version.is_ok())).collect()
 }
@@ -353,13 +353,9 @@ impl Storage for LateRoot {
     async fn delete(&self, path: &str) -> Result<()> {
         self.files.delete(path).await
     }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.files.exists(path).await
-    }
 }
 
-/// Whoever asked for the next version while it was being committed did not find its root, then found that the latest
+/// A process that asked for the next version during its commit did not find its root, then found that the latest
 /// version was that one, and reported a corrupt file: 153 times in 15 seconds of polling.
 #[tokio::test]
 async fn mode_51_a_version_that_appears_while_it_is_asked_for_is_not_corrupt() {

@@ -1,13 +1,13 @@
-//! What it costs to look for the latest version, in rounds of requests that wait for each other and in requests.
+//! Cost of finding the latest version: requests, and rounds of requests that wait for each other.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::environment::testing::TestEnvironment;
-use crate::fixture::{MemoryFiles, add_namespace, create, open};
 use crate::lakehouse::Lakehouse;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::storage::{Counters, CountingStorage};
+use crate::tests::fixture::{MemoryFiles, add_namespace, create, open};
 
 /// Every request takes one round.
 pub const ROUND: Duration = Duration::from_millis(10);
@@ -56,7 +56,7 @@ async fn a_refresh_is_one_round_if_nothing_or_one_version_is_new() {
             }
             let (version, rounds, counters) = follower.refresh().await;
             assert_eq!((version, rounds), (writer.known().number, 1));
-            let asked = (counters.get, counters.exists, counters.list, counters.requests());
+            let asked = (counters.get, counters.head, counters.list, counters.requests());
             // Next root, the one after it; now and then the hint and the boundary.
             assert_eq!(asked, if had_slept { (2, 1, 1, 4) } else { (1, 1, 0, 2) });
         }

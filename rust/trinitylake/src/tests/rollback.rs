@@ -1,13 +1,13 @@
-//! Going back to an older tree, as a new version.
+//! Rollback to an older tree, as a new version.
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
-use crate::fixture::{
+use crate::key::ObjectKind;
+use crate::path::root_path;
+use crate::tests::fixture::{
     Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names,
     open, text,
 };
-use crate::key::ObjectKind;
-use crate::path::root_path;
 use crate::transaction::Isolation;
 
 #[tokio::test]

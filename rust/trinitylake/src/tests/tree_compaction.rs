@@ -1,14 +1,14 @@
-//! Compaction of the tree: the same objects, fewer nodes, whoever commits meanwhile.
+//! Compaction of the tree: the same objects and fewer nodes, also with concurrent commits.
 
 use std::sync::Arc;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
-use crate::fixture::{
-    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, contents, create, names, open,
-};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
+use crate::tests::fixture::{
+    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, contents, create, names, open,
+};
 use crate::transaction::Isolation;
 use crate::tree_compaction::compact;
 

@@ -20,7 +20,7 @@ use crate::storage::BackgroundUploads;
 use crate::transaction_id::check_transaction_id;
 use crate::version::Version;
 use crate::version::root_metadata::CommittedTransaction;
-use crate::version::summary::{Summary, Told};
+use crate::version::summary::{Summary, TableChange};
 
 impl Lakehouse {
     pub fn begin(self: &Arc<Self>, base: Arc<Version>, options: TransactionOptions) -> Result<Transaction> {
@@ -41,7 +41,7 @@ pub struct Transaction {
     pub(super) footprint: Arc<Footprint>,
     pub(super) changes: Changes,
     /// By key: descriptions of changed tables for the log, from the layer above.
-    pub(super) descriptions: BTreeMap<String, Vec<Told>>,
+    pub(super) descriptions: BTreeMap<String, Vec<TableChange>>,
     /// Background uploads of its statements, for the layer above.
     pub(super) pending: Arc<BackgroundUploads>,
     /// Write all files before the next attempt, because other transactions commit at this time.

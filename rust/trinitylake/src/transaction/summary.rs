@@ -1,5 +1,5 @@
-//! What a transaction did, for the log: of its writes alone, and of what the layer above told of tables. So whoever
-//! commits, a statement, an engine or the library itself, has a summary, and in a shared root each has its own.
+//! Summary of a transaction for the log, from its writes and from the table changes that the layer above describes. In a
+//! root that several transactions share, each has its own.
 
 use std::collections::HashSet;
 
@@ -9,19 +9,19 @@ use crate::key::ObjectKind;
 use crate::path::root_version;
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::handle::Transaction;
-use crate::version::summary::Told;
+use crate::version::summary::TableChange;
 use crate::version::summary::{Clause, Rows, Summary, shown};
 
 impl Transaction {
     /// Notes what its change of a table is, instead of what was noted before. `InvalidArgument` for words that are
     /// not plain.
-    pub fn describe(&mut self, namespace: &str, name: &str, told: Vec<Told>) -> Result<()> {
+    pub fn describe(&mut self, namespace: &str, name: &str, changes: Vec<TableChange>) -> Result<()> {
         let is_plain = |text: &str| text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-        if let Some(odd) = told.iter().find(|one| !is_plain(&one.verb) || !is_plain(&one.tail)) {
+        if let Some(odd) = changes.iter().find(|one| !is_plain(&one.verb) || !is_plain(&one.tail)) {
             return Err(Error::InvalidArgument(format!("{odd:?} is not plain text for the log")));
         }
         let key = self.base.config.names.key(ObjectKind::Table, namespace, name)?;
-        self.descriptions.insert(key, told);
+        self.descriptions.insert(key, changes);
         Ok(())
     }
 
@@ -45,8 +45,8 @@ impl Transaction {
         let names = self.base.config.names;
         let Some((kind, namespace, name)) = names.decode_parts(key) else { return };
         let object = |verb: &str| Clause::of_object(verb, kind, namespace, name);
-        let told = self.descriptions.get(key).map(Vec::as_slice).unwrap_or_default();
-        let rows = told.iter().fold(Rows::default(), |sum, one| sum.plus(one.rows));
+        let changes = self.descriptions.get(key).map(Vec::as_slice).unwrap_or_default();
+        let rows = changes.iter().fold(Rows::default(), |sum, one| sum.plus(one.rows));
         let former = write.renamed_from.as_deref().and_then(|key| names.decode_parts(key));
         if let Some((_, former_namespace, former_name)) = former {
             let renamed = Clause::of_object("rename", kind, former_namespace, former_name);
@@ -61,13 +61,13 @@ impl Transaction {
             (NewValue::Staged { .. }, None) if former.is_none() => {
                 clauses.push(object("create").with_rows(rows));
             }
-            (NewValue::Staged { .. }, _) if told.is_empty() => {
+            (NewValue::Staged { .. }, _) if changes.is_empty() => {
                 if former.is_none() {
                     clauses.push(object("alter"));
                 }
             }
             (NewValue::Staged { .. }, _) => {
-                clauses.extend(told.iter().map(|one| Clause::told(one, namespace, name)));
+                clauses.extend(changes.iter().map(|one| Clause::of_change(one, namespace, name)));
             }
         }
     }

@@ -1,22 +1,22 @@
 //! Transactions side by side: what may commit, what must not, and how it ends.
 
-mod certainty;
-mod distributed;
-mod expired_slots;
-mod giving_up;
+mod abort;
+mod background_uploads;
+mod bulk;
+mod chosen_ids;
+mod expired_root_names;
 mod groups;
 mod inline_definitions;
+mod intent_queue;
 mod isolation;
 mod limits;
-mod places;
-mod queue;
+mod new_paths;
+mod object_rollback;
 mod races;
-mod records;
-mod register;
-mod restore;
-mod saved_files;
+mod requirements;
+mod saved;
+mod saved_cleanup;
 mod statements;
-mod structure;
 mod summaries;
-mod watch;
-mod written_behind;
+mod unknown_outcome;
+mod watched_reads;

@@ -1,5 +1,5 @@
 //! Holding what is stored against the journals: what the log says happened, one transaction after the
-//! other, is what every version holds, wholly, and what every process was told.
+//! other, matches the content of every version and the answers that processes got.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub async fn open(store: &Arc<Store>) -> Arc<Lakehouse> {
     Lakehouse::open(store.clone(), TestEnvironment::seeded(9), None).await.unwrap()
 }
 
-/// Returns how many attempts are in the log although nobody was told so.
+/// Returns the number of attempts in the log whose process got no answer.
 pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u64 {
     let living = open(store).await;
     let (latest, oldest) = (living.known().number, boundary(store.as_ref()).await.unwrap());

@@ -87,7 +87,7 @@ impl TransactionOutcome {
 #[derive(Default)]
 struct Tally {
     trials: BTreeMap<(&'static str, TransactionOutcome), u64>,
-    /// Commits that nobody was told of, and that are whole.
+    /// Commits without an answer.
     found_out: u64,
 }
 
@@ -169,9 +169,9 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Says what was tried when a check fails in the middle of it.
-struct Told(String);
+struct PrintOnPanic(String);
 
-impl Drop for Told {
+impl Drop for PrintOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("in the trial: {}", self.0);
@@ -185,7 +185,7 @@ fn enumerate(scenario: &Scenario) -> Tally {
         let mut tally = Tally::default();
         for operation in operations(scenario, &start).await {
             for fate in FATES.into_iter().filter(|fate| fate.can_befall(operation.verb)) {
-                let _told = Told(format!("{}: {fate:?} at {operation:?}", scenario.name));
+                let _print = PrintOnPanic(format!("{}: {fate:?} at {operation:?}", scenario.name));
                 tally.found_out += trial(scenario, &start, fate.at(operation.index), None).await;
                 *tally.trials.entry((scenario.name, fate)).or_default() += 1;
             }
@@ -205,7 +205,7 @@ fn whatever_becomes_of_one_operation_nothing_is_lost_or_torn() {
     tallies.iter().for_each(|tally| trials.extend(&tally.trials));
     let total: u64 = trials.values().sum();
     let found_out: u64 = tallies.iter().map(|tally| tally.found_out).sum();
-    println!("{total} trials, {found_out} commits that nobody was told of: {trials:?}");
+    println!("{total} trials, {found_out} commits without an answer: {trials:?}");
     for scenario in &SCENARIOS {
         for fate in FATES {
             assert!(trials.contains_key(&(scenario.name, fate)), "{}: never {fate:?}", scenario.name);
@@ -248,7 +248,8 @@ async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
         // Most likely one of the next operations: those that deal with the first fault.
         let second = first.index + 1 + generator.random_range(0..12);
         let other = FATES[generator.random_range(0..FATES.len())];
-        let _told = Told(format!("{}: {fate:?} at {first:?}, then {other:?} at {second}", scenario.name));
+        let _print =
+            PrintOnPanic(format!("{}: {fate:?} at {first:?}, then {other:?} at {second}", scenario.name));
         trial(scenario, &start, [fate.at(first.index), other.at(second)].concat(), None).await;
     }
 }
@@ -272,7 +273,7 @@ fn a_torn_hint_loses_nothing() {
                     [new[..kept].to_string(), format!("{}{}", &new[..kept], old.get(kept..).unwrap_or(""))]
                 });
                 for hint in torn.chain(["4x".into(), "\0\0".into(), u64::MAX.to_string()]) {
-                    let _told = Told(format!("the hint is {hint:?} at {operation:?}"));
+                    let _print = PrintOnPanic(format!("the hint is {hint:?} at {operation:?}"));
                     trial(
                         scenario,
                         &start,

@@ -1,5 +1,5 @@
 //! A process that works on a lakehouse and keeps a journal, which outlives it: what it tried, and what it
-//! was told.
+//! was answered.
 //!
 //! Every definition is the list of the transactions that appended to it, so that a lost or a doubled write
 //! shows in any later read. A process goes on after a refusal or an error, and stops when it is dead.
@@ -37,7 +37,7 @@ pub enum Answer {
     Refused,
     /// Certainly not, and by nobody.
     RolledBack,
-    /// Died, or was told that nobody can tell.
+    /// Died, or got the answer that the outcome is unknown.
     Unknown,
 }
 
@@ -176,7 +176,7 @@ impl Process {
         self.commit(lakehouse, &mut transaction, &[earlier, statements].concat()).await
     }
 
-    /// `None` if a statement was refused, or could not be told to the store.
+    /// `None` if a statement was refused, or its request failed.
     pub async fn fill(&self, transaction: &mut Transaction, statements: &[Statement]) -> Option<()> {
         let id = transaction.id().to_string();
         for statement in statements {
@@ -229,14 +229,14 @@ impl Process {
     ) -> Option<u64> {
         loop {
             match outcome {
-                Ok(Outcome::Committed(version)) => return self.told(attempt, Ok(version)),
-                Err(error) => return self.told(attempt, Err(error)),
+                Ok(Outcome::Committed(version)) => return self.answered(attempt, Ok(version)),
+                Err(error) => return self.answered(attempt, Err(error)),
                 Ok(Outcome::Conflicts(conflicts)) => {
                     for conflict in conflicts.tables {
                         let theirs = match lakehouse.known().read_definition(&conflict.winner_location).await
                         {
                             Ok(theirs) => theirs,
-                            Err(error) => return self.told(attempt, Err(error)),
+                            Err(error) => return self.answered(attempt, Err(error)),
                         };
                         let ours = appended(&theirs, transaction.id());
                         transaction.rebase(&conflict, ours).unwrap();
@@ -255,7 +255,7 @@ impl Process {
         Some(())
     }
 
-    /// Enters what is tried now into the journal; until [`Process::told`] its outcome is open.
+    /// Enters what is tried now into the journal; until [`Process::answered`] its outcome is open.
     pub fn try_to(&self, id: &str, statements: &[Statement]) -> usize {
         let files = statements.iter().filter_map(|statement| data_file(statement, id)).collect();
         let statements = statements.to_vec();
@@ -266,7 +266,7 @@ impl Process {
     }
 
     /// What a living process makes of an answer: anything but a doubt is an assurance.
-    pub fn told(&self, attempt: usize, answer: Result<u64>) -> Option<u64> {
+    pub fn answered(&self, attempt: usize, answer: Result<u64>) -> Option<u64> {
         let (answer, version) = match answer {
             Ok(version) => (Answer::Committed(version), Some(version)),
             Err(Error::CommitStateUnknown(_)) => (Answer::Unknown, None),

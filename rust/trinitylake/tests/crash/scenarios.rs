@@ -187,9 +187,9 @@ async fn saved_and_resumed(process: &Process) -> Option<()> {
     resumed.save().await.ok()?;
     let both = [&first[..], &second[..]].concat();
     let committed = process.commit(&there, &mut resumed, &both).await;
-    let told = process.commit(&here, &mut original, &first).await;
-    assert_eq!(told, None, "somebody else had gone on");
-    // Whoever resumes it again learns what became of it.
+    let answered = process.commit(&here, &mut original, &first).await;
+    assert_eq!(answered, None, "somebody else had gone on");
+    // A process that resumes it again learns the outcome.
     let again = Transaction::resume(&here, CHOSEN).await.ok()?;
     if committed.is_some() {
         assert_eq!(again.committed_version(), committed);
@@ -242,7 +242,7 @@ async fn chosen_id(process: &Process) -> Option<()> {
     let first = process.fill_and_commit(&here, transaction, &[], &statements).await;
     let second = process.fill_and_commit(&there, again, &[], &statements).await;
     if let (Some(first), Some(second)) = (first, second) {
-        assert_eq!(first, second, "committed once, whoever asks");
+        assert_eq!(first, second, "committed once, for every caller");
     }
     first.and(second).map(drop)
 }
@@ -255,7 +255,7 @@ async fn rollback(process: &Process) -> Option<()> {
     let message = format!("{BY_MESSAGE}back to {before}");
     let attempt = process.try_to(&message, &[GoBack(before)]);
     let answer = lakehouse.rollback(before, &message, "").await.map(|version| version.number);
-    let went_back = process.told(attempt, answer);
+    let went_back = process.answered(attempt, answer);
     let after = process.transact(&lakehouse, &[Append(Table, ("c", "t1"))]).await;
     went_back.and(after).map(drop)
 }
@@ -290,7 +290,7 @@ async fn forgotten_ids(process: &Process) -> Option<()> {
     let message = format!("{BY_MESSAGE}back to {before}");
     let attempt = process.try_to(&message, &[GoBack(before)]);
     let answer = lakehouse.rollback(before, &message, "").await.map(|version| version.number);
-    let went_back = process.told(attempt, answer);
+    let went_back = process.answered(attempt, answer);
     let latest = lakehouse.known().number;
     let first = expire(&lakehouse, Some(latest - 1), false).await;
     let again = run("chosen-young", "t2").await;
@@ -302,7 +302,7 @@ async fn forgotten_ids(process: &Process) -> Option<()> {
     old.and(young).and(went_back).and(first.ok()).and(second.ok()).map(drop)
 }
 
-/// Three writers of two processes, and whoever loses a race lines up. One process may die at any point, as
+/// Three writers of two processes; the loser of a race joins the intent queue. One process may die at any point, as
 /// one who waits or as the leader of others; nobody else is to notice, and what it left may be carried along.
 async fn queue(process: &Process) -> Option<()> {
     let companion = process.companion();
@@ -349,5 +349,5 @@ async fn registration(process: &Process) -> Option<()> {
     }
     let attempt = process.try_to(&message, &objects.map(|(kind, name)| Create(kind, name)));
     let answer = register(&lakehouse, keys.into(), locations.into(), false, &message, "").await;
-    process.told(attempt, answer.map(|version| version.number)).map(drop)
+    process.answered(attempt, answer.map(|version| version.number)).map(drop)
 }

@@ -111,7 +111,7 @@ impl Files {
     }
 }
 
-/// Whoever waits for a reply lets others go on.
+/// Waiting for a reply lets other tasks run.
 async fn turn() {
     tokio::task::yield_now().await;
 }
@@ -190,10 +190,5 @@ impl Storage for Store {
         files.now.remove(path);
         files.unsynced.remove(path);
         Ok(())
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        turn().await;
-        Ok(self.content(path).is_some())
     }
 }

@@ -59,12 +59,12 @@ fn run(seed: u64, samples: &[Vec<Vec<u8>>], tallies: &mut BTreeMap<&'static str,
 }
 
 /// Says which run it was, and why, when a check fails in the middle of it.
-struct Told<'a> {
+struct PrintOnPanic<'a> {
     seed: u64,
     last_panic: &'a Mutex<String>,
 }
 
-impl Drop for Told<'_> {
+impl Drop for PrintOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let why = self.last_panic.lock().unwrap();
@@ -83,8 +83,8 @@ fn no_bytes_break_a_decoder() {
     }
     // Arrow panics on some damage, and the node decoder catches that: such panics are not worth a line each.
     let last_panic: Arc<Mutex<String>> = Arc::default();
-    let told = last_panic.clone();
-    std::panic::set_hook(Box::new(move |info| *told.lock().unwrap() = info.to_string()));
+    let message_of_panic = last_panic.clone();
+    std::panic::set_hook(Box::new(move |info| *message_of_panic.lock().unwrap() = info.to_string()));
     let mut tallies = BTreeMap::new();
     let seeds = match number("TRINITYLAKE_FUZZ_SEED") {
         Some(seed) => seed..seed + 1,
@@ -92,7 +92,7 @@ fn no_bytes_break_a_decoder() {
     };
     let runs = seeds.end - seeds.start;
     for seed in seeds {
-        let _told = Told { seed, last_panic: &last_panic };
+        let _print = PrintOnPanic { seed, last_panic: &last_panic };
         run(seed, &samples, &mut tallies);
     }
     let _ = std::panic::take_hook();

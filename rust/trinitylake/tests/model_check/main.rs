@@ -3,7 +3,7 @@
 //! Writers race for roots on a store that loses requests, loses replies and does some writes late; they
 //! crash and come again, are overtaken by an expiry, and find the latest version by a hint that may say
 //! anything. The model is small: a tree is, for each key, the set of ids that were appended. What the code
-//! does in each step is told beside it, so that a change there can be followed here.
+//! does in each step is named next to it, so that a change there can be followed here.
 //!
 //! The commit queue has a model of its own (`queue`).
 //!

@@ -13,7 +13,7 @@ pub const PRESENT: &str = "what is acknowledged is there";
 pub const ABSENT: &str = "what is refused is not there";
 pub const ROLLED_BACK: &str = "what is rolled back is in no version";
 pub const GAP: &str = "versions have no gap";
-pub const MISLED: &str = "whoever looks finds the latest version";
+pub const MISLED: &str = "every reader finds the latest version";
 
 pub const ALL_COMMIT: &str = "all commit";
 pub const CONFLICT: &str = "a conflict";
@@ -21,7 +21,7 @@ pub const REBASE: &str = "a rebase";
 pub const DOUBT: &str = "a doubt is resolved";
 pub const OVERTAKEN: &str = "an expiry overtakes a writer";
 pub const VOID: &str = "a void root lies below the boundary";
-pub const UNTOLD: &str = "done, and nobody is told";
+pub const UNTOLD: &str = "committed, and reported as an error";
 pub const WENT_ON: &str = "somebody else went on";
 pub const SPOILED: &str = "a spoiled hint";
 pub const GIVEN_UP: &str = "a rollback";

@@ -284,7 +284,7 @@ impl Model for Commits {
                 }
                 Phase::Done(_) => {}
             }
-            // By whoever resumed it, and has not begun to commit or was not told how that ended.
+            // By the process that resumed it, and has not begun to commit or does not know the outcome.
             let may_roll_back =
                 matches!(writer.phase, Phase::Idle | Phase::Claiming | Phase::Done(Answer::Unknown));
             if may_roll_back && self.works[index].kind == Kind::Resumed && state.budget.rollbacks > 0 {

@@ -191,7 +191,7 @@ impl Queue {
         writer.phase = Phase::Done(if is_certain { Answer::Refused } else { Answer::Unknown });
     }
 
-    /// `give_up`: whoever does not know how its commit ended looks at all versions, and takes the next one for the
+    /// `give_up`: a process with an unknown outcome reads all versions, and takes the next one for the
     /// record.
     fn roll_back(&self, state: &mut State, index: usize) {
         state.budget.rollbacks -= 1;

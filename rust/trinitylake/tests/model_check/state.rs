@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub enum Kind {
     /// Fresh: nobody commits it again after a crash.
     Plain,
-    /// Chosen by the user, who commits it again until it is told to be committed.
+    /// Chosen by the user, who commits it again until the answer is "committed".
     Chosen,
     /// Saved, and resumed by several, who do so again after a crash.
     Resumed,

@@ -1,4 +1,4 @@
-//! What the processes do: transactions of random statements, rollbacks, expiry, and looking around.
+//! Work of the processes: transactions of random statements, rollbacks, expiry and reads.
 //!
 //! Every definition is the list of the transactions that appended to it, so that a lost or a doubled write
 //! shows in any later read.
@@ -22,7 +22,7 @@ use trinitylake::transaction::{
     CommitLimits, ConflictingTable, Coordination, Isolation, Outcome, Transaction, TransactionOptions,
 };
 
-use crate::mortal::{Life, MortalLine};
+use crate::dying_process::{Life, MortalLine};
 use crate::world::{Line, Process, World};
 
 /// Collections of one collector, and expiries of one expirer, in one world.
@@ -179,7 +179,7 @@ async fn write(
         let outcomes = join_all(prepared.iter_mut().map(|(transaction, _)| transaction.commit(limits))).await;
         for ((mut transaction, mut record), outcome) in prepared.into_iter().zip(outcomes) {
             record.answer = conclude(world, &handle, &mut transaction, &mut record, limits, outcome).await;
-            // Whoever does not know can settle it, unless it was committed.
+            // An unknown outcome can be settled by a rollback, unless it was committed.
             if record.answer == Result::Unknown && world.chance(60) && transaction.rollback().await.is_ok() {
                 record.answer = Result::Failed;
                 record.was_rolled_back = true;
@@ -459,7 +459,7 @@ async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> (Re
             not_registered: 0,
         };
         match commit(world, handle, &mut transaction, &mut record).await {
-            // Told that somebody else went on: what became of it is theirs to know.
+            // Another process resumed it and knows the outcome.
             Result::Failed if resumers > 1 => (Result::Unknown, false),
             answer => (answer, false),
         }
@@ -595,7 +595,7 @@ impl Contents for Lines {
     }
 }
 
-/// Whoever opens the lakehouse finds it whole, whatever goes on.
+/// Opens the lakehouse during all of this, and finds it whole.
 async fn watch(world: &Arc<World>) {
     let mut newest = 0;
     for _ in 0..10 {

@@ -1,5 +1,5 @@
 //! Holding a history against a dictionary: what the log says happened, one transaction after the other, is
-//! what every version holds, what every writer was told and what every reader saw.
+//! the content of every version, the answers to writers and the reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use trinitylake::transaction::{CommitLimits, Isolation, Outcome, TransactionOpti
 use trinitylake::version::Version;
 
 use crate::actors::{self, NAME_MESSAGE, Name, Read, Record, Result, Statement, lines};
-use crate::garbage;
+use crate::gc;
 use crate::world::{Line, Process, World};
 
 type Objects = BTreeMap<(String, Name), Vec<String>>;
@@ -111,7 +111,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
                 // Others of its group have their own records.
                 for id in recorded_ids(&version).into_iter().filter(|id| !version.metadata.commits(id)) {
                     // What was committed so long ago that its record was removed, or was undone, may have left a
-                    // state. It is told to be unknown or undone, not rolled back.
+                    // state. The outcome is unknown or undone, not rolled back.
                     let versions = committed_in.get(&id).map(Vec::as_slice).unwrap_or_default();
                     let is_gone =
                         forgotten.contains(&id) || versions.iter().all(|version| *version < last_rollback);
@@ -155,7 +155,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
     for record in records {
         if let Result::Committed(version) = record.answer {
             let is_there = committed_in.get(&record.id).is_some_and(|versions| versions.contains(&version));
-            assert!(is_there, "{record:?} was told that it is in {version}");
+            assert!(is_there, "{record:?} got the answer that it is in {version}");
         }
         for read in &record.reads {
             assert!(
@@ -206,9 +206,9 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             assert!(tip.get(&key).await.unwrap().is_some(), "{record:?} could be committed again");
         }
     }
-    garbage::nothing_was_lost(world, &world.everything(), &tip);
+    gc::nothing_was_lost(world, &world.everything(), &tip);
     goes_on(&living).await;
-    garbage::nothing_is_left(world, &living).await;
+    gc::nothing_is_left(world, &living).await;
     findings
 }
 
@@ -289,7 +289,7 @@ async fn goes_on(lakehouse: &Arc<Lakehouse>) {
 /// The transactions whose records a version wrote or removed.
 fn recorded_ids(version: &Version) -> Vec<String> {
     let prefix = ObjectKind::TransactionRecord.prefix();
-    let changes = version.changes_told().unwrap();
+    let changes = version.recorded_changes().unwrap();
     let keys = changes.iter().filter_map(|change| change.key.strip_prefix(prefix));
     keys.map(|id| id.trim_end().to_string()).collect()
 }

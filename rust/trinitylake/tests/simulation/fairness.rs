@@ -1,4 +1,4 @@
-//! One slow writer among fast ones: by how many versions is a commit passed?
+//! One slow writer among fast ones: number of versions that overtake its commit.
 //!
 //! Eight processes commit as fast as they can, each to a key of its own, on a healthy store. Seven are near to
 //! it, for one each request takes longer. Nothing but the protocol decides who is next.

@@ -12,10 +12,10 @@
 
 mod actors;
 mod check;
+mod dying_process;
+mod expired_root_names;
 mod fairness;
-mod garbage;
-mod mortal;
-mod slots;
+mod gc;
 mod world;
 
 use std::cell::Cell;
@@ -92,7 +92,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 thread_local! {
-    /// What this thread runs, to be told if it fails.
+    /// What this thread runs, for a failure message.
     static SEED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -150,7 +150,7 @@ fn run(seed: u64, totals: &Mutex<Totals>) {
 }
 
 /// In the first the file that tells the time of the store was looked for, since the answer to its creation was lost, and a
-/// collector had taken it. In the second a commit that was late was told of damage, because the store failed when it was
+/// collector had taken it. In the second a late commit got an error about damage, because the store failed when it was
 /// asked for the boundary. In the third the root of a transaction of which nobody knew arrived while the end was looked
 /// at. In the last all versions that were known expired while one of them was looked for, and it was looked for above the
 /// latest.

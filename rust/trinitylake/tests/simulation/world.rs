@@ -1,4 +1,4 @@
-//! The store that all share, the line of each process to it, and the clock of each.
+//! The shared store, the connection of each process to it, and the clock of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -428,10 +428,6 @@ impl Storage for Line {
         }
         self.0.remove(path);
         Ok(())
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.read(path, |world| Ok(world.files().contains_key(path))).await
     }
 }
 

@@ -24,7 +24,7 @@ async fn is_written_about_once_a_second(environment: Arc<dyn Environment>, stora
     assert_eq!(read_hint(storage.as_ref()).await, Some(100));
     let written = storage.counters().put_hint;
     assert!((4..=12).contains(&written), "100 versions of two processes in 5 seconds: {written} writes");
-    // The first one after a while is told at once.
+    // The first one after a while is written at once.
     one.announce(storage.clone(), &environment, 101).await;
     tokio::time::sleep(Duration::from_millis(1001)).await;
     assert_eq!(read_hint(storage.as_ref()).await, Some(101));

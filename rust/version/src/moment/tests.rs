@@ -1,6 +1,6 @@
 use super::*;
 
-/// What a search finds among versions, of which it is told when those that are there were created, and how many it asked for.
+/// Result of a search among versions with these creation times, and the number of its requests.
 fn searched(
     oldest: u64,
     newest: u64,

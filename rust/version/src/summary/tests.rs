@@ -1,8 +1,12 @@
 use super::*;
 
 fn appended(name: &str, added: u64) -> Clause {
-    let told = Told { verb: "append".into(), rows: Rows { added, ..Rows::default() }, ..Told::default() };
-    Clause::told(&told, "shop", name)
+    let change = TableChange {
+        verb: "append".into(),
+        rows: Rows { added, ..Rows::default() },
+        ..TableChange::default()
+    };
+    Clause::of_change(&change, "shop", name)
 }
 
 fn text(clauses: Vec<Clause>) -> String {
@@ -11,8 +15,8 @@ fn text(clauses: Vec<Clause>) -> String {
 
 #[test]
 fn a_few_objects_are_listed() {
-    let schema = Told { verb: "schema".into(), tail: "+1 column".into(), ..Told::default() };
-    let clauses = vec![appended("orders", 3000), Clause::told(&schema, "shop", "items")];
+    let schema = TableChange { verb: "schema".into(), tail: "+1 column".into(), ..TableChange::default() };
+    let clauses = vec![appended("orders", 3000), Clause::of_change(&schema, "shop", "items")];
     assert_eq!(text(clauses), "append +3,000 rows shop.orders; schema shop.items +1 column");
     let created = Clause::of_object("create", ObjectKind::Table, "shop", "x");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! How long whoever deletes roots waits, by clocks that are wrong.
+//! Wait of an expiry before it deletes roots, with wrong clocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ async fn waited_millis(storage: &dyn Storage, machine: &Machine) -> u64 {
     machine.time.elapsed_millis() - begun
 }
 
-/// A machine slept, and was told wrongly for how long: its clock said that all who had looked were over.
+/// A machine was suspended, and its clock showed a wrong time afterwards: it deleted roots that others still relied on.
 #[tokio::test]
 async fn a_clock_that_jumps_makes_no_wait_shorter() {
     let files = MemoryFiles::shared();

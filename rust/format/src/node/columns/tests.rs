@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::zstd::{in_c, in_rust};
 use super::*;
 
-/// A node file of 2 MB that said it held 2 GiB was believed: whoever opened the lakehouse ran out of memory. What a
+/// A node file of 2 MB claimed to hold 2 GiB, and opening the lakehouse ran out of memory. What a
 /// reader allocates is bounded by what nodes hold, and beyond that by what was read.
 #[test]
 fn what_a_node_may_decompress_to_is_bounded_by_its_size() {

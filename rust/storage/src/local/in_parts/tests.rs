@@ -86,8 +86,8 @@ async fn a_name_that_is_taken_is_not_written_to() {
     let folder = tempfile::tempdir().unwrap();
     let storage = local(&folder);
     storage.write_ahead("data/a", "theirs".into()).await.unwrap();
-    let told = pending(storage.clone()).begin("data/a").await.err();
-    assert!(matches!(told, Some(Error::ObjectAlreadyExists(_))), "{told:?}");
+    let answer = pending(storage.clone()).begin("data/a").await.err();
+    assert!(matches!(answer, Some(Error::ObjectAlreadyExists(_))), "{answer:?}");
     assert_eq!(storage.get("data/a").await.unwrap(), "theirs");
 }
 

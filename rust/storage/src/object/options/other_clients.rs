@@ -83,7 +83,7 @@ pub fn iceberg_properties(
     }
     if scheme == Scheme::S3 {
         let s3 = S3Settings::of(&settings);
-        // Iceberg's clients put the bucket into the host unless told otherwise, ours into the path.
+        // Iceberg's clients put the bucket into the host by default, ours into the path.
         let is_path_style =
             s3.endpoint.is_some() || settings.values.contains_key("aws_virtual_hosted_style_request");
         add("s3.path-style-access", is_path_style.then(|| (!s3.is_bucket_in_host).to_string()));

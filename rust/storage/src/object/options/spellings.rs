@@ -2,8 +2,7 @@
 //! (`aws_access_key_id`, `region`, …, in any case), of PyIceberg (`s3.access-key-id`) and of fsspec
 //! (`key`, `secret`).
 //!
-//! This is the only table of them: whoever needs a setting of a store, Python included, asks for it under
-//! one name and leaves the spellings to this file.
+//! This is the only table of spellings. All other code, Python included, uses one name for a setting.
 
 use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;

@@ -246,7 +246,7 @@ fn properties(scheme: Scheme, pairs: &[(&str, &str)]) -> BTreeMap<String, String
 
 /// The server and Spark each had a table of spellings of their own. The server did not know
 /// `s3.path-style-access`, and neither took `1` or `yes` for true: the lakehouse was read with the bucket in
-/// the host, while clients were told to put it into the path.
+/// the host, while clients were configured to put it into the path.
 #[test]
 fn every_spelling_of_path_style_access_reaches_all_clients() {
     let endpoint = ("endpoint", "https://store.example");
@@ -261,8 +261,8 @@ fn every_spelling_of_path_style_access_reaches_all_clients() {
     ] {
         let pairs = [endpoint, (name, value)];
         assert_eq!(s3_settings(&pairs).is_bucket_in_host, is_bucket_in_host, "{name}={value}");
-        let told = &properties(Scheme::S3, &pairs)["s3.path-style-access"];
-        assert_eq!(*told, (!is_bucket_in_host).to_string(), "{name}={value}");
+        let answer = &properties(Scheme::S3, &pairs)["s3.path-style-access"];
+        assert_eq!(*answer, (!is_bucket_in_host).to_string(), "{name}={value}");
     }
     assert!(!s3_settings(&[endpoint]).is_bucket_in_host);
     assert_eq!(properties(Scheme::S3, &[endpoint])["s3.path-style-access"], "true");

@@ -35,7 +35,7 @@ async fn without_faults_it_only_keeps_a_log() {
         (Verb::Get, "a"),
         (Verb::GetRange, "a"),
         (Verb::Head, "a"),
-        (Verb::Exists, "a"),
+        (Verb::Head, "a"),
         (Verb::List, "x/"),
         (Verb::Delete, "a"),
     ];

@@ -88,7 +88,7 @@ pub(crate) async fn admit(
 
 async fn written_in(lakehouse: &Lakehouse, tip: &Arc<Version>, number: u64) -> Result<Written> {
     let version = if number == tip.number { tip.clone() } else { lakehouse.version(number).await? };
-    let changes = match version.changes_told() {
+    let changes = match version.recorded_changes() {
         Some(changes) => changes,
         None => version.changes(lakehouse.version(number - 1).await?.as_ref()).await?,
     };

@@ -58,7 +58,7 @@ pub(crate) struct Review {
 }
 
 /// Names in an error message; the fields of the error have all of them.
-const MAX_NAMES_TOLD: usize = 20;
+const MAX_NAMES_SHOWN: usize = 20;
 
 const LAKEHOUSE_DEFINITION: &str = "lakehouse definition";
 const EARLIER_VERSION: &str = "earlier version";
@@ -183,7 +183,7 @@ pub(crate) fn winner(version: &Version, transaction: usize) -> Winner {
     Winner {
         version: version.number,
         transaction_id: committed.map(|transaction| transaction.id.clone()).unwrap_or_default(),
-        message: committed.map(CommittedTransaction::told).unwrap_or_default().to_string(),
+        message: committed.map(CommittedTransaction::description).unwrap_or_default().to_string(),
         author: committed.map(|transaction| transaction.author.clone()).unwrap_or_default(),
     }
 }
@@ -218,15 +218,15 @@ impl FatalConflict {
         if keys.is_empty() {
             return Ok(());
         }
-        let told = |winner: &Winner| {
-            let told = if winner.message.is_empty() { &winner.transaction_id } else { &winner.message };
-            format!("version {} ({told})", winner.version)
+        let describe = |winner: &Winner| {
+            let name = if winner.message.is_empty() { &winner.transaction_id } else { &winner.message };
+            format!("version {} ({name})", winner.version)
         };
         Err(Error::CommitConflict {
             message: format!(
                 "transaction {transaction} lost on {}: changed meanwhile by {}",
                 enumerate(&keys, String::clone),
-                enumerate(&self.winners, told)
+                enumerate(&self.winners, describe)
             ),
             keys,
             winners: self.winners,
@@ -235,8 +235,8 @@ impl FatalConflict {
 }
 
 /// The first names, and the number of the others.
-fn enumerate<T>(all: &[T], told: impl Fn(&T) -> String) -> String {
-    let first: Vec<String> = all.iter().take(MAX_NAMES_TOLD).map(told).collect();
+fn enumerate<T>(all: &[T], describe: impl Fn(&T) -> String) -> String {
+    let first: Vec<String> = all.iter().take(MAX_NAMES_SHOWN).map(describe).collect();
     match all.len().saturating_sub(first.len()) {
         0 => first.join(", "),
         others => format!("{} and {others} others", first.join(", ")),

@@ -20,13 +20,12 @@ pub(crate) async fn flush_all(
     pending: &[&BackgroundUploads],
     others: impl Future<Output = Result<Vec<String>>>,
 ) -> Result<()> {
-    let written_behind = try_join_all(pending.iter().map(|pending| pending.written()));
-    let (mut paths, others, written_behind) =
-        try_join3(write_ahead(storage, files), others, written_behind).await?;
+    let uploads = try_join_all(pending.iter().map(|pending| pending.written()));
+    let (mut paths, others, uploads) = try_join3(write_ahead(storage, files), others, uploads).await?;
     paths.extend(others);
-    paths.extend(written_behind.iter().flatten().cloned());
+    paths.extend(uploads.iter().flatten().cloned());
     storage.sync(&paths).await?;
-    for (pending, written) in pending.iter().zip(&written_behind) {
+    for (pending, written) in pending.iter().zip(&uploads) {
         pending.synced(written);
     }
     Ok(())

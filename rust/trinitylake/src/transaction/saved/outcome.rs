@@ -141,7 +141,7 @@ async fn undone_by(
     let mut from = latest.clone();
     loop {
         let rollback = match from.metadata.last_rollback {
-            LastRollback::NotTold => return Ok(None),
+            LastRollback::Unknown => return Ok(None),
             LastRollback::Version(rollback) if rollback > number => lakehouse.version(rollback).await?,
             LastRollback::Never | LastRollback::Version(_) => return Ok(Some(None)),
         };

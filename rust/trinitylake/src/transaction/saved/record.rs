@@ -69,7 +69,7 @@ pub(crate) async fn recorded(
                 }
                 version = newer;
             }
-            told => return told,
+            outcome => return outcome,
         }
     }
 }

@@ -33,14 +33,14 @@ impl Transaction {
         let latest = lakehouse.latest().await?;
         let rolled_back = || Error::ObjectNotFound(format!("transaction {id} was rolled back"));
         let expired = |why: String| Error::TransactionExpired(format!("transaction {id} has expired: {why}"));
-        let told = recorded(lakehouse, &latest, id).await?;
-        match &told {
+        let record_in_tree = recorded(lakehouse, &latest, id).await?;
+        match &record_in_tree {
             Some(Record::RolledBack) => return Err(rolled_back()),
             Some(Record::Abandoned) => return Err(expired("it was not resumed in time".into())),
             Some(Record::Committed { .. }) | None => {}
         }
         let (sequence, record) = newest(lakehouse, id).await?;
-        if told.is_some() {
+        if record_in_tree.is_some() {
             let version = committed_version(lakehouse, &latest, id).await?;
             let mut transaction = Transaction::restore(lakehouse, latest, record, sequence, None).await?;
             transaction.state.committed(version);
@@ -95,7 +95,6 @@ impl Transaction {
         let mut transaction = Transaction::new(lakehouse.clone(), base, info, isolation, true);
         transaction.saved.sequence = sequence;
         transaction.saved.began_at_millis = Some(record.began_at_millis);
-        // Not told by older writers: then no collection can be passed.
         transaction.file_age.since_millis = Some(record.files_since_millis);
         transaction.state.share();
         transaction.checks = record.checks;

@@ -1,4 +1,4 @@
-//! Transactions that share a root: all land, one loser loses alone, no answer is wrong.
+//! Group commit: all members commit, a conflict fails one member alone, and all answers are true.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use futures::future::{BoxFuture, join_all};
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
-use crate::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
@@ -16,9 +15,12 @@ use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
+};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
-/// A handle through a slow store, on tokio's paused clock: whoever starts together meets.
+/// A handle through a slow store, on tokio's paused clock: transactions that start together meet.
 async fn slow_lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     create(files.clone(), &environment).await;
@@ -56,7 +58,7 @@ async fn those_who_wait_together_share_a_root() {
     assert!(versions[1..].iter().all(|version| *version == 2), "{versions:?}");
     let latest = open(files, &environment).await.latest().await.unwrap();
     assert_eq!(latest.metadata.committed.len(), 99);
-    assert_eq!(latest.changes_told().unwrap().len(), 99);
+    assert_eq!(latest.recorded_changes().unwrap().len(), 99);
     assert_eq!(names(&latest).await.len(), 100);
     assert_whole(&latest).await;
 }
@@ -201,7 +203,7 @@ async fn mode_41_a_leader_that_is_cancelled_takes_nobody_with_it() {
     }
 }
 
-/// A transaction whose answer was lost may be committed again by whoever holds it.
+/// A transaction whose answer was lost may be committed again.
 #[tokio::test]
 async fn a_transaction_finds_itself_in_the_log() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

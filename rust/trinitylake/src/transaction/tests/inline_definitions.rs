@@ -1,4 +1,4 @@
-//! Definitions that a root holds because their files may not be there.
+//! Definitions inside a root, whose files may not exist yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use uuid::Uuid;
 use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::TestEnvironment;
 use crate::environment::{Environment, SystemEnvironment, Task};
-use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, contents, create, open, text};
 use crate::fsck::{Finding, Fsck, Kind, Scope};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
@@ -18,6 +17,9 @@ use crate::path::definition_id;
 use crate::storage::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, add_table, begin, commit, contents, create, open, text,
+};
 use crate::transaction::{Isolation, TransactionOptions};
 use crate::version::Version;
 
@@ -157,7 +159,7 @@ async fn a_root_on_a_disk_holds_no_definitions() {
 }
 
 /// The process died between its root and the definition beside it, or the store took one of the two: the version is there,
-/// for everybody, and whoever commits next writes the file.
+/// for all processes, and the next commit writes the file.
 #[tokio::test]
 async fn a_version_is_whole_whatever_became_of_the_files_beside_its_root() {
     let (files, environment, lakehouse) = lake_without("-b-").await;
@@ -233,7 +235,7 @@ async fn what_a_lost_race_has_written_is_not_held() {
     let environment = TestEnvironment::seeded(1);
     let files = MemoryFiles::remote(environment.clone());
     create(files.clone(), &environment).await;
-    let slow = crate::fixture::Intruder::new(&files);
+    let slow = crate::tests::fixture::Intruder::new(&files);
     let lakehouse = open(slow.clone(), &environment).await;
     let other = open(files.clone(), &environment).await;
     slow.add(move || async move { assert_eq!(add_namespace(&other, "x").await.unwrap(), 1) });

@@ -1,12 +1,12 @@
-//! Modes 24 and 25: the anomalies, each allowed or refused as the level promises.
+//! Modes 24 and 25: anomalies that each isolation level allows or refuses.
 
 use std::sync::Arc;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
-use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, text};
 use crate::key::ObjectKind::{self, Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
+use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, text};
 use crate::transaction::Isolation::{self, Serializable, Snapshot};
 use crate::transaction::{CommitLimits, ConflictingTable, Outcome, Transaction};
 
@@ -75,9 +75,9 @@ async fn a_conflict_names_the_winner() {
     let Err(Error::CommitConflict { winners, message, .. }) = commit(&mut loser).await else {
         panic!("a conflict")
     };
-    let [told] = winners.as_slice() else { panic!("one winner: {winners:?}") };
+    let [reported] = winners.as_slice() else { panic!("one winner: {winners:?}") };
     assert_eq!(
-        (told.version, told.transaction_id.as_str(), told.author.as_str()),
+        (reported.version, reported.transaction_id.as_str(), reported.author.as_str()),
         (version, winner.id(), "ann")
     );
     assert!(message.contains("the winner"), "{message}");
@@ -270,7 +270,7 @@ async fn dropping_or_renaming_a_table_that_was_changed_is_a_conflict() {
     }
 }
 
-/// Dropped and created anew between two looks: same name, another table. An append prepared for the old
+/// Dropped and created again between two reads: same name, another table. An append prepared for the old
 /// one must not reach the new one unasked.
 #[tokio::test]
 async fn mode_25_drop_and_recreate_is_a_change() {

@@ -1,4 +1,4 @@
-//! What a commit costs when its store fails: no more time than it has, and no files.
+//! Commits on a failing store end within their time limit and leave no files.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use futures::future::join3;
 use crate::environment::Environment;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
-use crate::fixture::{MemoryFiles, add_namespace, begin, create, names, open, text};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::path::root_version;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};
+use crate::tests::fixture::{MemoryFiles, add_namespace, begin, create, names, open, text};
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Transaction};
 
 async fn paths(files: &Arc<MemoryFiles>) -> BTreeSet<String> {
@@ -39,7 +39,7 @@ async fn commit_within(transaction: &mut Transaction, timeout_millis: u64) -> Re
     }
 }
 
-/// A lakehouse of a few levels, and a handle on it whose store fails as it is told.
+/// A lakehouse of a few levels, and a handle whose store fails on demand.
 async fn faulty_lake(
     mut policy: impl FnMut(&Operation) -> Option<Action> + Send + 'static,
 ) -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<AtomicBool>, Arc<FaultyStorage>, Arc<Lakehouse>) {
@@ -78,7 +78,7 @@ async fn a_commit_on_a_store_that_is_down_ends_in_its_time() {
     commit_within(&mut transaction, 0).await.unwrap();
 }
 
-/// Who leads commits for all who wait. One whose time was over told the others that the store was down, and they failed
+/// A leader commits for all members. One that timed out answered the others that the store was down, and they failed
 /// although they had time to try again.
 #[tokio::test(start_paused = true)]
 async fn a_leader_without_time_does_not_fail_for_those_who_have_some() {

@@ -1,4 +1,4 @@
-//! Writers who meet: all of them get in, or are told clearly that they did not.
+//! Concurrent writers: each one commits, or gets an error that says it did not.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -12,14 +12,14 @@ use bytes::Bytes;
 use crate::environment::Environment;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
-use crate::fixture::{
-    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
-};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
 use crate::storage::faulty::{Action, FaultyStorage, Verb};
 use crate::storage::{FileInfo, PutOutcome, Storage};
+use crate::tests::fixture::{
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn a_store_that_answers_with_errors_leaves_the_commit_unknown() {
         let mut is_sent = false;
         let policy = move |operation: &crate::storage::faulty::Operation| {
             is_sent |= operation.path == root_path(1) && operation.verb == Verb::PutIfAbsent;
-            let is_gone = is_sent && operation.path == root_path(1) && operation.verb != Verb::Exists;
+            let is_gone = is_sent && operation.path == root_path(1) && operation.verb != Verb::Head;
             is_gone.then_some(arrives)
         };
         let lakehouse =
@@ -287,11 +287,11 @@ async fn every_version_tells_exactly_what_it_changed() {
     let mut versions = cold.log(1000, None).await.unwrap();
     versions.reverse();
     for pair in versions.windows(2) {
-        let told: HashSet<String> =
+        let recorded: HashSet<String> =
             pair[1].changes(&pair[0]).await.unwrap().iter().map(|change| change.key.clone()).collect();
         let changed: HashSet<String> =
             pair[0].diff(&pair[1]).await.unwrap().into_iter().map(|difference| difference.key).collect();
-        assert_eq!(told, changed, "version {}", pair[1].number);
+        assert_eq!(recorded, changed, "version {}", pair[1].number);
     }
 }
 
@@ -380,10 +380,6 @@ impl Storage for Gauge {
     async fn delete(&self, path: &str) -> Result<()> {
         self.files.delete(path).await
     }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.files.exists(path).await
-    }
 }
 
 #[tokio::test]
@@ -399,7 +395,7 @@ async fn a_commit_without_time_still_tries_once() {
 }
 
 /// `max_attempts` bound the roots that were tried for, and nothing else: each time that a table had to be redone the
-/// count began anew, and a commit that was to try three times redid its table sixty times.
+/// count began again, and a commit that was to try three times rebased its table sixty times.
 #[tokio::test]
 async fn the_limits_bound_all_that_a_commit_does() {
     for (max_attempts, timeout_millis, most) in [(3, 120_000, 4), (1, 120_000, 2), (1000, 100, 20)] {

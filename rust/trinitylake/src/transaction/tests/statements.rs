@@ -1,17 +1,17 @@
-//! One transaction alone: statements see those before them, and nobody else sees any.
+//! Statements see earlier statements of their transaction, and no other transaction sees them.
 
 use std::sync::Arc;
 
 use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
-use crate::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
-};
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
 use crate::storage::CachingStorage;
 use crate::storage::counting::CountingStorage;
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+};
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, TransactionOptions};
 
 use ObjectKind::{Namespace, Table, View};

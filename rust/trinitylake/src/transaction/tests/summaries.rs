@@ -1,14 +1,14 @@
-//! What the log says that a transaction did, whoever committed it.
+//! Summaries of transactions in the log.
 
 use std::sync::Arc;
 
 use crate::environment::testing::TestEnvironment;
-use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, open, text};
 use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
+use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, open, text};
 use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::{CommitLimits, Coordination, Isolation, Transaction, TransactionOptions};
-use crate::version::summary::{Rows, Told};
+use crate::version::summary::{Rows, TableChange};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -19,7 +19,7 @@ async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
 }
 
 /// What the newest version says of each of its transactions.
-async fn told(lakehouse: &Arc<Lakehouse>) -> Vec<String> {
+async fn summaries(lakehouse: &Arc<Lakehouse>) -> Vec<String> {
     let latest = lakehouse.latest().await.unwrap();
     latest.metadata.committed.iter().map(|one| one.summary.as_str().to_string()).collect()
 }
@@ -27,7 +27,7 @@ async fn told(lakehouse: &Arc<Lakehouse>) -> Vec<String> {
 #[tokio::test]
 async fn writes_tell_by_themselves_what_they_are() {
     let (_, lakehouse) = lake().await;
-    assert_eq!(told(&lakehouse).await, ["create table a.t"]);
+    assert_eq!(summaries(&lakehouse).await, ["create table a.t"]);
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     transaction.create(View, "a", "v", text("v")).await.unwrap();
     transaction.replace(Namespace, "a", "", text("other")).await.unwrap();
@@ -39,9 +39,9 @@ async fn writes_tell_by_themselves_what_they_are() {
     transaction.drop_object(Table, "a", "t").await.unwrap();
     transaction.drop_object(View, "a", "v").await.unwrap();
     commit(&mut transaction).await.unwrap();
-    assert_eq!(told(&lakehouse).await, ["alter namespace a; drop table a.t"]);
+    assert_eq!(summaries(&lakehouse).await, ["alter namespace a; drop table a.t"]);
     lakehouse.rollback(2, "", "").await.unwrap();
-    assert_eq!(told(&lakehouse).await, ["roll back to version 2"]);
+    assert_eq!(summaries(&lakehouse).await, ["roll back to version 2"]);
 }
 
 #[tokio::test]
@@ -49,16 +49,16 @@ async fn the_layer_above_tells_of_tables_in_plain_words() {
     let (_, lakehouse) = lake().await;
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     let rows = Rows { added: 3000, ..Rows::default() };
-    let append = Told { verb: "append".into(), rows, tail: String::new() };
+    let append = TableChange { verb: "append".into(), rows, tail: String::new() };
     transaction.describe("a", "t", vec![append.clone()]).unwrap();
     assert!(transaction.summary().is_empty(), "nothing was changed");
     transaction.replace(Table, "a", "t", text("2")).await.unwrap();
     transaction.create(Table, "a", "new", text("3")).await.unwrap();
     transaction.describe("a", "new", vec![append.clone()]).unwrap();
-    let odd = Told { verb: "\u{1b}[31m".into(), ..append };
+    let odd = TableChange { verb: "\u{1b}[31m".into(), ..append };
     assert!(transaction.describe("a", "t", vec![odd]).is_err());
     commit(&mut transaction).await.unwrap();
-    assert_eq!(told(&lakehouse).await, ["create table a.new +3,000 rows; append +3,000 rows a.t"]);
+    assert_eq!(summaries(&lakehouse).await, ["create table a.new +3,000 rows; append +3,000 rows a.t"]);
 }
 
 /// A renamed table has one key less and another one more. Once it was saved nobody could tell that from a dropped table
@@ -73,7 +73,7 @@ async fn a_rename_is_told_after_a_save_too() {
     transaction.save().await.unwrap();
     let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
     commit(&mut resumed).await.unwrap();
-    assert_eq!(told(&lakehouse).await, ["rename table a.t to a.u"]);
+    assert_eq!(summaries(&lakehouse).await, ["rename table a.t to a.u"]);
 }
 
 /// Another process led, and put a transaction that waited in the queue into its own root.

@@ -37,7 +37,7 @@ fn work(values: u64) -> u64 {
     count.get()
 }
 
-/// Two transactions that had registered 100,000 objects each looked for every name among all those told so far: the
+/// Two transactions that had registered 100,000 objects each looked for every name among all those reported so far: the
 /// second one compared for an hour before it said that it had lost.
 #[test]
 fn twice_as_many_conflicts_are_twice_the_work() {

@@ -1,5 +1,5 @@
-//! Giving up against committing: whichever comes first counts, for everybody, and nobody deletes what a version
-//! refers to.
+//! Aborts that race with commits: the first one counts for all processes, and no file that a version references is
+//! deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::expiry::expire;
-use crate::fixture::{MemoryFiles, add_namespace, begin, commit, create, names, open, text};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::path::{root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
+use crate::tests::fixture::{MemoryFiles, add_namespace, begin, commit, create, names, open, text};
 use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::saved::list::saved;
 use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
@@ -42,8 +42,8 @@ async fn has(lakehouse: &Arc<Lakehouse>, namespace: &str) -> bool {
 }
 
 fn assert_committed(error: &Error, version: u64) {
-    let told = format!("was committed as version {version}");
-    assert!(matches!(error, Error::CommitConflict { message, .. } if message.contains(&told)), "{error}");
+    let refusal = format!("was committed as version {version}");
+    assert!(matches!(error, Error::CommitConflict { message, .. } if message.contains(&refusal)), "{error}");
 }
 
 /// A store through which roots are sent, and arrive when the test wants it, as long as it is said to be slow.
@@ -87,14 +87,14 @@ async fn what_one_party_committed_the_other_does_not_roll_back() {
     assert_committed(&rolls_back.rollback().await.unwrap_err(), version);
     assert_eq!(rolls_back.files(), Files::Kept);
     assert_eq!(commit(&mut commits).await.unwrap(), version, "it is the same state");
-    let told = commit(&mut changes).await.unwrap_err();
+    let refusal = commit(&mut changes).await.unwrap_err();
     assert!(
-        matches!(&told, Error::CommitConflict { message, .. } if message.contains("by someone else")),
-        "{told}"
+        matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("by someone else")),
+        "{refusal}"
     );
     assert_eq!(changes.files(), Files::Kept);
     assert_committed(&changes.rollback().await.unwrap_err(), version);
-    // Also by whoever resumes it when all is over.
+    // Also a process that resumes it afterwards.
     let mut late = Transaction::resume(&other, "job").await.unwrap();
     assert_committed(&late.rollback().await.unwrap_err(), version);
     assert_eq!(
@@ -114,16 +114,16 @@ async fn what_one_party_rolled_back_the_others_do_not_commit() {
     let mut saves = Transaction::resume(&other, "job").await.unwrap();
     assert_eq!(Transaction::resume(&other, "job").await.unwrap().rollback().await.unwrap(), ROLLED_BACK);
 
-    let told = commit(&mut first).await.unwrap_err();
+    let refusal = commit(&mut first).await.unwrap_err();
     assert!(
-        matches!(&told, Error::CommitConflict { message, .. } if message.contains("rolled back")),
-        "{told}"
+        matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("rolled back")),
+        "{refusal}"
     );
     assert_eq!(first.files(), ROLLED_BACK, "it knows that nobody refers to its files");
-    let told = saves.save().await.unwrap_err();
+    let refusal = saves.save().await.unwrap_err();
     assert!(
-        matches!(&told, Error::CommitConflict { message, .. } if message.contains("rolled back")),
-        "{told}"
+        matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("rolled back")),
+        "{refusal}"
     );
     assert_eq!(again.rollback().await.unwrap(), ROLLED_BACK, "said twice is done once");
     assert_eq!(lakehouse.latest().await.unwrap().number, 1);
@@ -131,12 +131,12 @@ async fn what_one_party_rolled_back_the_others_do_not_commit() {
     assert_eq!(saved(&lakehouse).await.unwrap(), []);
     assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::ObjectNotFound(_))));
     // Nor does a job that comes back under the same id.
-    let told = commit(&mut creating(&lakehouse, "b", Some("job")).await).await.unwrap_err();
-    assert!(matches!(told, Error::CommitConflict { .. }), "{told}");
+    let refusal = commit(&mut creating(&lakehouse, "b", Some("job")).await).await.unwrap_err();
+    assert!(matches!(refusal, Error::CommitConflict { .. }), "{refusal}");
     assert_eq!(names(&lakehouse.latest().await.unwrap()).await, ["transaction job"]);
 }
 
-/// A commit timed out while its root was under way. An operator rolled the transaction back, and was told that it
+/// A commit timed out while its root was under way. An operator rolled the transaction back, and got the answer that it
 /// was; then the root arrived.
 #[tokio::test]
 async fn a_root_that_is_late_finds_its_slot_taken_by_the_rollback() {

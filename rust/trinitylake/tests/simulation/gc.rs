@@ -1,5 +1,5 @@
 //! What garbage collection did: nothing that a kept version reached was ever deleted, and in the end nothing else is
-//! left. What a version reaches is found here anew, from the nodes alone.
+//! left. The files that a version reaches are computed here independently, from the nodes alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn pinned(archive: &World, version: u64) -> BTreeSet<u64> {
 }
 
 /// Whether a version that had a name when `newest` was the latest got it while it was kept. A name that came later is
-/// taken back by whoever gave it, and keeps nothing.
+/// taken back by its creator, and keeps nothing.
 fn is_kept_by_name(world: &World, names: &[BTreeSet<u64>], version: u64, newest: u64) -> bool {
     let is_named = |at: &u64| names[*at as usize].contains(&version);
     let named_since = (0..=newest).rev().take_while(is_named).last();

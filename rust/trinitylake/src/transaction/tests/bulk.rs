@@ -1,4 +1,4 @@
-//! Many objects registered at once, beside ordinary transactions.
+//! Bulk registrations next to ordinary transactions.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use arrow_array::StringArray;
 use crate::bulk::{Registered, register, register_parts};
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
-use crate::fixture::{
-    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names,
-    open, text,
-};
 use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Row;
+use crate::tests::fixture::{
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names,
+    open, text,
+};
 use crate::transaction::Isolation;
 use crate::tree::bulk::NodeWriter;
 use crate::tree::leaf_writer::LeafWriter;

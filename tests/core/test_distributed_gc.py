@@ -30,7 +30,7 @@ def full(root: Path) -> tl.Lakehouse:
 
 
 def links(storage: _core.Storage, sort: str, names: set[str]) -> set[tuple[str, str]]:
-    found = _core.collection_links(storage, pa.array([sort] * len(names), pa.string()), pa.array(sorted(names)))
+    found = _core.gc_links(storage, pa.array([sort] * len(names), pa.string()), pa.array(sorted(names)))
     return set(zip(found["sort"].to_pylist(), found["name"].to_pylist(), strict=True))
 
 
@@ -43,7 +43,7 @@ class Engine:
 
     def __init__(self, lake: tl.Lakehouse, *, dry_run: bool = False) -> None:
         self.lake, self.storage = lake, lake._storage
-        self.collection = lake._core.begin_collection(None, dry_run)
+        self.collection = lake._core.begin_distributed_gc(None, dry_run)
         self.read: list[str] = []
         self.named: set[tuple[str, str]] = {("root", str(number)) for number in self.collection.roots}
         for sort in SORTS:
@@ -55,21 +55,21 @@ class Engine:
 
     def judged(self) -> dict[str, str]:
         """The verdict on each file."""
-        places, listed = _core.divided_walk(self.storage, 8)
+        places, listed = _core.split_walk(self.storage, 8)
         batches = [listed]
         for place in places:
             walk = _core.Walk(self.storage, [place])
             while (batch := walk.next()) is not None:
                 batches.append(batch)
         files = pa.Table.from_batches(batches).combine_chunks()
-        judge = _core.Classifier(self.storage, self.collection.before_millis, self.collection.oldest)
-        told = pa.array([self.told(path) for path in files["path"].to_pylist()], pa.string())
+        classifier = _core.Classifier(self.storage, self.collection.before_millis, self.collection.oldest)
+        marks = pa.array([self.mark(path) for path in files["path"].to_pylist()], pa.string())
         columns = (files[name].combine_chunks() for name in ("path", "size_bytes", "modified_millis"))
-        verdicts = judge.judge(*columns, told)
+        verdicts = classifier.classify(*columns, marks)
         assert files.num_rows == len(set(files["path"].to_pylist())), "a file was listed twice"
         return dict(zip(files["path"].to_pylist(), verdicts["verdict"].to_pylist(), strict=True))
 
-    def told(self, path: str) -> str:
+    def mark(self, path: str) -> str:
         if any((sort, path) in self.named for sort in (*SORTS, "kept")):
             return "reached"
         parts = path.split("/")
@@ -84,7 +84,7 @@ class Engine:
     def sweep(self, judged: dict[str, str]) -> tuple[int, int]:
         """The version of the fence, and how many files went."""
         garbage = [path for path, verdict in judged.items() if verdict == "garbage"]
-        version, fresh = self.collection.look(True)
+        version, fresh = self.collection.fence(True)
         return version, _core.delete_garbage(self.storage, pa.array(garbage, pa.string()), fresh)
 
 

@@ -1,4 +1,4 @@
-//! Processes that die: at any of their requests, before it is sent or after it was carried out.
+//! Processes that die at any request, before it is sent or after it was carried out.
 
 use std::future::{Future, pending};
 use std::ops::Range;
@@ -121,9 +121,5 @@ impl Storage for MortalLine {
             answer
         };
         self.life.send(request).await
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.life.send(self.line.exists(path)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Files that statements have written behind, and the one barrier before the root that names them.
+//! Background uploads of statements, and the durability barrier before the root.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use crate::environment::SystemEnvironment;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
-use crate::fixture::{MemoryFiles, begin, commit, create, open, text};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::path::root_version;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::storage::{CountingStorage, Storage};
+use crate::tests::fixture::{MemoryFiles, begin, commit, create, open, text};
 use crate::transaction::{Files, Isolation, Transaction};
 
 /// What a request that writes takes.
@@ -96,14 +96,14 @@ async fn no_root_is_sent_before_all_of_its_files_are_there() {
 async fn a_file_that_fails_fails_its_transaction_and_nothing_is_seen() {
     let lake = slow_lake(vec![denied("data/bad-1")]).await;
     let mut transaction = with_data(&lake.lakehouse, "bad", 3).await;
-    let told = commit(&mut transaction).await;
-    assert!(matches!(&told, Err(Error::PermissionDenied(why)) if why.contains("data/bad-1")), "{told:?}");
+    let answer = commit(&mut transaction).await;
+    assert!(matches!(&answer, Err(Error::PermissionDenied(why)) if why.contains("data/bad-1")), "{answer:?}");
     assert!(matches!(transaction.files(), Files::Unreachable(_)));
     assert_eq!(lake.lakehouse.latest().await.unwrap().number, 0);
     assert!(!lake.files.paths().iter().any(|path| root_version(path) == Some(1)));
 }
 
-/// One member's file failed, and everybody who had waited with it was told so; or they waited for its upload.
+/// The upload of one member's file failed, and the whole group got its error, or waited for the upload.
 #[tokio::test(start_paused = true)]
 async fn files_of_one_are_nobody_elses_concern() {
     for fault in [
@@ -216,8 +216,8 @@ async fn a_commit_waits_for_files_no_longer_than_it_may() {
     let mut transaction = with_data(&lake.lakehouse, "late", 1).await;
     let start = Instant::now();
     let limits = crate::transaction::CommitLimits { timeout_millis: 0, ..Default::default() };
-    let told = transaction.commit(limits).await;
-    assert!(matches!(told, Err(Error::Storage { retryable: true, .. })), "{told:?}");
+    let answer = transaction.commit(limits).await;
+    assert!(matches!(answer, Err(Error::Storage { retryable: true, .. })), "{answer:?}");
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     let storage: &dyn Storage = lake.files.as_ref();
     assert_eq!(storage.list("data/").await.unwrap().len(), 0);
@@ -238,7 +238,7 @@ async fn a_quick_commit_asks_nothing_after_its_root() {
         commit(&mut with_data(&lakehouse, &format!("n{number}"), 0).await).await.unwrap();
     }
     let sent = counting.counters().since(&before);
-    assert_eq!((sent.list, sent.exists), (0, 10), "{sent:?}");
+    assert_eq!((sent.list, sent.head), (0, 10), "{sent:?}");
 
     // One that was open for long looks along with its files.
     let mut transaction = with_data(&lakehouse, "long", 0).await;
@@ -246,5 +246,5 @@ async fn a_quick_commit_asks_nothing_after_its_root() {
     let before = counting.counters();
     commit(&mut transaction).await.unwrap();
     let sent = counting.counters().since(&before);
-    assert_eq!((sent.list, sent.exists), (1, 1), "{sent:?}");
+    assert_eq!((sent.list, sent.head), (1, 1), "{sent:?}");
 }

@@ -1,4 +1,4 @@
-//! What stays of saved transactions that are over: nothing that nobody needs, and all that somebody does.
+//! Files of ended saved transactions: needed ones stay, all others are removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use crate::definition_file::{decode_file, encode_file};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::expiry::expire;
-use crate::fixture::{MemoryFiles, add_namespace, commit, create, open, text};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, transaction_path};
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger};
+use crate::tests::fixture::{MemoryFiles, add_namespace, commit, create, open, text};
 use crate::transaction::saved::cleanup::{abort_all, remove_states};
 use crate::transaction::saved::list::{SavedWalk, saved};
 use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
@@ -194,21 +194,24 @@ async fn an_expiry_that_is_killed_at_any_request_is_finished_by_the_next() {
             deaths += 1;
             let next = open(copy.clone(), &environment).await;
             for id in ["committed", "rolled-back", "chosen", "sleeper"] {
-                let told = outcome_of(&next, id).await.unwrap();
+                let answer = outcome_of(&next, id).await.unwrap();
                 let is_true = match id {
                     "rolled-back" => {
-                        matches!(told, TransactionOutcome::RolledBack | TransactionOutcome::Unknown)
+                        matches!(answer, TransactionOutcome::RolledBack | TransactionOutcome::Unknown)
                     }
                     // Given up by an expiry that died then, it was "unknown" even though no version had expired.
                     "sleeper" => match next.oldest_version().await.unwrap() {
                         0 => {
-                            matches!(told, TransactionOutcome::NotCommitted | TransactionOutcome::RolledBack)
+                            matches!(
+                                answer,
+                                TransactionOutcome::NotCommitted | TransactionOutcome::RolledBack
+                            )
                         }
-                        _ => matches!(told, TransactionOutcome::NotCommitted | TransactionOutcome::Unknown),
+                        _ => matches!(answer, TransactionOutcome::NotCommitted | TransactionOutcome::Unknown),
                     },
-                    _ => matches!(told, TransactionOutcome::Committed(_) | TransactionOutcome::Unknown),
+                    _ => matches!(answer, TransactionOutcome::Committed(_) | TransactionOutcome::Unknown),
                 };
-                assert!(is_true, "{action:?} {deaths}: {id} is {told:?}");
+                assert!(is_true, "{action:?} {deaths}: {id} is {answer:?}");
             }
             expire_all(&next).await;
             let left = files_of_transactions(&copy).await;

@@ -8,19 +8,19 @@ use std::time::Duration;
 use arrow_array::StringArray;
 use bytes::Bytes;
 
-use super::collection::{HOUR, Paths, collect_after, data, lake, setting, write};
+use super::gc::{HOUR, Paths, collect_after, data, lake, setting, write};
 use crate::bulk::register_since;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
-use crate::fixture::{Intruder, MemoryFiles, begin, commit, open};
-use crate::gc::shared::Shared;
+use crate::gc::distributed::DistributedGc;
 use crate::gc::{Options, Report};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::GC_MARKER_PREFIX;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
+use crate::tests::fixture::{Intruder, MemoryFiles, begin, commit, open};
 use crate::transaction::{Isolation, Transaction};
 
 fn collecting(files: &MemoryFiles) -> Vec<String> {
@@ -185,11 +185,11 @@ async fn a_shared_collection_is_under_way_until_its_end() {
     let (files, environment) = setting();
     let lakehouse = unregistered(&files, &environment).await;
     let options = Options { grace_millis: Some(0), ..Options::default() };
-    let mut shared = Shared::begin(&lakehouse, options).await.unwrap();
+    let mut shared = DistributedGc::begin(&lakehouse, options).await.unwrap();
     assert_eq!(collecting(&files), Vec::<String>::new());
-    shared.look(&Paths, false).await.unwrap();
+    shared.fence(&Paths, false).await.unwrap();
     assert_expired(register(&lakehouse, 1).await, GC_MARKER_PREFIX);
-    shared.look(&Paths, false).await.unwrap();
+    shared.fence(&Paths, false).await.unwrap();
     assert_eq!(collecting(&files).len(), 1);
     shared.end(true).await;
     assert_eq!(collecting(&files), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! The pieces of a garbage collection that an engine shares among its executors.
+//! Parts of a garbage collection that an engine runs on its executors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,11 +11,11 @@ use pyo3::types::PyBytes;
 use pyo3_arrow::PyArray;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
-use trinitylake::gc::MAX_TOLD_FOLDERS;
-use trinitylake::gc::classify::{Classified, Classifier as CoreJudge, Known};
+use trinitylake::gc::MAX_REPORTED_FOLDERS;
+use trinitylake::gc::classify::{Classified, Classifier as CoreClassifier, Known};
 use trinitylake::gc::contents::IcebergTables;
+use trinitylake::gc::distributed::{DistributedGc as CoreGc, Fresh, Sort, delete, links};
 use trinitylake::gc::kind::folder_of;
-use trinitylake::gc::shared::{Fresh, Shared, Sort, delete, links};
 use trinitylake::gc::walk::Walk as CoreWalk;
 use trinitylake::storage::{FileInfo, Place, RetryingStorage, Storage as CoreStorage};
 
@@ -24,12 +24,12 @@ use crate::errors::to_python;
 use crate::runtime::run;
 use crate::storage::Storage;
 
-/// What one machine does of it.
+/// The part of one machine.
 #[pyclass(frozen, module = "trinitylake._core")]
-pub struct SharedCollection {
+pub struct DistributedGc {
     tables: IcebergTables,
     /// `None` while it is in use.
-    shared: Mutex<Option<Shared>>,
+    gc: Mutex<Option<CoreGc>>,
     #[pyo3(get)]
     before_millis: u64,
     #[pyo3(get)]
@@ -38,55 +38,67 @@ pub struct SharedCollection {
     roots: Vec<u64>,
 }
 
-impl SharedCollection {
-    pub fn new(shared: Shared, tables: IcebergTables) -> SharedCollection {
-        SharedCollection {
+impl DistributedGc {
+    pub fn new(gc: CoreGc, tables: IcebergTables) -> DistributedGc {
+        DistributedGc {
             tables,
-            before_millis: shared.before_millis,
-            oldest: shared.oldest,
-            roots: shared.roots.clone(),
-            shared: Mutex::new(Some(shared)),
+            before_millis: gc.before_millis,
+            oldest: gc.oldest,
+            roots: gc.roots.clone(),
+            gc: Mutex::new(Some(gc)),
         }
     }
 }
 
 #[pymethods]
-impl SharedCollection {
-    /// Folders that a report tells of.
+impl DistributedGc {
+    /// Greatest number of folders in a report.
     #[getter]
-    fn max_told_folders(&self) -> usize {
-        MAX_TOLD_FOLDERS
+    fn max_reported_folders(&self) -> usize {
+        MAX_REPORTED_FOLDERS
     }
 
-    fn look<'py>(&self, py: Python<'py>, has_roots: bool) -> PyResult<(u64, Bound<'py, PyBytes>)> {
-        let taken = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut shared =
-            taken.ok_or_else(|| to_python(Error::InvalidArgument("the collection is in use".into())))?;
-        let looked = run(py, shared.look(&self.tables, has_roots));
-        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared);
-        let (version, fresh) = looked?;
+    fn fence<'py>(&self, py: Python<'py>, has_roots: bool) -> PyResult<(u64, Bound<'py, PyBytes>)> {
+        let (version, fresh) =
+            in_use(&self.gc, |gc| run(py, gc.fence(&self.tables, has_roots)), "the collection")?;
         Ok((version, PyBytes::new(py, &fresh.to_bytes())))
     }
 
     fn end(&self, py: Python<'_>, knows_all: bool) -> PyResult<()> {
-        let taken = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut shared =
-            taken.ok_or_else(|| to_python(Error::InvalidArgument("the collection is in use".into())))?;
-        run(py, async {
-            shared.end(knows_all).await;
-            Ok(())
-        })
+        let end = |gc: &mut CoreGc| {
+            run(py, async {
+                gc.end(knows_all).await;
+                Ok(())
+            })
+        };
+        in_use(&self.gc, end, "the collection")
     }
 }
 
-/// As it is now: nothing that was read before is taken for granted.
+/// Takes a value out of its place while it is used. `InvalidArgument` if another thread uses it.
+fn in_use<V, T>(
+    place: &Mutex<Option<V>>,
+    work: impl FnOnce(&mut V) -> PyResult<T>,
+    name: &str,
+) -> PyResult<T> {
+    let lock = || place.lock().unwrap_or_else(PoisonError::into_inner);
+    let taken = lock().take();
+    let mut value = taken.ok_or_else(|| {
+        to_python(Error::InvalidArgument(format!("another thread uses {name}; wait for it")))
+    })?;
+    let result = work(&mut value);
+    *lock() = Some(value);
+    result
+}
+
+/// The storage without its cache.
 fn files_of(storage: &Storage) -> Arc<dyn CoreStorage> {
     Arc::new(RetryingStorage::new(storage.counted(), SystemEnvironment::shared()))
 }
 
-/// What some files that are reached name.
+/// Files and folders that some reached files reference.
 #[pyfunction]
-fn collection_links<'py>(
+fn gc_links<'py>(
     py: Python<'py>,
     storage: &Storage,
     sorts: PyArray,
@@ -123,12 +135,12 @@ fn listed(py: Python<'_>, files: Vec<FileInfo>) -> PyResult<Bound<'_, PyAny>> {
     arrow::batch(py, columns)
 }
 
-/// A folder, and the path after which a list of it goes on.
+/// A folder, and the path after which it is listed.
 type PlaceParts = (String, Option<String>);
 
-/// Places below the root for others to walk through, and the files that are in none of them.
+/// Splits a walk through the root into places, and lists the files that are in none of them.
 #[pyfunction]
-fn divided_walk<'py>(
+fn split_walk<'py>(
     py: Python<'py>,
     storage: &Storage,
     wanted: usize,
@@ -154,22 +166,19 @@ impl Walk {
     }
 
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let taken = self.walk.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut walk = taken.ok_or_else(|| to_python(Error::InvalidArgument("the walk is in use".into())))?;
-        let files = run(py, walk.next());
-        *self.walk.lock().unwrap_or_else(PoisonError::into_inner) = Some(walk);
-        files?.map(|files| listed(py, files)).transpose()
+        let files = in_use(&self.walk, |walk| run(py, walk.next()), "the walk")?;
+        files.map(|files| listed(py, files)).transpose()
     }
 }
 
-/// What a mark told of one file.
-struct Told {
+/// Result of the mark for one file.
+struct Mark {
     is_reached: bool,
     is_foreign: bool,
     is_in_table: bool,
 }
 
-impl Known for Told {
+impl Known for Mark {
     fn contains(&self, _path: &str) -> bool {
         self.is_reached
     }
@@ -183,31 +192,32 @@ impl Known for Told {
     }
 }
 
-/// Says what becomes of files.
+/// Classifies files.
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Classifier {
     /// `None` while it is in use.
-    judge: Mutex<Option<CoreJudge>>,
+    classifier: Mutex<Option<CoreClassifier>>,
 }
 
 #[pymethods]
 impl Classifier {
     #[new]
     fn new(storage: &Storage, before_millis: u64, oldest: u64) -> Classifier {
-        Classifier { judge: Mutex::new(Some(CoreJudge::new(files_of(storage), before_millis, oldest))) }
+        let classifier = CoreClassifier::new(files_of(storage), before_millis, oldest);
+        Classifier { classifier: Mutex::new(Some(classifier)) }
     }
 
-    /// Columns of strings and numbers, and of what the mark told of each: "" for nothing, else "reached", "foreign" or
-    /// "table" for the folder that it lies in. Returns verdict, kind and folder.
-    fn judge<'py>(
+    /// Columns of paths, sizes, times and marks: "reached", or "foreign" or "table" for the folder of the file, or "".
+    /// Returns verdict, kind and folder.
+    fn classify<'py>(
         &self,
         py: Python<'py>,
         paths: PyArray,
         sizes: PyArray,
         times: PyArray,
-        told: PyArray,
+        marks: PyArray,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (paths, told) = (arrow::strings(&paths)?, arrow::strings(&told)?);
+        let (paths, marks) = (arrow::strings(&paths)?, arrow::strings(&marks)?);
         let number = |array: &PyArray, row: usize| array.array().as_primitive::<UInt64Type>().value(row);
         let rows = (0..paths.len()).map(|row| FileInfo {
             path: paths.value(row).to_string(),
@@ -215,15 +225,12 @@ impl Classifier {
             modified_millis: number(&times, row),
         });
         let rows: Vec<FileInfo> = rows.collect();
-        let taken = self.judge.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut judge =
-            taken.ok_or_else(|| to_python(Error::InvalidArgument("the judge is in use".into())))?;
-        let judged = run(py, judged(&mut judge, &rows, &told));
-        *self.judge.lock().unwrap_or_else(PoisonError::into_inner) = Some(judge);
+        let classify = |classifier: &mut CoreClassifier| run(py, classify_all(classifier, &rows, &marks));
+        let classified = in_use(&self.classifier, classify, "the classifier")?;
         let (mut verdicts, mut kinds, mut folders) =
             (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
-        for (judged, file) in judged?.into_iter().zip(&rows) {
-            let (verdict, kind) = match judged {
+        for (classified, file) in classified.into_iter().zip(&rows) {
+            let (verdict, kind) = match classified {
                 Classified::Kept(kind) => ("kept", Some(kind)),
                 Classified::Young(kind) => ("young", Some(kind)),
                 Classified::Garbage(kind) => ("garbage", Some(kind)),
@@ -243,21 +250,25 @@ impl Classifier {
     }
 }
 
-async fn judged(judge: &mut CoreJudge, files: &[FileInfo], told: &StringArray) -> Result<Vec<Classified>> {
-    let mut judged = Vec::with_capacity(files.len());
+async fn classify_all(
+    classifier: &mut CoreClassifier,
+    files: &[FileInfo],
+    marks: &StringArray,
+) -> Result<Vec<Classified>> {
+    let mut classified = Vec::with_capacity(files.len());
     for (row, file) in files.iter().enumerate() {
-        let word = told.value(row);
-        let told = Told {
+        let word = marks.value(row);
+        let mark = Mark {
             is_reached: word == "reached",
             is_foreign: word == "foreign",
             is_in_table: word == "table",
         };
-        judged.push(judge.classify(file, &told).await?);
+        classified.push(classifier.classify(file, &mark).await?);
     }
-    Ok(judged)
+    Ok(classified)
 }
 
-/// Deletes garbage, but for what `fresh` of the last look says must stay.
+/// Deletes garbage except the files in `fresh`.
 #[pyfunction]
 fn delete_garbage(py: Python<'_>, storage: &Storage, paths: PyArray, fresh: &[u8]) -> PyResult<u64> {
     let paths = arrow::strings(&paths)?.iter().flatten().map(str::to_string).collect();
@@ -266,10 +277,10 @@ fn delete_garbage(py: Python<'_>, storage: &Storage, paths: PyArray, fresh: &[u8
 }
 
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<SharedCollection>()?;
+    module.add_class::<DistributedGc>()?;
     module.add_class::<Walk>()?;
     module.add_class::<Classifier>()?;
-    module.add_function(wrap_pyfunction!(collection_links, module)?)?;
-    module.add_function(wrap_pyfunction!(divided_walk, module)?)?;
+    module.add_function(wrap_pyfunction!(gc_links, module)?)?;
+    module.add_function(wrap_pyfunction!(split_walk, module)?)?;
     module.add_function(wrap_pyfunction!(delete_garbage, module)?)
 }

@@ -1,23 +1,23 @@
-//! Garbage collection, and what it reports.
+//! Garbage collection and disk usage.
 
 use pyo3::prelude::*;
 use trinitylake::gc::contents::IcebergTables;
-use trinitylake::gc::shared::Shared;
+use trinitylake::gc::distributed::DistributedGc as CoreGc;
 use trinitylake::gc::usage::{TableUsage, usage};
 use trinitylake::gc::{Count, OnProgress, Options, Progress, Report, vacuum};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 
 use std::sync::Arc;
 
+use crate::distributed_gc::DistributedGc;
 use crate::errors::to_python;
 use crate::runtime::run;
-use crate::shared_collection::SharedCollection;
 
 /// Files and bytes.
 type Counted = (u64, u64);
 
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
-pub struct Collection {
+pub struct GcReport {
     version: Option<u64>,
     before_millis: u64,
     deleted: Vec<(&'static str, u64, u64)>,
@@ -31,14 +31,14 @@ pub struct Collection {
     roots: u64,
 }
 
-impl Collection {
-    fn of(report: Report) -> Collection {
+impl GcReport {
+    fn of(report: Report) -> GcReport {
         let counted = |count: Count| (count.files, count.size_bytes);
         let by_kind = |(kind, count): (trinitylake::gc::kind::Kind, Count)| {
             (kind.word(), count.files, count.size_bytes)
         };
         let by_folder = |(folder, count): (String, Count)| (folder, count.files, count.size_bytes);
-        Collection {
+        GcReport {
             version: report.version,
             before_millis: report.before_millis,
             deleted: report.deleted.into_iter().map(by_kind).collect(),
@@ -58,7 +58,7 @@ impl Collection {
 /// their kind, how many they are, and their bytes.
 type UsageRow = (String, Option<(String, String)>, &'static str, &'static str, u64, u64);
 
-/// What files are there for.
+/// Disk usage by purpose.
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
 pub struct Usage {
     version: u64,
@@ -78,8 +78,8 @@ pub fn measure(
     on_progress: Option<Py<PyAny>>,
 ) -> PyResult<Usage> {
     let tables = tables_of(lakehouse)?;
-    let tell = teller(on_progress);
-    let found = run(py, usage(lakehouse, &tables, expiring_before, small_file_size_bytes, &tell))?;
+    let report = progress_callback(on_progress);
+    let found = run(py, usage(lakehouse, &tables, expiring_before, small_file_size_bytes, &report))?;
     let rows = |(folder, table): (&String, &TableUsage)| {
         let row = |((held, kind), count): (&(_, _), &Count)| {
             let (held, kind): (&trinitylake::gc::usage::Held, &trinitylake::gc::kind::Kind) = (held, kind);
@@ -114,36 +114,36 @@ pub fn collect(
     lakehouse: &Arc<CoreLakehouse>,
     options: Options,
     on_progress: Option<Py<PyAny>>,
-) -> PyResult<Collection> {
+) -> PyResult<GcReport> {
     let tables = tables_of(lakehouse)?;
-    let tell = teller(on_progress);
-    Ok(Collection::of(run(py, vacuum(lakehouse, &tables, options, &tell))?))
+    let report = progress_callback(on_progress);
+    Ok(GcReport::of(run(py, vacuum(lakehouse, &tables, options, &report))?))
 }
 
-/// Begins one that an engine shares among its executors.
-pub fn begin_shared(
+/// Begins a collection that an engine runs on its executors.
+pub fn begin_distributed(
     py: Python<'_>,
     lakehouse: &Arc<CoreLakehouse>,
     options: Options,
-) -> PyResult<SharedCollection> {
+) -> PyResult<DistributedGc> {
     let tables = tables_of(lakehouse)?;
-    Ok(SharedCollection::new(run(py, Shared::begin(lakehouse, options))?, tables))
+    Ok(DistributedGc::new(run(py, CoreGc::begin(lakehouse, options))?, tables))
 }
 
-fn teller(on_progress: Option<Py<PyAny>>) -> OnProgress {
+fn progress_callback(on_progress: Option<Py<PyAny>>) -> OnProgress {
     Arc::new(move |progress: Progress| {
         if let Some(on_progress) = &on_progress {
             let (what, files) = match progress {
                 Progress::Marked(files) => ("marked", files),
                 Progress::Swept(files) => ("swept", files),
             };
-            // Whoever only watches does not end the work by failing.
+            // An error in the progress callback does not end the work.
             let _ = Python::attach(|py| on_progress.call1(py, (what, files)));
         }
     })
 }
 
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Collection>()?;
+    module.add_class::<GcReport>()?;
     module.add_class::<Usage>()
 }

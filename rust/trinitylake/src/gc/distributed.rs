@@ -1,17 +1,14 @@
-//! A collection whose work is shared among many machines: the same rules in pieces.
+//! Garbage collection shared among many machines. An engine distributes lists of files and decides nothing:
 //!
-//! Whoever shares it, an engine above, moves lists of files between the pieces and decides nothing:
-//!
-//! 1. [`Shared::begin`] names the roots, and the time before which files may go.
+//! 1. [`DistributedGc::begin`] names the roots, and the time before which files may go.
 //! 2. [`links`] reads some files that are reached, and says what they reach. Each file is read once, level by level
 //!    ([`Sort`]): so no list has to be searched for what was read before.
 //! 3. [`Walk::divided`](super::walk::Walk::divided) takes the root apart; the files below the places are listed.
-//! 4. [`Classifier::classify`](super::classify::Classifier) says what becomes of each file, told what the mark knows of
-//!    it.
-//! 5. [`Shared::look`] makes the version of the fence, and before each further lot of files marks what was committed
+//! 4. [`Classifier::classify`](super::classify::Classifier) classifies each file, given its marks.
+//! 5. [`DistributedGc::fence`] makes the version of the fence, and before each further lot of files marks what was committed
 //!    since. That is little, so it is held here, with the nodes of the version that was marked: what is not among these
-//!    is new. [`Fresh`] carries it to whoever deletes.
-//! 6. [`Shared::end`], once all of that was deleted.
+//!    is new. [`Fresh`] carries it to the machines that delete.
+//! 6. [`DistributedGc::end`], once all of that was deleted.
 //!
 //! Here are the roots, the nodes of one version, and what is new: nothing that grows with the files of tables.
 
@@ -154,9 +151,9 @@ fn in_order(by: Sort, link: Named) -> Result<Named> {
     Err(Error::corrupt(link.1, format!("a {} names this {}", by.word(), link.0.word())))
 }
 
-/// The part of a shared collection that is one machine's.
+/// The part of a distributed collection that runs on one machine.
 #[derive(Debug)]
-pub struct Shared {
+pub struct DistributedGc {
     lakehouse: Arc<Lakehouse>,
     pub oldest: u64,
     pub before_millis: u64,
@@ -168,12 +165,12 @@ pub struct Shared {
     marked: Arc<Version>,
     fresh: Marks,
     sweep: Sweep,
-    fence: Option<u64>,
+    fence_version: Option<u64>,
     under_way: GcMarker,
 }
 
-impl Shared {
-    pub async fn begin(lakehouse: &Arc<Lakehouse>, options: Options) -> Result<Shared> {
+impl DistributedGc {
+    pub async fn begin(lakehouse: &Arc<Lakehouse>, options: Options) -> Result<DistributedGc> {
         let prepared = prepare(lakehouse, &options).await?;
         let under_way = GcMarker::begin(lakehouse.storage().clone(), prepared.before_millis).await?;
         let marked = lakehouse.latest().await?;
@@ -182,7 +179,7 @@ impl Shared {
         let mut fresh = Marks::new(oldest);
         let roots: Vec<u64> = roots.into_iter().map(roots::Root::version).collect();
         fresh.extend(roots.iter().map(|number| root_path(*number)));
-        Ok(Shared {
+        Ok(DistributedGc {
             sweep: Sweep::begin(lakehouse, prepared.before_millis, oldest, prepared.asked_elapsed_millis),
             before_millis: prepared.before_millis,
             lakehouse: lakehouse.clone(),
@@ -192,7 +189,7 @@ impl Shared {
             note: options.note,
             marked,
             fresh,
-            fence: None,
+            fence_version: None,
             under_way,
         })
     }
@@ -200,11 +197,11 @@ impl Shared {
     /// To be called after all of the roots were marked, and before each lot of files is deleted. The first time it
     /// makes the version after which nobody commits older files; then it marks what was committed since. Returns the
     /// version of the fence, and what must stay although the mark does not know it.
-    pub async fn look(&mut self, contents: &dyn Contents, has_roots: bool) -> Result<(u64, Fresh)> {
+    pub async fn fence(&mut self, contents: &dyn Contents, has_roots: bool) -> Result<(u64, Fresh)> {
         self.sweep.wait_for_all_looks(has_roots).await;
         self.sweep.check_clock(self.prepared.time).await?;
         let (lakehouse, marked) = (&self.lakehouse, self.marked.clone());
-        let newer = match self.fence {
+        let newer = match self.fence_version {
             None => {
                 let nodes = new_nodes(None, (marked.nodes().as_ref(), &marked.root)).await;
                 self.fresh.extend(marked.unless_expired(nodes).await?);
@@ -213,7 +210,7 @@ impl Shared {
                 let fence =
                     super::fence(lakehouse, contents, &mut self.fresh, marked, before_millis, &self.note)
                         .await?;
-                self.fence = Some(fence.number);
+                self.fence_version = Some(fence.number);
                 fence
             }
             Some(_) => {
@@ -224,12 +221,12 @@ impl Shared {
         };
         self.marked = newer;
         self.under_way.deletes();
-        let fence = self.fence.unwrap_or(self.marked.number);
+        let fence = self.fence_version.unwrap_or(self.marked.number);
         Ok((fence, Fresh(self.fresh.reached().hashes().collect())))
     }
 
     /// To be called after all files were deleted that were to be, also where there were none, and not in a dry run.
-    /// `knows_all`: a judge called none of them unknown or foreign.
+    /// `knows_all`: no file was classified as unknown or foreign.
     pub async fn end(&mut self, knows_all: bool) {
         self.under_way.has_deleted();
         self.under_way.end(knows_all).await;
@@ -255,7 +252,7 @@ impl Fresh {
     }
 }
 
-/// Deletes files that a judge called garbage, but for those that stay; returns how many it asked the store to delete.
+/// Deletes files that were classified as garbage, except those in `fresh`; returns how many it asked the store to delete.
 pub async fn delete(storage: &dyn Storage, paths: Vec<String>, fresh: &Fresh) -> Result<u64> {
     let doomed: Vec<String> = paths.into_iter().filter(|path| !fresh.contains(path)).collect();
     let count = doomed.len() as u64;

@@ -1,12 +1,12 @@
-//! What keeps the lakehouse whole is checked at both levels.
+//! Structural requirements are checked at both isolation levels.
 
 use std::sync::Arc;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
-use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, names, text};
 use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
+use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, names, text};
 use crate::transaction::Isolation::{Serializable, Snapshot};
 use crate::transaction::Transaction;
 

@@ -1,4 +1,4 @@
-//! A slot that expired is free again, and a writer that stood still may create its root anew. Whoever then
+//! The name of an expired root is free again, and a suspended writer may create it once more. A process that then
 //! looks into the slot finds a root that is nobody's past.
 
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use bytes::Bytes;
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::expiry::expire;
-use crate::fixture::{Intruder, MemoryFiles, add_namespace, begin, commit, create, open, text};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, begin, commit, create, open, text};
 use crate::transaction::Isolation;
 
 /// The root of version `number` as a writer would have made it that saw nothing of what follows.
@@ -65,7 +65,7 @@ async fn no_update_is_lost_to_a_root_that_came_after_its_slot_expired() {
     assert_eq!(commit(&mut again).await.unwrap(), base + 3);
 }
 
-/// It had won its slot, and was not told; now another root is there.
+/// It had won the race without an answer; now another root has the name.
 #[tokio::test]
 async fn a_commit_in_doubt_is_not_done_again_because_of_a_root_that_came_too_late() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

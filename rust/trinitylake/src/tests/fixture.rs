@@ -1,4 +1,4 @@
-//! What the tests of several modules share: files in memory, and a small lakehouse on them.
+//! Test fixtures: files in memory, a small lakehouse on them, and storage that lets another writer act in between.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -147,10 +147,6 @@ impl Storage for Intruder {
 
     async fn delete(&self, path: &str) -> Result<()> {
         self.files.delete(path).await
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        self.files.exists(path).await
     }
 }
 

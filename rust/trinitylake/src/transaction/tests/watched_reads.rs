@@ -1,4 +1,4 @@
-//! Watched reads: nobody commits on what has changed since he looked, whichever way the commit takes.
+//! Watched reads: a commit fails if what it watched has changed, on every path of a commit.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use futures::future::join_all;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
-use crate::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
-};
 use crate::key::ObjectKind::{self, Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::storage::latency::{Latency, LatencyStorage};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+};
 use crate::transaction::Isolation::{self, Serializable, Snapshot};
 use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::{CommitLimits, Conflicts, Coordination, Outcome, Transaction, TransactionOptions};
@@ -65,12 +65,12 @@ fn of(watched: &str) -> Conflicts {
 
 #[tokio::test]
 async fn a_change_of_what_is_watched_is_told_and_can_be_looked_at() {
-    let told = [
+    let names_of = [
         ((Namespace, "a", ""), "namespace a"),
         ((Table, "a", "x"), "table a.x"),
         ((View, "a", "v"), "view a.v"),
     ];
-    for (name, human_name) in told {
+    for (name, human_name) in names_of {
         let (_, lakehouse) = lake().await;
         let mut transaction = creating(&lakehouse, "b", &[name]).await;
         let changed_in = replace(&lakehouse, name).await;
@@ -83,7 +83,7 @@ async fn a_change_of_what_is_watched_is_told_and_can_be_looked_at() {
         assert_eq!(transaction.read(name.0, name.1, name.2).await.unwrap().unwrap(), "new");
         transaction.end_watch();
         assert_eq!(commit(&mut transaction).await.unwrap(), changed_in + 1);
-        let changes = lakehouse.known().changes_told().unwrap();
+        let changes = lakehouse.known().recorded_changes().unwrap();
         assert_eq!(changes.len(), 1, "what was watched is not written");
         assert_eq!(lakehouse.known().metadata.committed[0].began_at_version, changed_in - 1);
     }
@@ -162,8 +162,8 @@ async fn a_saved_transaction_is_still_watching_where_it_is_resumed() {
     replace(&lakehouse, (View, "a", "v")).await;
     add_table(&lakehouse, "a", "y").await.unwrap();
     let mut resumed = Transaction::resume(&elsewhere, "job").await.unwrap();
-    let told = conflicts(&mut resumed, CommitLimits::default()).await;
-    assert_eq!(told.watched, ["view a.v", "table a.y"]);
+    let names_of = conflicts(&mut resumed, CommitLimits::default()).await;
+    assert_eq!(names_of.watched, ["view a.v", "table a.y"]);
     watch(&mut resumed, &[(View, "a", "v")]).await;
     commit(&mut resumed).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Transactions that outlive their process: saved, resumed elsewhere, committed once.
+//! Saved transactions: resumed in another process, committed once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::Error;
 use crate::expiry::expire;
-use crate::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
-};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+};
 use crate::transaction::saved::list::saved;
 use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions};
@@ -106,19 +106,19 @@ async fn of_two_who_resume_one_goes_on_and_the_other_is_told() {
     one.create(Namespace, "one", "", text("")).await.unwrap();
     two.create(Namespace, "two", "", text("")).await.unwrap();
     assert_eq!(one.save().await.unwrap(), 2);
-    let told = two.save().await.unwrap_err();
+    let answer = two.save().await.unwrap_err();
     assert!(
-        matches!(&told, Error::CommitConflict { message, .. } if message.contains("saved by someone else"))
+        matches!(&answer, Error::CommitConflict { message, .. } if message.contains("saved by someone else"))
     );
-    let told = commit(&mut two).await.unwrap_err();
-    assert!(matches!(told, Error::CommitConflict { .. }), "{told}");
+    let answer = commit(&mut two).await.unwrap_err();
+    assert!(matches!(answer, Error::CommitConflict { .. }), "{answer}");
     commit(&mut one).await.unwrap();
     let latest = lakehouse.latest().await.unwrap();
     assert_eq!(names(&latest).await.iter().filter(|name| name.contains("two")).count(), 0);
     // The first one, which saved it to begin with, cannot go on either.
-    let told = commit(&mut transaction).await.unwrap_err();
+    let answer = commit(&mut transaction).await.unwrap_err();
     assert!(
-        matches!(&told, Error::CommitConflict { message, .. } if message.contains("committed by someone else"))
+        matches!(&answer, Error::CommitConflict { message, .. } if message.contains("committed by someone else"))
     );
 }
 

@@ -1,13 +1,13 @@
-//! Paths of new nodes and definitions: everywhere the optimized form of their original paths (format §3).
+//! Paths of new nodes and definitions are the optimized form of their original paths (format §3).
 
 use std::sync::Arc;
 
 use crate::environment::testing::TestEnvironment;
-use crate::fixture::{MemoryFiles, begin, commit, create, text};
 use crate::key::ObjectKind::Namespace;
 use crate::path::{definition_id, node_id, optimize};
 use crate::root_uri::RootUri;
 use crate::storage::{Durability, LocalStorage, Storage};
+use crate::tests::fixture::{MemoryFiles, begin, commit, create, text};
 use crate::transaction::Isolation;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Garbage collection, step by step; what it does among others is for the simulation.
+//! Garbage collection step by step. The simulation covers concurrent processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,9 @@ use crate::environment::Environment;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
-use crate::fixture::{
-    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, open, text,
-};
 use crate::gc::contents::{Contents, FileForm, Form, Link};
+use crate::gc::distributed::{DistributedGc, Sort, delete, links};
 use crate::gc::kind::Kind;
-use crate::gc::shared::{Shared, Sort, delete, links};
 use crate::gc::usage::{Held, usage};
 use crate::gc::{Options, Report, no_progress, vacuum};
 use crate::key::ObjectKind;
@@ -25,6 +22,9 @@ use crate::lakehouse::Lakehouse;
 use crate::path::{root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
+use crate::tests::fixture::{
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, open, text,
+};
 use crate::transaction::{Isolation, Transaction, TransactionOptions};
 use crate::version::boundary::publish;
 
@@ -138,7 +138,7 @@ async fn who_wrote_before_a_collection_does_not_commit_after_it() {
     commit(&mut quick).await.unwrap();
 }
 
-/// A transaction missed a file that it had written hours ago, and was told that the lakehouse is damaged.
+/// A transaction missed a file that it had written hours ago, and its error said that the lakehouse is damaged.
 #[tokio::test]
 async fn who_misses_a_file_is_told_whether_it_may_have_been_collected() {
     let (files, environment) = setting();
@@ -162,7 +162,7 @@ async fn who_misses_a_file_is_told_whether_it_may_have_been_collected() {
 }
 
 /// A rollback wrote its record, lost a race to a collection that deleted it as nobody's, and committed a key that named
-/// nothing: what became of the transaction could not be told any more.
+/// nothing, and the outcome of the transaction stayed unknown.
 #[tokio::test]
 async fn the_record_of_a_rollback_is_written_again_if_it_may_have_been_collected() {
     let (files, environment) = setting();
@@ -195,7 +195,7 @@ async fn the_record_of_a_rollback_is_written_again_if_it_may_have_been_collected
     assert!(files.has(&record), "{record} is gone");
 }
 
-/// A disk could not sync a file that had been collected, and the whole group was told that a file is missing: also a
+/// A disk could not sync a file that had been collected, and the whole group got the error that a file is missing, also a
 /// transaction whose own files were all there.
 #[tokio::test]
 async fn whose_files_were_collected_has_expired_and_nobody_else() {
@@ -474,7 +474,7 @@ async fn a_version_with_a_name_keeps_what_it_reaches() {
     assert_whole(fresh.snapshot("q3").await.unwrap().as_ref()).await;
 }
 
-/// A version expired, got a name a moment later, and whoever gave it died before it took it back. Every collection from
+/// A version expired and was tagged a moment later, and the process died before it took the tag back. Every collection from
 /// then on said that the lakehouse is damaged.
 #[tokio::test]
 async fn a_name_that_came_too_late_is_no_damage() {
@@ -509,7 +509,7 @@ async fn a_name_that_came_too_late_is_no_damage() {
     assert!(!matches!(error, Error::VersionExpired(_)), "{error}");
 }
 
-/// What only older versions held was told as garbage, or as the latest version's, so nobody knew what an expiry frees.
+/// Files of older versions alone were reported as garbage, or as files of the latest version, so the space that an expiry frees was unknown.
 #[tokio::test]
 async fn files_are_counted_once_by_the_first_that_holds_them() {
     let (files, environment) = setting();
@@ -558,10 +558,10 @@ async fn a_shared_collection_keeps_what_is_committed_after_its_mark() {
     let mut too_slow = with_file(2, "too_slow").await;
     environment.advance(HOUR);
     let options = Options { grace_millis: Some(1000), ..Options::default() };
-    let mut shared = Shared::begin(&lakehouse, options).await.unwrap();
+    let mut shared = DistributedGc::begin(&lakehouse, options).await.unwrap();
     commit(&mut slow).await.unwrap();
 
-    let (version, fresh) = shared.look(&Paths, true).await.unwrap();
+    let (version, fresh) = shared.fence(&Paths, true).await.unwrap();
     let storage = lakehouse.storage().as_ref();
     assert_eq!(delete(storage, vec![data(1), data(2)], &fresh).await.unwrap(), 1);
     assert!(files.has(&data(1)) && !files.has(&data(2)));
@@ -571,7 +571,7 @@ async fn a_shared_collection_keeps_what_is_committed_after_its_mark() {
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
 
     commit(&mut with_file(3, "later").await).await.unwrap();
-    let (again, fresh) = shared.look(&Paths, false).await.unwrap();
+    let (again, fresh) = shared.fence(&Paths, false).await.unwrap();
     assert_eq!(again, version, "one fence for all of it");
     assert_eq!(delete(storage, vec![data(3)], &fresh).await.unwrap(), 0);
     assert!(files.has(&data(3)));

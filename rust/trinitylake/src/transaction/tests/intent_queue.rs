@@ -1,4 +1,4 @@
-//! The queue across processes: who waits is carried along, by whoever leads, once, and not for ever.
+//! The intent queue across processes: the leader commits each waiting intent once, and stale intents are skipped.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use futures::future::join_all;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
-use crate::fixture::{
-    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
-};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::path::{INTENT_PREFIX, intent_path};
 use crate::storage::Storage;
 use crate::storage::latency::{Latency, LatencyStorage};
+use crate::tests::fixture::{
+    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
+};
 use crate::transaction::commit::intent_queue::{Waited, are_others_waiting, wait_in_queue};
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
@@ -43,7 +43,7 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction,
     assert!(matches!(wait_in_queue(lakehouse, &[submission], u64::MAX).await, Waited::Lead(_)));
 }
 
-/// An intent named a definition that was still on its way; whoever led put it into a root, and it never arrived.
+/// An intent named a definition that was not written yet; the leader put it into a root, and the file never arrived.
 #[tokio::test]
 async fn nobody_lines_up_before_his_files_are_there() {
     let (files, first, _) = two().await;
@@ -176,7 +176,7 @@ async fn damaged_intents_stop_nobody() {
     assert_eq!(commit(&mut waiting).await.unwrap(), 3);
 }
 
-/// An intent that nobody could read lay in the queue for ever, before all others. Whoever lined up behind it waited
+/// An unreadable intent stayed first in the queue. A process with a later intent waited
 /// in vain for its owner to lead.
 #[tokio::test]
 async fn an_intent_that_cannot_be_read_costs_no_patience_and_goes() {

@@ -1,14 +1,14 @@
-//! Objects that come back as an earlier version has them.
+//! Rollback of single objects to an earlier version.
 
 use std::sync::Arc;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::expiry::expire;
-use crate::fixture::{Intruder, MemoryFiles, add_namespace, add_table, begin, commit, create, open};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
+use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, add_table, begin, commit, create, open};
 use crate::transaction::Isolation;
 
 /// A version that changes nothing but says that garbage was collected.

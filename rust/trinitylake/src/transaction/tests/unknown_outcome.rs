@@ -1,5 +1,4 @@
-//! Once a request that could commit was sent, an answer is "committed", "certainly not" or "unknown", and it is
-//! true.
+//! Outcomes after a request that could commit: "committed", "certainly not" and "unknown" are true.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +8,14 @@ use futures::future::{join_all, select};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::expiry::expire;
-use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, names, open, text};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, add_table, begin, commit, create, names, open, text,
+};
 use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::{
     CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions,
@@ -50,7 +51,7 @@ async fn an_error_that_is_certain_by_itself_is_not_after_one_that_is_not() {
 }
 
 /// A root was created in time, others went on from it, its version expired, and a writer that had stood still
-/// filled the slot anew. The first one took that file for its own, which had come too late, and was to begin
+/// created the root again. The first one mistook that file for its own, which had come too late, and was to begin
 /// again: it committed twice.
 #[tokio::test]
 async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
@@ -94,7 +95,7 @@ async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
 
 /// A saved transaction was in the root of two writers: of one who stood still, beside another transaction, and of one who
 /// committed it in time. Versions expired, and the first one's root went into the free slot. He found the definition of
-/// the saved transaction in the tree, and told its companion that it was committed: it was in no version.
+/// the saved transaction in the tree, and reported to its companion that it was committed: it was in no version.
 #[tokio::test]
 async fn a_transaction_that_another_root_committed_tells_nothing_of_its_companions() {
     let there = answer_in_an_expired_slot(true).await;
@@ -102,7 +103,7 @@ async fn a_transaction_that_another_root_committed_tells_nothing_of_its_companio
     assert!(!there.contains(&"namespace companion".to_string()), "{there:?}");
 }
 
-/// The same without a companion: it was told to be in the version that had come too late.
+/// The same without a companion: it was reported for the version that had come too late.
 #[tokio::test]
 async fn a_transaction_that_another_root_committed_is_not_in_the_own_one() {
     assert!(answer_in_an_expired_slot(false).await.contains(&"namespace of the job".to_string()));
@@ -156,7 +157,7 @@ async fn answer_in_an_expired_slot(has_companion: bool) -> Vec<String> {
     names(&open(files, &environment).await.known()).await
 }
 
-/// A group's root was in doubt. A member that was not in it, since it had lost a conflict, was told that nobody
+/// A group's root was in doubt. A member that was not in it, since it had lost a conflict, got the error that nobody
 /// knows whether it was committed.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_was_not_admitted_is_in_no_doubt() {
@@ -167,7 +168,7 @@ async fn a_member_that_was_not_admitted_is_in_no_doubt() {
     let mut has_begun = false;
     let policy = move |operation: &Operation| {
         has_begun |= operation.path == second && operation.verb == Verb::PutIfAbsent;
-        if operation.path == second && has_begun && operation.verb != Verb::Exists {
+        if operation.path == second && has_begun && operation.verb != Verb::Head {
             return Some(Action::FailBefore);
         }
         let is_first = operation.path == first && operation.verb == Verb::PutIfAbsent;
@@ -190,7 +191,7 @@ async fn a_member_that_was_not_admitted_is_in_no_doubt() {
 }
 
 /// A saved transaction was put on a newer definition, and another process carried it from the queue. Its owner
-/// found its id in the log, took it for what somebody else had made of it, and was told that nobody knows.
+/// found its id in the log, mistook it for the work of another process, and reported an unknown outcome.
 #[tokio::test]
 async fn who_was_redone_and_then_carried_hears_that_it_is_committed() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -261,7 +262,7 @@ async fn a_statement_after_clashes_sees_what_won() {
     assert_eq!(conflicts.tables[0].name, "y");
 }
 
-/// A leader was cancelled after a member of its group had been told to lead, and nobody led ever after.
+/// A leader was cancelled after a member of its group had been made the leader, and no group had a leader any more.
 #[tokio::test(start_paused = true)]
 async fn who_leaves_while_it_waits_leaves_nobody_behind() {
     for patience_millis in [5, 20, 50, 51, 52, 60] {

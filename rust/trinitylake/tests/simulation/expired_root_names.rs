@@ -1,8 +1,8 @@
-//! Writers that are held up between their last look and their root, while versions expire as fast as they can.
+//! Writers that are suspended between their last observation and their root, while versions expire at once.
 //!
 //! A slot that expired is free again, and a root that is created there is void. A commit that asks nothing after its root
 //! must know that it was not. So here machines stop, their clocks with them; other clocks run too fast or too slow, sleep
-//! and are set anew; and the store takes its time (docs/decisions/0034).
+//! and are set by hand; and the store is slow (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::world::{Line, Process, World};
 const SEEDS: u64 = 100;
 const WRITERS: u64 = 4;
 
-/// Whoever was told that it committed, and as which version.
-type Told = Mutex<Vec<(String, u64)>>;
+/// Ids of transactions that got the answer "committed", with their versions.
+type Answers = Mutex<Vec<(String, u64)>>;
 
-async fn write(world: &Arc<World>, writer: u64, told: &Told) -> u64 {
+async fn write(world: &Arc<World>, writer: u64, committed: &Answers) -> u64 {
     let process = Process::new(world);
     let storage = Arc::new(CountingStorage::new(Line::of(&process)));
     let Ok(lakehouse) = Lakehouse::open(storage.clone() as Arc<dyn Storage>, process, None).await else {
@@ -44,7 +44,7 @@ async fn write(world: &Arc<World>, writer: u64, told: &Told) -> u64 {
         if created.is_ok()
             && let Ok(Outcome::Committed(version)) = transaction.commit(CommitLimits::default()).await
         {
-            told.lock().unwrap().push((id, version));
+            committed.lock().unwrap().push((id, version));
             spared += u64::from(storage.counters().since(&before).list == 0);
         }
     }
@@ -69,26 +69,29 @@ fn run(seed: u64) -> (u64, u64, u64) {
     runtime.block_on(async {
         let world = World::that_stops(seed, 8);
         create(&world).await;
-        let told = Told::default();
-        let writers = join_all((0..WRITERS).map(|writer| write(&world, writer, &told)));
+        let committed = Answers::default();
+        let writers = join_all((0..WRITERS).map(|writer| write(&world, writer, &committed)));
         let expiries = join_all((0..2).map(|_| expire_all(&world)));
         let (spared, _) = join(writers, expiries).await;
         // The first root that was ever created under a name is that of the version.
         let archive = world.everything();
         let past = Lakehouse::open(Line::new(&archive), Process::new(&archive), None).await.unwrap();
-        let told = told.into_inner().unwrap();
-        for (id, version) in &told {
+        let committed = committed.into_inner().unwrap();
+        for (id, version) in &committed {
             let root = past.version(*version).await.unwrap();
-            assert!(root.metadata.commits(id), "seed {seed}: {id} was told that it is version {version}");
+            assert!(
+                root.metadata.commits(id),
+                "seed {seed}: {id} got the answer that it is version {version}"
+            );
         }
         let held_up = world.faults().get("held up").copied().unwrap_or_default();
-        (told.len() as u64, spared.iter().sum(), held_up)
+        (committed.len() as u64, spared.iter().sum(), held_up)
     })
 }
 
 /// A virtual machine was stopped after it had seen that the next version was free. An hour later it went on, its clocks as
 /// if nothing had been. Meanwhile that version had been made by others and had expired: the root went into the empty slot,
-/// counted as in time, and a commit that everybody was told of was in no version.
+/// counted as in time, and an acknowledged commit was in no version.
 #[test]
 fn no_commit_counts_whose_slot_had_expired_whatever_the_clocks_say() {
     let one = std::env::var("TRINITYLAKE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! Ids that were chosen commit once: after a rollback, too, and until their version has expired.
+//! Chosen ids commit once, also after a rollback, until their version has expired.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use futures::future::join_all;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
-use crate::fixture::{
-    Intruder, MemoryFiles, add_namespace, assert_whole, commit, contents, create, names, open, text,
-};
 use crate::key::ObjectKind::{Namespace, TransactionRecord};
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::tests::fixture::{
+    Intruder, MemoryFiles, add_namespace, assert_whole, commit, contents, create, names, open, text,
+};
 use crate::transaction::saved::list::saved;
 use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
 use crate::transaction::saved::record::records;
@@ -47,13 +47,13 @@ async fn recorded(lakehouse: &Arc<Lakehouse>) -> Vec<String> {
 
 fn assert_undone(error: &Error, version: u64, by: u64) {
     let Error::CommitConflict { message, winners, .. } = error else { panic!("{error}") };
-    let told = format!("committed in version {version} and undone by the rollback in version {by}");
-    assert!(message.contains(&told), "{message}");
+    let text_part = format!("committed in version {version} and undone by the rollback in version {by}");
+    assert!(message.contains(&text_part), "{message}");
     assert_eq!((winners[0].version, winners[0].message.as_str()), (by, "bad load"));
 }
 
 /// An operator took a load back. The job that had made it came again, since it never got an answer, and
-/// loaded everything anew.
+/// loaded everything again.
 #[tokio::test]
 async fn what_was_undone_is_not_done_again_under_the_same_id() {
     let lakehouse = lake().await;
@@ -64,7 +64,7 @@ async fn what_was_undone_is_not_done_again_under_the_same_id() {
         outcome_of(&lakehouse, "nightly").await.unwrap(),
         TransactionOutcome::Undone { version, by: back.number }
     );
-    // Whoever began before the rollback is told as well.
+    // Also a transaction that began before the rollback.
     let options = TransactionOptions { id: Some("nightly".into()), ..TransactionOptions::default() };
     let mut late = lakehouse.begin(lakehouse.version(before).await.unwrap(), options).unwrap();
     late.create(Namespace, "late", "", text("late")).await.unwrap();
@@ -196,7 +196,7 @@ async fn expiry_forgets_the_ids_of_versions_that_expired_and_no_others() {
 }
 
 /// Who asked what became of a transaction read the latest version, and then stood still for a minute. Meanwhile an expiry
-/// forgot the id and removed its record: the lakehouse was told to be damaged.
+/// forgot the id and removed its record: the lakehouse was reported as damaged.
 #[tokio::test]
 async fn a_record_that_an_expiry_removed_meanwhile_is_no_damage() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
