@@ -188,13 +188,13 @@ def _check_pair(before: SeedVersion, after: SeedVersion) -> None:
 
 def _check_told(before: SeedVersion, after: SeedVersion, identifiers: set[str]) -> None:
     """The messages of a version's own transactions have everything that it changed (§5)."""
-    told = {message.key: message.value for message in after.root.buffer if message.txn in identifiers}
+    recorded = {message.key: message.value for message in after.root.buffer if message.txn in identifiers}
     changed = {
         key: after.locations.get(key)
         for key in after.locations.keys() | before.locations.keys()
         if after.locations.get(key) != before.locations.get(key)
     }
-    require(changed.items() <= told.items(), "the root's buffer has everything that its version changed")
+    require(changed.items() <= recorded.items(), "the root's buffer has everything that its version changed")
 
 
 def definition_of(version: SeedVersion, name: ObjectName) -> dict[str, Any]:

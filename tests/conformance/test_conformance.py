@@ -178,18 +178,18 @@ def test_golden_lakehouses_keep_every_rule_and_read_alike(name: str) -> None:
         found = {name: version.definition_of(name) for name in version.objects}
         full = {(one.kind, f"{one.namespace}.{one.name}" if one.name else one.namespace): one for one in found}
         assert len(full) == len(found) == len(described["objects"])
-        for told in described["objects"]:
-            definition = found[full[told["kind"], told["name"]]]
-            assert definition["id"] == told["id"]
-            if told["kind"] == "namespace":
-                assert definition["properties"] == told["properties"]
-            elif told["kind"] == "view":
+        for expected in described["objects"]:
+            definition = found[full[expected["kind"], expected["name"]]]
+            assert definition["id"] == expected["id"]
+            if expected["kind"] == "namespace":
+                assert definition["properties"] == expected["properties"]
+            elif expected["kind"] == "view":
                 representations = {one["dialect"]: one["sql"] for one in definition["representations"]}
-                assert representations == told["representations"]
+                assert representations == expected["representations"]
             else:
                 assert TABLE_TYPES[definition["table_type"]] == "MANAGED"
                 columns = [(column["name"], TYPES[column["type"]]) for column in definition["schema"]["columns"]]
-                assert [name for name, _ in columns] == [name for name, _ in told["columns"]]
+                assert [name for name, _ in columns] == [name for name, _ in expected["columns"]]
                 assert {kind for _, kind in columns} <= {"INT4", "INT8", "VARCHAR"}
                 metadata = definition["format_properties"]["metadata_location"]
                 assert metadata in lakehouse.files

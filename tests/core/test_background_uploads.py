@@ -1,6 +1,6 @@
 """Files of a transaction are written behind: how often it waits for the store, and what becomes of what fails.
 
-The store answers some requests only when others have come, so whoever sends one after the other gets no answer. Times
+The store answers some requests only when others have come, so requests one after the other get no answer. Times
 are not asserted.
 """
 

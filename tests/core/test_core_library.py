@@ -16,7 +16,7 @@ PT_DYNAMIC, DT_FLAGS, DF_STATIC_TLS = 2, 30, 0x10
 
 
 def dynamic_entries(library: bytes) -> dict[int, int]:
-    """What the loader of an ELF system is told, by tag; nothing of a library of another kind."""
+    """The dynamic section of an ELF library, by tag; empty for other kinds of libraries."""
     if library[:6] != b"\x7fELF\x02\x01":
         return {}
     (start,) = struct.unpack_from("<Q", library, 0x20)

@@ -84,8 +84,8 @@ def collect(lake: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_expired_while_it_was_read_is_told_as_expired(lake: tl.Lakehouse, way: str) -> None:
-    """A reader whose version had expired was told that the lakehouse is damaged, or that a file does not exist."""
+def test_what_expired_while_it_was_read_raises_version_expired(lake: tl.Lakehouse, way: str) -> None:
+    """A reader whose version had expired got the error that the lakehouse is damaged, or that a file does not exist."""
     read = WAYS[way](lake)
     collect(lake)
     with pytest.raises(tl.VersionExpired, match="has expired; the oldest kept is"):
@@ -93,7 +93,7 @@ def test_what_expired_while_it_was_read_is_told_as_expired(lake: tl.Lakehouse, w
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_lost_is_never_told_as_expired(lake: tl.Lakehouse, way: str) -> None:
+def test_what_is_lost_never_raises_version_expired(lake: tl.Lakehouse, way: str) -> None:
     """Files of a version that is kept were deleted: who says that it has expired hides a disaster."""
     read = WAYS[way](lake)
     lake.maintenance.expire(keep=1)
@@ -104,7 +104,7 @@ def test_what_is_lost_is_never_told_as_expired(lake: tl.Lakehouse, way: str) -> 
 
 
 def test_what_a_name_keeps_is_not_expired(lake: tl.Lakehouse) -> None:
-    """A named version lies below the boundary; a loss there was told as if it had expired."""
+    """A named version lies below the boundary; a loss there was reported as an expired version."""
     lake.tags.create("q1")
     table = lake.at("tag:q1").table("shop.orders")
     lake.table("shop.orders").append(ROWS)
@@ -119,8 +119,8 @@ def test_what_a_name_keeps_is_not_expired(lake: tl.Lakehouse) -> None:
         table.scan().to_arrow()
 
 
-def test_a_transaction_whose_own_files_were_collected_is_told_so(lake: tl.Lakehouse) -> None:
-    """It read what it had written itself a while ago, and was told that the lakehouse is damaged."""
+def test_a_transaction_whose_own_files_were_collected_raises_transaction_expired(lake: tl.Lakehouse) -> None:
+    """It read files that it had written itself, and got the error that the lakehouse is damaged."""
     slow = lake.begin()
     table = slow.table("shop.orders")
     table.append(ROWS)

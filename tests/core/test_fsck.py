@@ -157,9 +157,9 @@ def test_each_damaged_file_is_found_and_repair_makes_nothing_worse(
         if damage is not _deleted and name == "_latest_hint.txt":
             (root / name).write_bytes(b"\x93")  # another number would be an old hint, which is none to tell
         report = _checked(root)
-        told = {finding.path for finding in report.findings}
+        reported = {finding.path for finding in report.findings}
         assert not report.is_sound, (name, damage)
-        assert name in told, (name, told)
+        assert name in reported, (name, reported)
         before = _versions(root)
         dry = fsck(_core.Storage(str(root), None, "none"), repair=True, dry_run=True)
         assert dry.repair is not None
@@ -225,7 +225,7 @@ def test_a_lost_leaf_is_rebuilt_from_the_version_before_it(copied: Callable[[], 
 
 
 @pytest.mark.parametrize("damage", [_deleted, _truncated])
-def test_the_newest_version_lost_is_told_and_the_lakehouse_goes_on(
+def test_the_newest_version_lost_is_reported_and_the_lakehouse_goes_on(
     copied: Callable[[], Path], damage: Callable[[Path], None]
 ) -> None:
     root = copied()
@@ -301,8 +301,8 @@ def test_the_command_ends_with_five(copied: Callable[[], Path]) -> None:
     lake = tl.open(root)
     (root / core.root_path(lake.version)).write_bytes(b"")
     assert run(app, ["fsck", "--root", str(root)]).exit_code == 5
-    told = run(app, ["fsck", "--root", str(root), "--repair", "--dry-run"])
-    assert "goes on from version" in told.stdout
+    dry_run = run(app, ["fsck", "--root", str(root), "--repair", "--dry-run"])
+    assert "goes on from version" in dry_run.stdout
     assert run(app, ["fsck", "--root", str(root), "--repair"]).exit_code == 0
     assert run(app, ["fsck", "--root", str(root), "--version", "x"]).exit_code == 2
 

@@ -468,7 +468,7 @@ def test_a_process_killed_by_the_default_signal_leaves_the_lakehouse_whole(tmp_p
 def test_what_a_lakehouse_tells_can_be_pickled(tmp_path: Path) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("nyc", {"owner": "ops"})
-    told = [
+    expected_words = [
         lake.log(),
         lake.diff(0),
         lake.maintenance.stats(),
@@ -478,7 +478,7 @@ def test_what_a_lakehouse_tells_can_be_pickled(tmp_path: Path) -> None:
         core.KeySizes(1, 2, 3),
         core.encode_namespace_keys(["nyc"]),
     ]
-    for one in told:
+    for one in expected_words:
         assert pickle.loads(pickle.dumps(one)) == one
     for function in (core.optimize_paths, core.decode_keys, core.read_node, tl.open):
         assert pickle.loads(pickle.dumps(function)) is function

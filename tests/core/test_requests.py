@@ -230,7 +230,7 @@ def test_a_delete_removes_what_others_added_since_the_look_up(shop: Shop) -> Non
 
 
 def test_nothing_that_is_read_is_older_than_what_was_committed(shop: Shop) -> None:
-    """Nothing that is kept depends on which version is the latest: others' writes, rollbacks, tables made anew."""
+    """Nothing that is kept depends on which version is the latest: others' writes, rollbacks, tables that are created again."""
     here, there = shop.lake, shop.elsewhere()
     version = here.version
 
@@ -250,7 +250,7 @@ def test_nothing_that_is_read_is_older_than_what_was_committed(shop: Shop) -> No
     assert [lake.at(version).table("n.t").scan().count() for lake in (here, there)] == [10, 10]
 
 
-def test_two_stores_with_a_lakehouse_of_one_name_are_told_apart(shop: Shop) -> None:
+def test_two_stores_with_a_lakehouse_of_one_name_are_distinguished(shop: Shop) -> None:
     with stepped_store.running() as other:
         twin = tl.create(shop.root, storage_options=other.storage_options)
         twin.create_namespace("n")
@@ -260,7 +260,7 @@ def test_two_stores_with_a_lakehouse_of_one_name_are_told_apart(shop: Shop) -> N
 
 
 def test_metadata_with_a_name_that_may_be_given_again_is_read_each_time(shop: Shop) -> None:
-    """A table that another catalog wrote may be at `v3.metadata.json`; its owner may make it anew, with that name."""
+    """A table that another catalog wrote may be at `v3.metadata.json`; its owner may create it again, with that name."""
     table = shop.lake.table("n.t")
     storage = shop.lake._storage
     path = table.metadata_location.removeprefix(storage.root)
@@ -410,7 +410,7 @@ def test_files_that_come_next_wait_for_room() -> None:
     assert large == ["huge"]
 
 
-def test_a_file_that_is_missing_is_told_by_who_reads_it(shop: Shop) -> None:
+def test_a_file_that_is_missing_is_reported_by_its_reader(shop: Shop) -> None:
     folder = shop.root.removeprefix("s3://bucket/") + "/n/six"
     lost = min(path for _, path in shop.store.objects if path.startswith(folder) and path.endswith(".parquet"))
     del shop.store.objects["bucket", lost]
@@ -467,7 +467,7 @@ def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Sho
         loaded = shop.traced(lambda: catalog.load_table("n.t"))
         catalog.load_table("n.six")
     for verb in ("PUT", "RANGE"):
-        # The hint is written about once a second, whoever commits.
+        # The hint is written about once a second, by any of the writers.
         asked = [[path for path in trace.asked(verb) if "hint" not in path] for trace in (there, here)]
         assert len(asked[0]) == len(asked[1]), there
     assert files_read(there) == files_read(here) == files_read(loaded) == []

@@ -64,7 +64,7 @@ def start(work: Callable[[int], None]) -> tuple[multiprocessing.process.BaseProc
     return child, reading
 
 
-class Told:
+class Messages:
     """What a child writes, line by line; one line is written at once, so none is torn."""
 
     def __init__(self, reading: int) -> None:
@@ -93,7 +93,7 @@ class Told:
 
 def said(reading: int) -> list[list[str]]:
     """All lines that a child wrote before its end."""
-    return Told(reading).all()
+    return Messages(reading).all()
 
 
 class Killed:
@@ -120,21 +120,21 @@ class Killed:
                 os.write(pipe, f"done {txn.id}:{version}\n".encode())
 
         child, reading = start(work)
-        told_by_child = Told(reading)
-        told_by_child.wait("done" if commits else "asked", commits or 1)
+        messages = Messages(reading)
+        messages.wait("done" if commits else "asked", commits or 1)
         time.sleep(milliseconds / 1000)
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
         child.join(PATIENCE_SECONDS)
-        for what, told in told_by_child.all():
+        for what, message in messages.all():
             if what == "asked":
-                self.asked.append(told)
+                self.asked.append(message)
             else:
-                transaction, version = told.split(":")
+                transaction, version = message.split(":")
                 self.acknowledged[transaction] = int(version)
 
     def committed(self) -> dict[str, int]:
-        """Transactions of the killed, by the log of a lakehouse that was opened anew."""
+        """Transactions of the killed, by the log of a lakehouse that was opened again."""
         lake = tl.open(self.root)
         log = lake.log(None)
         assert [entry.version for entry in log] == list(range(lake.version, -1, -1)), "the chain has a gap"
@@ -238,11 +238,11 @@ def test_eight_processes_on_tables_of_their_own_never_fail(tmp_path: Path) -> No
 
     before = lake.version
     children = [start(lambda pipe, name=name: work(pipe, name)) for name in names]
-    told = sorted(int(version) for _, reading in children for _, version in said(reading))
+    versions = sorted(int(version) for _, reading in children for _, version in said(reading))
     for child, _ in children:
         child.join(PATIENCE_SECONDS)
         assert child.exitcode == 0
-    assert told == list(range(before + 1, before + 1 + len(names) * commits))
+    assert versions == list(range(before + 1, before + 1 + len(names) * commits))
     assert all(lake.table(name).properties["position"] == str(commits - 1) for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Vacuum: what nothing reaches goes, what something reaches stays, and who wrote it too long ago is told so."""
+"""Vacuum deletes unreached files, keeps reached ones, and a transaction with deleted files gets `TransactionExpired`."""
 
 from __future__ import annotations
 
@@ -83,30 +83,30 @@ def test_what_is_left_is_what_an_independent_walker_finds(lake: tl.Lakehouse, ro
 
 def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, root: Path, tmp_path: Path) -> None:
     """Statistics, branches and tags are named by metadata of a table alone; open transactions have not even that."""
-    lake.create_table("shop.told", ROWS, properties={"history.expire.min-snapshots-to-keep": "2"}).append(ROWS)
-    told = lake.table("shop.told").iceberg
-    first = told.current_snapshot()
+    lake.create_table("shop.stats", ROWS, properties={"history.expire.min-snapshots-to-keep": "2"}).append(ROWS)
+    iceberg_table = lake.table("shop.stats").iceberg
+    first = iceberg_table.current_snapshot()
     assert first is not None
-    told.manage_snapshots().create_branch(first.snapshot_id, "audit").create_tag(first.snapshot_id, "q1").commit()
-    paths = [f"{told.location()}/metadata/{name}" for name in ("all.stats", "parts.stats")]
+    iceberg_table.manage_snapshots().create_branch(first.snapshot_id, "audit").create_tag(first.snapshot_id, "q1").commit()
+    paths = [f"{iceberg_table.location()}/metadata/{name}" for name in ("all.stats", "parts.stats")]
     for path in paths:
-        with told.io.new_output(path).create() as out:
+        with iceberg_table.io.new_output(path).create() as out:
             out.write(b"x")
     sizes = {"file-size-in-bytes": 1, "snapshot-id": first.snapshot_id}
     statistics = {**sizes, "statistics-path": paths[0], "file-footer-size-in-bytes": 1, "blob-metadata": []}
-    with lake.transaction() as txn, txn.table("shop.told").iceberg.transaction() as change:
+    with lake.transaction() as txn, txn.table("shop.stats").iceberg.transaction() as change:
         change._apply((SetStatisticsUpdate(statistics=StatisticsFile.model_validate(statistics)),))
         parts = PartitionStatisticsFile.model_validate({**sizes, "statistics-path": paths[1]})
         change._apply((SetPartitionStatisticsUpdate(partition_statistics=parts),))
     for _ in range(3):
-        lake.table("shop.told").overwrite(ROWS.slice(0, 3))
+        lake.table("shop.stats").overwrite(ROWS.slice(0, 3))
     lake.tags.create("early", version=4)
     lake.alter(txn_ttl_millis=3_600_000)
     lake.maintenance.expire(keep=1)
     age(root)
     before = files_below(root)
     txn = lake.begin(id="etl")
-    txn.table("shop.told").append(ROWS)
+    txn.table("shop.stats").append(ROWS)
     txn.save()
     saved = files_below(root) - before
     time.sleep(2.1)
@@ -116,11 +116,11 @@ def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, 
     assert saved
     assert files_below(root) >= reachable | saved
     assert lake.maintenance.fsck("all", files=True).is_sound
-    iceberg = lake.table("shop.told").iceberg
+    iceberg = lake.table("shop.stats").iceberg
     assert {"audit", "q1"} <= set(iceberg.metadata.refs)
     assert iceberg.scan(snapshot_id=first.snapshot_id).to_arrow().num_rows == 10
     lake.resume("etl").commit()
-    assert rows(lake, "shop.told") == 13
+    assert rows(lake, "shop.stats") == 13
 
     # A copy consists of what is reached there, and of nothing else.
     lake.export(tmp_path / "copy", mode="full", durability="none")
@@ -128,7 +128,7 @@ def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, 
     reachable = Reachable(tmp_path / "copy").files
     assert files_below(tmp_path / "copy") == {path for path in reachable if not path.startswith("_txn/")}
     assert all((tmp_path / "copy" / path).is_file() for path in reachable)
-    assert copy.table("shop.told").iceberg.scan(snapshot_id=first.snapshot_id).to_arrow().num_rows == 10
+    assert copy.table("shop.stats").iceberg.scan(snapshot_id=first.snapshot_id).to_arrow().num_rows == 10
     age(tmp_path / "copy")
     assert copy.maintenance.vacuum(dry_run=True).total_deleted.files == 0
 

@@ -67,7 +67,7 @@ class Actor:
 
 
 def say_if_expired(lake: tl.Lakehouse, version: int, say: Callable[[str], None], error: tl.VersionExpired) -> None:
-    """A version that expired before it was read, or meanwhile, has no files any more, and a reader is told so.
+    """A version that expired before it was read, or meanwhile, has no files any more, and its reader gets an error that says so.
 
     Whether it has expired is asked of the storage: one that is kept is never excused.
     """
