@@ -43,7 +43,7 @@ pub unsafe extern "C" fn ask(
     handed_over(reader.get_or_insert_with(Reader::default).reply(&question, file))
 }
 
-/// What a frame of ZSTD holds; 0 if it is damaged or holds more than `limit` bytes.
+/// Size of the content of a ZSTD frame; 0 if it is damaged or holds more than `limit` bytes.
 ///
 /// # Safety
 /// The frame is of [`allocate`], and nobody uses it any more.

@@ -5,7 +5,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 /// So much is decompressed before it is asked whether that is too much.
 const STEP_SIZE_BYTES: usize = 1 << 20;
 
-/// What a frame holds; `None` if it is damaged or holds more than `limit` bytes.
+/// Content of a frame; `None` if it is damaged or holds more than `limit` bytes.
 pub fn decompressed(frame: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut rest = frame;
     let mut decoder = FrameDecoder::new();

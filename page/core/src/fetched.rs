@@ -59,7 +59,7 @@ impl Fetched {
         self.with_size(path).map(|(node, _)| node)
     }
 
-    /// What was wanted since this was last asked.
+    /// Files requested since the last call.
     pub fn take_wanted(&self) -> Vec<String> {
         std::mem::take(&mut self.state().wanted)
     }

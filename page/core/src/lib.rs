@@ -1,4 +1,4 @@
-//! What a browser reads of the files of a lakehouse by itself: the rules of the format, compiled to WebAssembly.
+//! Core of the static web page: reads the files of a lakehouse in a browser, compiled to WebAssembly.
 //!
 //! Nothing here asks for a file. The page asks a [`question::Question`]; if a node is missing for the answer, the answer
 //! is which, and the page fetches it, hands it over and asks again. What has been handed over is kept ([`fetched`]). The

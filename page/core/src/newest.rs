@@ -23,7 +23,7 @@ pub fn next_step(known: Option<u64>, heard: &[Heard]) -> Result<Step> {
     }
 }
 
-/// What has to be heard before the search can go on.
+/// Answer that the search waits for.
 struct Unheard(Step);
 
 /// Answers, in the order in which they were asked for.

@@ -19,13 +19,13 @@ pub enum Question {
     /// or which to look at first. `heard` says when those were created that this search asked for, in their order; null for
     /// what is not there.
     VersionAt { moment: i64, newest: u64, heard: Vec<Option<u64>> },
-    /// Where the root of a version lies.
+    /// Path of the root of a version.
     RootPath { version: u64 },
-    /// What a root says beside its tree. Of each transaction that many changes are named.
+    /// Metadata of a root, with at most this many changes of each transaction.
     Root { root: String, named: usize },
     /// What the definition of a lakehouse says; its bytes come with the question. It counts from then on.
     Lakehouse { path: String },
-    /// What the definition of an object says; the bytes of its file come with the question.
+    /// Content of the definition of an object; the bytes of its file come with the question.
     Definition { kind: String, path: String },
     /// The same of the definition with this path, whose file may not be there, if a root holds it (format §4); else null.
     Held { root: String, kind: String, path: String },
@@ -43,7 +43,7 @@ pub enum Question {
     Changes { root: String },
 }
 
-/// What the page found of a [`Step`].
+/// Answers of the page to a [`Step`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Heard {
@@ -53,7 +53,7 @@ pub enum Heard {
     Exist(Vec<bool>),
 }
 
-/// What the page does next, in search of the newest version.
+/// Next step of the search for the newest version.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
@@ -65,7 +65,7 @@ pub enum Step {
     Newest(u64),
 }
 
-/// What the page does next, in search of the version of a moment.
+/// Next step of the search for the version at a moment.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MomentStep {

@@ -20,7 +20,7 @@ mod hook {
     use std::sync::Once;
 
     thread_local! {
-        /// How many calls of [`quietly`] this thread is in.
+        /// Depth of nested calls of [`quietly`] in this thread.
         static DEPTH: Cell<usize> = const { Cell::new(0) };
     }
 

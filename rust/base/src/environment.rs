@@ -1,4 +1,4 @@
-//! Where time, ids and randomness come from.
+//! Source of time, ids and randomness.
 //!
 //! All other code takes them from here (a lint forbids to ask the operating system), so that a test can choose
 //! them and a seed replays a run.
@@ -63,17 +63,17 @@ impl Moment {
         [elapsed, by_wall].iter().all(|passed| passed.is_some_and(|passed| passed < millis))
     }
 
-    /// Has so much passed since? Only if both clocks say so.
+    /// Whether this time has passed since, by both clocks.
     pub fn is_past(&self, millis: u64, environment: &dyn Environment) -> bool {
         self.passed_millis(environment).iter().all(|passed| *passed >= millis)
     }
 
-    /// How much may have passed since: what the clock says that went on further.
+    /// Upper bound of the time since, by the faster clock.
     pub fn most_passed_millis(&self, environment: &dyn Environment) -> u64 {
         self.passed_millis(environment).into_iter().max().unwrap_or_default()
     }
 
-    /// How much has passed since, by the clock that nobody sets.
+    /// Time since, by the monotonic clock.
     pub fn elapsed_millis(&self, environment: &dyn Environment) -> u64 {
         environment.elapsed_millis().saturating_sub(self.elapsed_millis)
     }

@@ -10,7 +10,7 @@ pub struct PerProcess<T> {
     process: u32,
     value: Arc<T>,
     make: Arc<dyn Fn() -> T + Send + Sync>,
-    /// That of a child, which has this one from its parent.
+    /// Value of a forked child, which inherits this one from its parent.
     child: OnceLock<Box<PerProcess<T>>>,
 }
 

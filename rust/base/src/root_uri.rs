@@ -63,7 +63,7 @@ pub struct RootUri {
     uri: String,
     /// Bucket, `container` or `container@account.host`, name of the memory; empty for files.
     authority: String,
-    /// What stands in front of every path: empty or `segments/`; for files the absolute folder.
+    /// Prefix of every path: empty or `segments/`; for files the absolute folder.
     prefix: String,
 }
 

@@ -30,7 +30,7 @@ pub const INNER_FLUSH_CHILDREN: usize = 2;
 pub const ORDER_MIN: usize = 3;
 pub const ORDER_MAX: usize = 65_536;
 
-/// How writers in several processes share the next versions.
+/// Coordination of writers in several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coordination {
     /// Each writer tries to create the next root by itself.

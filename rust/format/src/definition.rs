@@ -126,7 +126,7 @@ impl LakehouseDefinition {
         }
     }
 
-    /// How long a saved transaction may wait to be resumed.
+    /// Time in which a saved transaction can be resumed.
     pub fn transaction_ttl_millis(&self) -> u64 {
         match self.message.txn_ttl_millis {
             0 => 24 * 60 * 60 * 1000,
@@ -134,7 +134,7 @@ impl LakehouseDefinition {
         }
     }
 
-    /// How long single versions are kept: milliseconds by version.
+    /// Retention of single versions: milliseconds by version.
     pub fn maximum_version_age_overrides(&self) -> &BTreeMap<u64, u64> {
         &self.message.maximum_version_age_millis_overrides
     }
@@ -153,7 +153,7 @@ impl LakehouseDefinition {
         Some(self.message.root_uri.as_str()).filter(|uri| !uri.is_empty())
     }
 
-    /// Where the lakehouse lay before, oldest first.
+    /// Former roots of the lakehouse, oldest first.
     pub fn former_root_uris(&self) -> &[String] {
         &self.message.former_root_uris
     }

@@ -1,4 +1,4 @@
-//! Where a lakehouse lies, and whether that is where it records to lie (format §2).
+//! Root of a lakehouse, and whether it is the recorded one (format §2).
 //!
 //! Iceberg's metadata holds whole URIs. A lakehouse that was copied or moved can still be read, since
 //! locations below a recorded root are taken for files below the present one. It must not be written until
@@ -27,7 +27,7 @@ impl Placement {
         }
     }
 
-    /// Does the lakehouse lie where it records, or has it never recorded a place?
+    /// Whether the root is the recorded one, or none is recorded.
     pub fn is_recorded(&self) -> bool {
         self.recorded.as_ref().is_none_or(|recorded| is_same_place(recorded, &self.present))
     }
@@ -74,7 +74,7 @@ impl Placement {
     }
 }
 
-/// What is not a root of this release is compared as text.
+/// Roots that this release cannot parse are compared as text.
 fn is_same_place(one: &str, other: &str) -> bool {
     one == other
         || match (RootUri::parse_literally(one), RootUri::parse_literally(other)) {

@@ -1,8 +1,8 @@
-//! Which names objects may have (format §4).
+//! Names of objects (format §4).
 
 use trinitylake_base::error::{Error, Result};
 
-/// What fills a name up to its width in a key: no name begins or ends with it.
+/// Padding of names in keys: no name begins or ends with it.
 pub const PAD: char = ' ';
 
 /// Refuses a namespace that is not a valid name, or whose parts between dots are not.

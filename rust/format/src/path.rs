@@ -81,7 +81,7 @@ fn copy_flattened(path: &[u8], output: &mut [u8]) {
     }
 }
 
-/// What follows the prefix that [`optimize`] puts in front: the path with its slashes made dashes.
+/// Part of an optimized path after the prefix: the path with dashes for slashes.
 fn after_prefix(path: &str) -> Option<&str> {
     let (prefix, rest) = path.split_at_checked(OPTIMIZED_PREFIX_SIZE_BYTES)?;
     let is_form = prefix.bytes().enumerate().all(|(i, byte)| match i {

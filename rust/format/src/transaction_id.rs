@@ -1,4 +1,4 @@
-//! Which ids transactions may have (format §4).
+//! Ids of transactions (format §4).
 
 use trinitylake_base::error::{Error, Result};
 

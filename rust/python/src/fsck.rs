@@ -15,7 +15,7 @@ use crate::errors::to_python;
 use crate::runtime::{run, run_to_end};
 use crate::storage::Storage;
 
-/// What is wrong with one file.
+/// A fault of one file.
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
 pub struct Finding {
     kind: &'static str,

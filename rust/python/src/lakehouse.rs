@@ -81,7 +81,7 @@ impl Lakehouse {
         self.storage.clone_ref(py)
     }
 
-    /// Does the lakehouse lie where it records, or has it never recorded a place?
+    /// Whether the root is the recorded one, or none is recorded.
     #[getter]
     fn is_placed(&self) -> bool {
         self.inner.placement().is_recorded()
@@ -266,7 +266,7 @@ impl Lakehouse {
         begin_distributed(py, &self.inner, Options { grace_millis, dry_run, examples: 0, note })
     }
 
-    /// What the files below the root are there for.
+    /// Disk usage by purpose.
     #[pyo3(signature = (expiring_before=0, small_file_size_bytes=0, on_progress=None))]
     fn usage(
         &self,

@@ -18,7 +18,7 @@ use trinitylake::per_process::PerProcess;
 
 use crate::errors::to_python;
 
-/// How long a signal may wait while a call is under way.
+/// Longest delay of a signal during a call.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
 /// Runtime of this process, created on first use. Its background tasks are counted from 0.

@@ -79,7 +79,7 @@ impl Storage {
         Storage { pending: Some(pending), ..self.with_other_roots(self.other_roots.clone()) }
     }
 
-    /// What is not written yet, or still in memory.
+    /// Content of a file that is not uploaded yet or still in memory.
     fn pending_bytes(&self, path: &str) -> Option<Bytes> {
         self.pending.as_ref()?.read(path)
     }
@@ -131,7 +131,7 @@ impl Storage {
         })
     }
 
-    /// What pickle needs: tasks on other machines open the same storage. Credentials travel with it.
+    /// Arguments for pickle: tasks on other machines open the same storage. It contains credentials.
     #[allow(clippy::type_complexity, reason = "the arguments of `new`")]
     fn __getnewargs__(&self) -> (&str, Option<HashMap<String, String>>, Option<&str>, Vec<String>) {
         let Opened { root, options, durability } = self.opened.as_ref();
@@ -438,7 +438,7 @@ impl CoreStorage for StorageOfProcess {
     }
 }
 
-/// How to reach S3, as the storage options and the environment of this process say it.
+/// Access to S3 from storage options and environment.
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
 pub struct S3Settings {
     access_key_id: Option<String>,

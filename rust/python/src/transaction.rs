@@ -362,7 +362,7 @@ impl Transaction {
         self.locked(py, |transaction| transaction.describe(namespace, name, changes)).map_err(to_python)
     }
 
-    /// What the log says of it, or would if it were committed as it stands.
+    /// Summary in the log, or the one that it would have now.
     #[getter]
     fn summary(&self, py: Python<'_>) -> String {
         self.locked(py, |transaction| transaction.summary().as_str().to_string())
@@ -477,7 +477,7 @@ impl Transaction {
         self.locked(py, |transaction| transaction.committed_version())
     }
 
-    /// How often it was saved.
+    /// Number of saves.
     #[getter]
     fn sequence(&self, py: Python<'_>) -> u64 {
         self.locked(py, |transaction| transaction.sequence())

@@ -325,7 +325,7 @@ impl Version {
         difference_batch(py, self.inner.config.names, differences, None)
     }
 
-    /// What this version changed, as `diff` from the one before, and which of its transactions did.
+    /// Changes of this version, as `diff` from the one before, with their transactions.
     fn changes<'py>(&self, py: Python<'py>, previous: &Version) -> PyResult<Bound<'py, PyAny>> {
         let (differences, changes) = run(py, async {
             let differences = previous.inner.diff(&self.inner).await?;

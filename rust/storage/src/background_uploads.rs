@@ -41,13 +41,13 @@ pub struct BackgroundUploads {
     environment: Arc<dyn Environment>,
     room: PerProcess<Room>,
     state: Mutex<State>,
-    /// Nobody needs what has not been sent.
+    /// Files that were not sent are not needed any more.
     is_cancelled: Arc<AtomicBool>,
     /// When the commit is over that waits, on the elapsed clock.
     deadline_millis: Arc<AtomicU64>,
 }
 
-/// How much may be under way.
+/// Limits of running uploads.
 struct Room {
     bytes: Arc<Semaphore>,
     max_bytes: usize,
@@ -70,7 +70,7 @@ struct File {
     is_over: Shared<oneshot::Receiver<()>>,
 }
 
-/// What a task tells without a lock, which a forked child might find taken.
+/// Result of a task, without a lock that a forked child might find taken.
 #[derive(Default)]
 struct Progress {
     answer: OnceLock<Result<()>>,
@@ -173,17 +173,17 @@ impl BackgroundUploads {
         self.state().files.get(path).and_then(|file| file.bytes.clone())
     }
 
-    /// Was the file handed over here?
+    /// Whether the file was handed over here.
     pub fn has(&self, path: &str) -> bool {
         self.state().files.contains_key(path)
     }
 
-    /// Is there a file that could not be written?
+    /// Whether the upload of a file has failed.
     pub fn has_failed(&self) -> bool {
         self.state().sweep().is_err()
     }
 
-    /// Is there nothing to wait for, and nothing to sync?
+    /// Whether all uploads have ended and are synced.
     pub fn is_settled(&self) -> bool {
         let state = self.state();
         state.files.values().all(|file| file.is_durable && matches!(file.progress.answer.get(), Some(Ok(()))))
@@ -270,7 +270,7 @@ impl BackgroundUploads {
         }
     }
 
-    /// Nobody needs these files any more: what was not sent is not sent, and nothing is taken from now on.
+    /// Cancels uploads that were not sent, and refuses further files.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::SeqCst);
     }

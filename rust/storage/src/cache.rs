@@ -30,7 +30,7 @@ pub const DATA_FILE_MAX_SIZE_BYTES: usize = 1 << 20;
 const METADATA_SUFFIXES: [&str; 3] = [".binpb", ".json", ".avro"];
 const DATA_SUFFIXES: [&str; 3] = [".parquet", ".orc", ".puffin"];
 const ID_SIZE_BYTES: usize = 36;
-/// What a file costs beside its content.
+/// Memory of a cached file in addition to its content.
 const ENTRY_SIZE_BYTES: usize = 200;
 const USUAL_FILE_SIZE_BYTES: u64 = 8 << 10;
 

@@ -13,7 +13,7 @@ use crate::{PutOutcome, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::Error;
 
-/// What became of a claim. There is no fourth answer.
+/// Outcome of a claim.
 #[derive(Clone, Debug)]
 pub enum Claim {
     /// `sent_once`: the first request was answered. If not, a copy of it may still be on its way and create

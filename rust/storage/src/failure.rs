@@ -63,7 +63,7 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// What was asked of the store, for the message.
+/// The failed request, for the message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     /// "read", "create", "list", …
@@ -167,7 +167,7 @@ impl Request<'_> {
     }
 }
 
-/// What an error chain tells about the answer that caused it.
+/// Answer of the store, as found in an error chain.
 struct Answer {
     status: Option<u16>,
     /// The store's own code, such as `NoSuchBucket`, and its words.

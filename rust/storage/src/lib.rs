@@ -77,7 +77,7 @@ impl FileEnd {
     }
 }
 
-/// Where a walk goes on.
+/// Position of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Empty for the root, or ending in `/`.
@@ -87,14 +87,14 @@ pub struct Place {
     pub after: Option<String>,
 }
 
-/// What one step of a walk found.
+/// Result of one step of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     pub files: Vec<FileInfo>,
     pub places: Vec<Place>,
 }
 
-/// Is this the name of a file whose creation never ended, or has not yet?
+/// Whether this is the name of a staging file, whose creation has not ended.
 pub fn is_unfinished(path: &str) -> bool {
     local::is_staging_name(path.rsplit('/').next().unwrap_or(path))
 }
@@ -197,7 +197,7 @@ pub trait FileInParts: Send + Debug {
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// What an acknowledged creation survives on a local disk. Object stores are always durable.
+/// Durability of an acknowledged file on a local disk. Object stores are always durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// A power loss: files and folders are synced.
@@ -219,7 +219,7 @@ impl FromStr for Durability {
     }
 }
 
-/// Do the files lie with a store that is asked over the network, or on a disk or in the memory of this machine?
+/// Whether the storage is reached over the network.
 pub fn is_remote(storage: &dyn Storage) -> bool {
     is_remote_root(storage.root())
 }

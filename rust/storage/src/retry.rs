@@ -19,7 +19,7 @@ use super::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
-/// How a request is repeated that may succeed on another try.
+/// Number and pauses of retries of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The first pause is half to all of this, the next ones twice as long as the one before.

@@ -51,12 +51,12 @@ impl Heard {
 pub struct StoreMoment(u64);
 
 impl StoreMoment {
-    /// Do both lie so close together that little time passed between them?
+    /// Whether little time passed between both.
     pub fn is_close_to(self, other: StoreMoment) -> bool {
         self.0.abs_diff(other.0) <= APART_MILLIS
     }
 
-    /// How much later it is than another; 0 if it is not.
+    /// Time since another moment; 0 if it is later.
     pub fn millis_since(self, other: StoreMoment) -> u64 {
         self.0.saturating_sub(other.0)
     }
@@ -75,7 +75,7 @@ pub async fn dated<T>(requests: impl Future<Output = T>) -> (T, Option<StoreMome
     (result, moment)
 }
 
-/// Does something, and tells when the store answered last.
+/// Runs `requests` and returns the time of the store's last answer.
 pub async fn dated_last<T>(requests: impl Future<Output = T>) -> (T, Option<StoreMoment>) {
     let (result, heard) = listen(requests).await;
     let moment = match heard {

@@ -74,7 +74,7 @@ impl Level {
     }
 }
 
-/// Where and how new nodes are written.
+/// Writer of new nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeWriter<'a> {
     pub storage: &'a dyn Storage,

@@ -1,4 +1,4 @@
-//! What differs between two trees, at a cost in proportion to the difference (rule 12).
+//! Difference of two trees, at a cost in proportion to the difference (rule 12).
 //!
 //! Equal paths are equal subtrees, so only files that one side alone has are read. Their keys are
 //! candidates; only those whose effective location differs are reported, since a flush moves rows

@@ -19,7 +19,7 @@ use trinitylake_format::path;
 /// The transaction id of a message that moves a separator to another node; no transaction has the nil UUID.
 pub const REHOMED: &str = "00000000-0000-0000-0000-000000000000";
 
-/// How often the tree was changed in each way, for tests, statistics and benchmarks.
+/// Counts of tree changes by kind, for tests, statistics and benchmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub flushes: u64,
@@ -43,7 +43,7 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// What takes the place of a node that messages were pushed into. Its height is the node's.
+/// Replacement of a node after messages were pushed into it, of the same height.
 pub enum Subtree {
     /// No key is left below, and no message.
     Empty,

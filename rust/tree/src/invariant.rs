@@ -1,4 +1,4 @@
-//! What must hold between nodes; what holds within one is checked whenever it is decoded.
+//! Invariants between nodes. Invariants within a node are checked when it is decoded.
 //!
 //! 1. every key below child i lies between key i - 1 and key i of its parent, and so does every message;
 //! 2. all leaves have the same height;

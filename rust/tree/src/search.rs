@@ -25,7 +25,7 @@ pub async fn get<N: Nodes>(nodes: &N, root: &Arc<Node>, key: &str) -> Result<Opt
     Err(cycle())
 }
 
-/// What a tree says of a key, and which row or message says so.
+/// Value of a key in a tree, and the row or message that decides it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub location: Option<String>,
@@ -65,7 +65,7 @@ pub async fn decide<N: Nodes>(nodes: &N, root: &Arc<Node>, root_path: &str, key:
     Err(cycle())
 }
 
-/// What a parent knows of its children's height.
+/// Height of the children, as far as the parent knows it.
 pub fn child_height(node: &Node) -> Option<u32> {
     node.height().and_then(|height| height.checked_sub(1))
 }

@@ -8,7 +8,7 @@ pub fn min_keys(order: usize) -> usize {
     order.div_ceil(2) - 1
 }
 
-/// How many rows each piece of a table of `rows` rows gets; between two pieces one row is promoted.
+/// Number of rows of each piece of a table with `rows` rows; one row between two pieces is promoted.
 ///
 /// Evenly, unless the rows came in at the right end: then all but the last piece are filled to nine
 /// tenths, since keys that ascend would leave even halves half empty for ever. No piece has fewer than

@@ -20,7 +20,7 @@ use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary, discovery, wait_before_deleting};
 
-/// What is kept. The newest version always is.
+/// Versions to keep. The newest one always is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
     /// All from this version on, whatever their age.
@@ -31,7 +31,7 @@ pub struct Retention {
     pub minimum_versions: Option<u64>,
 }
 
-/// What an expiry deleted, or would delete.
+/// Result of an expiry or of its dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
     /// Ascending.

@@ -70,7 +70,7 @@ impl Lakehouse {
         &self.publisher
     }
 
-    /// Where the transactions of this handle meet.
+    /// Group commit of this handle.
     pub(crate) fn commits(&self) -> &GroupCommit {
         &self.commits
     }

@@ -18,13 +18,13 @@ use crate::version::Version;
 use crate::version::root_metadata::CommittedTransaction;
 use crate::version::summary::Summary;
 
-/// How often the tree is carried over what others committed before it is given up.
+/// Attempts to carry the tree over concurrent commits.
 const MAX_ATTEMPTS: usize = 50;
 /// A tree that would lose less than so many in a hundred of its nodes, and has no more messages than a tenth of its
 /// keys, is left alone.
 const SPARE_NODES_PER_CENT: usize = 20;
 
-/// How large a tree is.
+/// Size of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeSize {
     pub nodes: usize,
@@ -33,7 +33,7 @@ pub struct TreeSize {
     pub size_bytes: usize,
 }
 
-/// What a compaction did.
+/// Result of a compaction.
 #[derive(Debug)]
 pub struct Compacted {
     /// `None` if there was too little to gain, or it was not to be done.

@@ -80,7 +80,7 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
     Err(Error::VersionExpired("versions expire faster than they can be read; try again".into()))
 }
 
-/// How often to begin again when versions expire meanwhile.
+/// Restarts when versions expire meanwhile.
 const LOOKS: u32 = 5;
 struct Look {
     hint: Option<u64>,

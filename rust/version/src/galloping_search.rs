@@ -1,4 +1,4 @@
-//! Which versions to ask for on the way to the latest one (format §7): decided here, asked for elsewhere.
+//! Galloping search for the latest version (format §7): decides the next probes, and sends no requests.
 //!
 //! From the boundary on, versions are contiguous: if one is missing, so are all above it. So the latest is found from one
 //! that is there by galloping (steps that grow) and bisection. Who searches asks for [`GallopingSearch::probes`], all at once, and
@@ -71,7 +71,7 @@ impl GallopingSearch {
         }
     }
 
-    /// Which of the probes are there, in their order.
+    /// For each probe whether the version exists.
     pub fn learn(&mut self, exist: &[bool]) {
         let probes = self.probes();
         // Versions appear while one looks: a lower probe may have come too early and a higher one not.

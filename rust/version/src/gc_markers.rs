@@ -1,4 +1,4 @@
-//! Which garbage collections may still delete files (format §7).
+//! Markers of garbage collections that may still delete files (format §7).
 //!
 //! A collection creates a file below `_collecting/` before it makes its version, and removes it once the store has
 //! answered all that it asked to delete. So what is there, after no such file was found, is taken by no collection whose
@@ -19,7 +19,7 @@ pub struct Collecting {
     pub before_millis: u64,
 }
 
-/// Those that have made a version, or are about to.
+/// Collections that have made a version, or are about to.
 pub async fn under_way(storage: &dyn Storage) -> Result<Vec<Collecting>> {
     let files = storage.list(GC_MARKER_PREFIX).await?;
     let collecting = files.into_iter().filter_map(|file| {

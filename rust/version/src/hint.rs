@@ -14,7 +14,7 @@ use trinitylake_base::environment::{Environment, Task};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_storage::{Storage, is_remote};
 
-/// How often all processes together write the hint where that is rationed, about.
+/// Interval of hint writes by all processes together, where writes are rationed.
 const PAUSE_MILLIS: u64 = 1000;
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub struct HintWriter(PerProcess<Mutex<State>>);
 struct State {
     is_writing: bool,
     next: Option<u64>,
-    /// What the hint was when this process last wrote it or looked at it, and when that was, on the elapsed clock.
+    /// Value of the hint when this process last wrote or read it, and that time on the elapsed clock.
     seen: Option<(u64, u64)>,
 }
 

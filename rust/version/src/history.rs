@@ -26,7 +26,7 @@ pub struct Past {
 #[derive(Debug)]
 pub struct History<'a> {
     versions: &'a Versions,
-    /// What is left lies in `oldest..next`.
+    /// Remaining versions: `oldest..next`.
     next: u64,
     oldest: u64,
     /// Of versions that are lost, the newest one.

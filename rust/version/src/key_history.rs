@@ -22,7 +22,7 @@ pub struct KeyStep {
     pub after: Option<String>,
 }
 
-/// What one version says of the key.
+/// Value of the key in one version.
 #[derive(Clone, Debug)]
 struct Look {
     number: u64,
@@ -36,7 +36,7 @@ impl Look {
         Ok(Look { number: version.number, decision, last_rollback: version.metadata.last_rollback })
     }
 
-    /// Is it certain that no version after `older`, up to this one, changed the key?
+    /// Whether certainly no version after `older`, up to this one, changed the key.
     fn is_unchanged_since(&self, older: &Look) -> bool {
         let no_rollback = match self.last_rollback {
             LastRollback::Never => true,

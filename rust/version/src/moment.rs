@@ -46,7 +46,7 @@ impl<T> AtMoment<T> {
         Some(self.from + steps)
     }
 
-    /// What the probe is, and when it was created; none if it is not there.
+    /// Number of the probe and its creation time; `None` if it does not exist.
     pub fn learn(&mut self, answer: Option<(T, u64)>) {
         let Some(probe) = self.probe() else { return };
         match answer {

@@ -1,4 +1,4 @@
-//! What a process has seen of the newest version and of the boundary, and for how long that is good enough.
+//! Observations of the newest version and of the boundary, and their freshness.
 //!
 //! An expiry waits between publishing a boundary and deleting the first root below it
 //! ([`wait_before_deleting::wait_for_all_looks`]). So a root cannot have been created, have expired and have been
@@ -39,7 +39,7 @@ impl Observation {
     }
 }
 
-/// How sure it is that no root was ever created in a slot, or that one is kept.
+/// Certainty that the name of a root was never used, or that a root is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trust {
     /// Nothing is known.
@@ -66,7 +66,7 @@ impl Seen {
     }
 }
 
-/// What was seen last.
+/// The last observation.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     /// The boundary. Any version may be made to expire at once, so its age says nothing.
@@ -118,7 +118,7 @@ impl Observations {
         }
     }
 
-    /// Was this version the latest so short a time ago, as far as the clocks of this machine tell?
+    /// Whether this version was the latest within this time, by the clocks of this machine.
     pub fn was_latest(&self, number: u64, millis: u64, environment: &dyn Environment) -> bool {
         lock(&self.newest).is_some_and(|newest| {
             newest.number == number && newest.observation.asked.is_within(millis, environment)
@@ -155,7 +155,7 @@ impl Observations {
             || self.heard.try_lock().is_err()
     }
 
-    /// Is it time to read the hint again? Then it counts as read.
+    /// Whether it is time to read the hint again. Then it counts as read.
     pub fn reads_hint(&self, environment: &dyn Environment) -> bool {
         let mut read = lock(&self.hint_read);
         let is_due = read.is_none_or(|read| !read.is_within(HINT_LOOK_MILLIS, environment));

@@ -25,19 +25,19 @@ use trinitylake_format::path::root_path;
 use trinitylake_storage::claim::{Claim, claim as claim_file};
 use trinitylake_storage::store_clock::dated;
 
-/// How long a commit whose outcome is in doubt asks before it gives up.
+/// Time limit for finding out an unknown outcome.
 pub const DOUBT_MILLIS: u64 = 30_000;
 /// Stores tell the time of a file in steps of up to a second, and their machines may differ a little.
 const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
 
-/// Who has the root of a version.
+/// Result of the race for a root.
 pub enum Slot {
     Won(Created),
     /// The latest version, made by others.
     Lost(Arc<Version>),
 }
 
-/// What became of a root that was created here, and whose slot lies below the boundary.
+/// State of a root that was created here below the boundary.
 enum Expired {
     /// It was in time: others went on from it.
     Committed(Arc<Version>),
@@ -64,7 +64,7 @@ pub struct Created {
     was_in_time: bool,
 }
 
-/// How publishing a root failed.
+/// Failure to publish a root.
 #[derive(Debug)]
 pub enum Unpublished {
     /// No request for the root was sent.
@@ -109,7 +109,7 @@ impl Publisher {
         Publisher { versions, hint: Arc::default() }
     }
 
-    /// What the root of the version after `previous` records.
+    /// Metadata of the root after `previous`.
     pub fn next_metadata(&self, previous: &Version, committed: Vec<CommittedTransaction>) -> RootMetadata {
         RootMetadata {
             version: previous.number + 1,

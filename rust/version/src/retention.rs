@@ -1,4 +1,4 @@
-//! Which versions are kept: those from the boundary on, and those that have names in the latest one (format §7).
+//! Retention: versions from the boundary on, and tagged versions, are kept (format §7).
 //!
 //! A reader that misses a file asks here. If the version that it read has expired meanwhile, nothing is damaged; a version
 //! that is kept has all of its files. The boundary, or the version that removes a tag, is published before any file is

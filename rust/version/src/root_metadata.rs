@@ -89,7 +89,7 @@ impl CommittedTransaction {
         self.properties.get(ROLLED_BACK_PROPERTY).map(String::as_str)
     }
 
-    /// Is it a garbage collection, and of what was written before which time of the store?
+    /// Time of the store before which a garbage collection deletes files; `None` for other transactions.
     pub fn collects_before_millis(&self) -> Option<u64> {
         self.properties.get(COLLECTION_PROPERTY)?.parse().ok()
     }
@@ -117,7 +117,7 @@ pub struct RootMetadata {
 }
 
 impl RootMetadata {
-    /// Is it a garbage collection, and of what was written before which time of the store?
+    /// Time of the store before which a garbage collection deletes files; `None` for other transactions.
     pub fn collects_before_millis(&self) -> Option<u64> {
         self.committed.iter().filter_map(CommittedTransaction::collects_before_millis).max()
     }
@@ -200,12 +200,12 @@ impl RootMetadata {
         root.messages().filter_map(move |message| Some((message, *position.get(message.txn)?)))
     }
 
-    /// Is the transaction in this version?
+    /// Whether the transaction is in this version.
     pub fn commits(&self, id: &str) -> bool {
         self.committed.iter().any(|transaction| transaction.id == id)
     }
 
-    /// Was the transaction given up in this version?
+    /// Whether the transaction was aborted in this version.
     pub fn gives_up(&self, id: &str) -> bool {
         self.committed.iter().any(|transaction| transaction.gives_up() == Some(id))
     }

@@ -1,4 +1,4 @@
-//! How old files are by the clock of the store that they lie in.
+//! Age of files by the clock of their store.
 //!
 //! What is deleted for its age is judged by this alone. Hosts disagree about the time, by days if one of them was set
 //! wrong; yet the same store dates all files.
@@ -15,7 +15,7 @@ pub struct StoreTime {
     now_millis: u64,
 }
 
-/// How often the time is asked for.
+/// Number of attempts.
 const ATTEMPTS: u32 = 5;
 
 impl StoreTime {
@@ -52,12 +52,12 @@ impl StoreTime {
         }
     }
 
-    /// What the store's clock showed so long ago.
+    /// Time of the store this long ago.
     pub fn millis_before(&self, age_millis: u64) -> u64 {
         self.now_millis.saturating_sub(age_millis)
     }
 
-    /// How much later it is than another time; 0 if it is not.
+    /// Time since another one; 0 if it is later.
     pub fn millis_since(&self, other: StoreTime) -> u64 {
         self.now_millis.saturating_sub(other.now_millis)
     }

@@ -1,4 +1,4 @@
-//! What a transaction did, in one line for people: the `summary` of an entry of the log (format §4).
+//! Summary of a transaction in one line for people: the `summary` of an entry of the log (format §4).
 //!
 //! A summary is made of clauses, one for each object, such as `append +3,000 rows shop.orders`. Where there are many,
 //! they are counted by what was done. Whatever names stand in it, it is one line of at most
@@ -21,7 +21,7 @@ const NAME_MAX_CHARS: usize = 48;
 #[serde(transparent)]
 pub struct Summary(String);
 
-/// What happened to one object, or to the lakehouse.
+/// Change of one object, or of the lakehouse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clause {
     verb: String,

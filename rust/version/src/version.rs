@@ -33,7 +33,7 @@ pub struct Version {
     pub config: TreeConfig,
     nodes: Arc<NodeStore>,
     changes: OnceLock<Arc<[KeyChange]>>,
-    /// Are the files of all definitions there that its root holds?
+    /// Whether the files of all inline definitions exist.
     are_definitions_written: AtomicBool,
 }
 
@@ -142,7 +142,7 @@ impl Version {
         self.unless_expired(walk(&self.nodes, &self.root, &self.root_path).await).await
     }
 
-    /// What this version wrote, if that can be said without reading the version before.
+    /// Changes of this version, if they are known without reading the version before.
     pub fn recorded_changes(&self) -> Option<Arc<[KeyChange]>> {
         if let Some(changes) = self.changes.get() {
             return Some(changes.clone());

@@ -26,7 +26,7 @@ use trinitylake_tree::node_store::NodeStore;
 
 /// A hint that is so far ahead of what is known is asked for, instead of what lies in between.
 const FAR_AHEAD: u64 = 32;
-/// What has come since then is little to catch up with.
+/// Newer versions are few.
 const LATELY_MILLIS: u64 = 10_000;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Seen {
     damage: Mutex<Option<Damage>>,
 }
 
-/// What a writer finds where the next root is to be.
+/// State of the name of the next root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextSlot {
     Free,
@@ -123,7 +123,7 @@ impl Versions {
         &self.environment
     }
 
-    /// Where the lakehouse lies, and where the newest version that this handle knows says that it does.
+    /// Actual root of the lakehouse, and the recorded one in the newest known version.
     pub fn placement(&self) -> Placement {
         Placement::of(self.storage().root(), &self.known().definition)
     }

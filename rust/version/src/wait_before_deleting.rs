@@ -23,7 +23,7 @@ fn wait_before_deleting(storage: &dyn Storage) -> Duration {
     Duration::from_secs(if is_remote(storage) { 5 } else { 1 })
 }
 
-/// What a clock can be wrong by when it jumps.
+/// Error of a clock that jumps.
 const PART: Duration = Duration::from_millis(250);
 
 /// Waits, after a boundary was published, until all those are over who looked before it was, and those who create a root

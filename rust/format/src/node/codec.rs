@@ -193,7 +193,7 @@ pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     RecordBatch::try_new(node_schema(), columns).map_err(|error| Error::corrupt(path, error))
 }
 
-/// Where the one record batch lies, after everything that can be checked without decoding it.
+/// Position of the one record batch, after all checks that need no decoding.
 struct Frame<'a> {
     batch: arrow_ipc::RecordBatch<'a>,
     body_offset: usize,

@@ -36,7 +36,7 @@ impl Message {
         Message { key, value, txn }
     }
 
-    /// What the message takes in a node file, before compression: texts and offsets.
+    /// Size of the message in a node file before compression: strings and offsets.
     pub fn size_bytes(&self) -> usize {
         self.key.len() + self.value.as_ref().map_or(0, |value| value.len()) + self.txn.len() + 16
     }

@@ -36,7 +36,7 @@ pub const CREATED_AT_MILLIS: &str = "created_at_millis";
 /// Ours: the id in the name of a node that is no root, so that one under another name is noticed.
 pub const NODE_ID: &str = "node_id";
 
-/// What the buffers of four columns (offsets, texts, validity) take in memory besides their content.
+/// Memory of the buffers of four columns (offsets, strings, validity) in addition to their content.
 const BUFFERS_OVERHEAD_SIZE_BYTES: usize = 12 * 128;
 
 /// Fewer messages than this are searched one by one.
@@ -61,7 +61,7 @@ pub fn node_schema() -> SchemaRef {
         .clone()
 }
 
-/// What a node knows about a key.
+/// Result of looking up a key in one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     /// The last message for the key: set to a value, or deleted.
@@ -183,7 +183,7 @@ impl Node {
             && valid_in(&self.children, &buffer) == 0
     }
 
-    /// Which row it is that breaks a rule.
+    /// Row that breaks a rule.
     fn check_each(&self, inner: bool, rows: usize) -> Result<(), String> {
         for row in self.table + 1..self.table + self.order {
             let filled = row <= self.table + self.n_keys;
@@ -358,7 +358,7 @@ impl Node {
         Err(low)
     }
 
-    /// What the node knows of a key: its last message for the key, else its own row, else the child to ask.
+    /// Looks up a key: the last message for it, else the own row, else the child to search.
     pub fn search(&self, key: &str) -> Found<'_> {
         if let Some(i) = self.last_message(key) {
             return Found::Message(self.message(i).value);
@@ -380,7 +380,7 @@ impl Node {
     }
 }
 
-/// How many of these rows are not null.
+/// Number of rows that are not null.
 fn valid_in(column: &StringArray, rows: &Range<usize>) -> usize {
     let nulls = column.nulls().map_or(0, |nulls| nulls.slice(rows.start, rows.len()).null_count());
     rows.len() - nulls

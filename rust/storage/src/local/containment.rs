@@ -1,4 +1,4 @@
-//! What really lies below the root of a lakehouse on a local disk, whatever symbolic links say.
+//! Containment: no path leaves the root of a lakehouse on a local disk through symbolic links.
 //!
 //! Nothing outside of the root is read or written through a symbolic link. Folders are checked once per handle, files on
 //! every access: this stops a link that came with a copied lakehouse, not someone who swaps folders while we run.
@@ -50,7 +50,7 @@ impl KnownFolders {
 pub(super) struct Containment {
     root: RootUri,
     path: PathBuf,
-    /// Where the root really is, known once it exists.
+    /// Real path of the root, known once it exists.
     real_root: OnceLock<PathBuf>,
     /// Device and number of the folder at the root, known once it exists.
     identity: OnceLock<(u64, u64)>,
@@ -93,17 +93,17 @@ impl Containment {
         &self.root
     }
 
-    /// Where a relative path lies, as it is written.
+    /// Full path of a relative path, with links not resolved.
     pub(super) fn full_path(&self, path: &str) -> PathBuf {
         self.path.join(path)
     }
 
-    /// Is the folder known to lie below the root?
+    /// Whether the folder is known to be below the root.
     pub(super) fn is_known(&self, folder: &str) -> bool {
         self.contained.has(folder)
     }
 
-    /// Somebody removed a folder: what was known may not be true any more.
+    /// Forgets all known folders, after one was removed.
     pub(super) fn forget(&self) {
         self.contained.forget();
     }

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 /// Syncs that run at the same time.
 const THREADS: usize = 24;
 
-/// What is to be on disk.
+/// A file or folder to sync.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SyncOf<'a> {
     File(&'a Path, &'a File),
@@ -88,7 +88,7 @@ impl DiskSync {
     }
 }
 
-/// What several threads sync together.
+/// Work that several threads share.
 struct Round {
     sync: DiskSync,
     unsynced: Vec<Unsynced>,

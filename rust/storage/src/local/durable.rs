@@ -1,4 +1,4 @@
-//! What survives a power loss: files whose own entry, and those of all folders above them, are on disk.
+//! Durable folder entries: a file survives a power loss if its entry and those of all folders above are on disk.
 //!
 //! Invariants:
 //! - A folder counts as on disk once its entry in its parent was synced by this handle, and then only (another process

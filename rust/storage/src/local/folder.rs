@@ -184,7 +184,7 @@ impl Folder {
         }
     }
 
-    /// Where a file that is to be read really is, and what it is.
+    /// Real path and metadata of a file to be read.
     pub(super) fn look_up(&self, path: &str, verb: &'static str) -> Result<(PathBuf, Metadata)> {
         self.settle(path)?;
         self.containment.look_up(path, verb)

@@ -55,7 +55,7 @@ impl FileAhead {
         Ok(FileAhead { folder, path, file, handle: Some(handle), folders, process: std::process::id() })
     }
 
-    /// What is to be written to, by who began it.
+    /// Open handle, in the process that began the file.
     fn own_handle(&mut self) -> Result<&mut File> {
         let is_own = self.process == std::process::id();
         self.handle.as_mut().filter(|_| is_own).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What users write into `storage_options`, and what it means to the client of a store.
+//! Storage options of users, converted for the client of a store.
 //!
 //! Each setting has several spellings (`spellings`). A dictionary may serve tables in several stores, so
 //! options of another store are accepted and left alone. An option that no store knows is refused: if it

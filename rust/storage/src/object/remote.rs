@@ -39,7 +39,7 @@ pub(crate) fn connect(root: &RootUri, mut settings: Settings) -> Result<ObjectSt
     Ok(ObjectStorage::remote(root, store, retry_policy(&settings), secrets))
 }
 
-/// What the clients need before the first of them is made.
+/// Installs the cryptography provider, which clients need.
 fn provide_cryptography() {
     static PROVIDED: Once = Once::new();
     // Refused only if the process has a provider already, which serves as well.
@@ -126,7 +126,7 @@ fn wants_http(settings: &Settings) -> bool {
             .any(|endpoint| endpoint.starts_with("http://"))
 }
 
-/// What the storage options say of retries.
+/// Retry policy from the storage options.
 fn retry_policy(settings: &Settings) -> RetryPolicy {
     let defaults = RetryPolicy::default();
     let max_retries = settings.max_retries.map(|retries| u32::try_from(retries).unwrap_or(u32::MAX));

@@ -46,7 +46,7 @@ pub struct Operation {
     pub path: String,
 }
 
-/// What goes wrong.
+/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The request never arrives; the caller sees a retryable error.

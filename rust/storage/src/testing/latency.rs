@@ -14,7 +14,7 @@ use crate::store_clock::answered;
 use crate::{FileInfo, PutOutcome, Storage};
 use trinitylake_base::error::Result;
 
-/// How long a store takes. Requests do not slow each other down.
+/// Latency of a store. Requests do not slow each other down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     /// Every request that writes: create, hint, delete.

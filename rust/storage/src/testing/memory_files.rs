@@ -19,11 +19,11 @@ pub struct MemoryFiles {
     files: Mutex<BTreeMap<String, (Bytes, u64)>>,
     /// Files that were written so far. Each is [`STEP_MILLIS`] younger than the one before.
     written: AtomicU64,
-    /// What dates files, if not their order.
+    /// Clock that dates files; without it, their order does.
     clock: Option<Arc<dyn Environment>>,
-    /// Does it answer like a store on the network, which dates its answers?
+    /// Whether it answers like a remote store, which dates its answers.
     is_remote: bool,
-    /// Does somebody on the way to it take the dates out?
+    /// Whether a proxy removes the dates.
     is_undated: AtomicBool,
 }
 

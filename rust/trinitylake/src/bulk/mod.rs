@@ -113,7 +113,7 @@ async fn merged(
     Ok((keys, locations))
 }
 
-/// How many objects of each kind are registered, for the log.
+/// Number of registered objects by kind, for the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registered {
     pub namespaces: u64,

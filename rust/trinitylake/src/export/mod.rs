@@ -35,14 +35,14 @@ pub enum CopiedTree<'a> {
     Changes(Vec<(String, Option<String>)>),
 }
 
-/// What the log there says of an export.
+/// Log entry of an export at its target.
 #[derive(Clone, Debug, Default)]
 pub struct ExportNote {
     pub message: String,
     pub author: String,
     /// The version there that the copy was compared with: nobody may have made one after it.
     pub after: Option<u64>,
-    /// Where it comes from, under names of the library.
+    /// Source, as properties of the library.
     pub properties: Vec<(String, String)>,
 }
 

@@ -66,13 +66,13 @@ impl Kind {
     }
 }
 
-/// What is wrong with one file.
+/// A fault of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub kind: Kind,
     pub path: String,
     pub message: String,
-    /// Those that are harmed, ascending, as far as they were checked.
+    /// Affected versions among the checked ones, ascending.
     pub versions: Vec<u64>,
     /// Names of objects that are harmed, or the range of them.
     pub affected: Vec<String>,
@@ -111,7 +111,7 @@ pub enum Scope {
     Latest,
     /// Both ends are checked.
     Range(u64, u64),
-    /// Those that are kept, and named snapshots; also what nothing refers to.
+    /// All kept and tagged versions, and unreferenced files.
     All,
 }
 
@@ -131,7 +131,7 @@ pub struct Step {
     pub tables: Vec<FoundTable>,
 }
 
-/// What was read so far.
+/// Progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub versions: u64,
@@ -210,7 +210,7 @@ impl Fsck {
         })
     }
 
-    /// How many versions there are to be checked in all.
+    /// Number of versions to check.
     pub fn total_versions(&self) -> u64 {
         (self.numbers.len() + self.checked.len()) as u64
     }

@@ -11,7 +11,7 @@ use crate::tree::invariant::rules_broken;
 use crate::tree::node_store::NodeStore;
 use crate::tree::search::child_height;
 
-/// Where a node hangs: what its parent says of it.
+/// Position of a node in its tree, from its parent.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub path: String,
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-/// What is remembered of a node that was reached.
+/// Summary of a node that was reached.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// The version in which it was reached last.

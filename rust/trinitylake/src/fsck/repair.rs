@@ -43,19 +43,19 @@ use crate::version::{Version, discovery};
 /// More lost versions than that are rather a damaged hint, and nobody can tell.
 const LOST_VERSIONS_MAX: u64 = 1000;
 
-/// What was mended, or would be.
+/// Result of a repair or of its dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
     /// The newest version that was made.
     pub version: Option<u64>,
-    /// What is as it was, in words.
+    /// Descriptions of what was repaired completely.
     pub saved: Vec<String>,
-    /// What could not be saved, or is older than it was.
+    /// Descriptions of what was lost, or is older now.
     pub lost: Vec<String>,
 }
 
 impl Repair {
-    /// Was there anything to do, or anything that could not be done?
+    /// Whether nothing was repaired or lost.
     pub fn is_empty(&self) -> bool {
         *self == Repair::default()
     }

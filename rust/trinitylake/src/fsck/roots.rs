@@ -150,7 +150,7 @@ impl Survey {
     }
 }
 
-/// What the next root is held against.
+/// Root with which the next one is compared.
 #[derive(Clone, Debug)]
 pub(super) struct PreviousRoot {
     number: u64,
@@ -243,7 +243,7 @@ impl Fsck {
     }
 }
 
-/// Where a root contradicts itself or the one before.
+/// Contradictions within a root and with the one before.
 fn contradictions(root: &Node, metadata: &RootMetadata, previous: Option<&PreviousRoot>) -> Vec<String> {
     let number = metadata.version;
     let mut problems = Vec::new();

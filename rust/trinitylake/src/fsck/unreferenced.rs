@@ -12,7 +12,7 @@ use crate::path::{
 };
 use crate::transaction::saved::list::is_alive;
 
-/// What stands at the start of the root's own file names.
+/// Prefix of file names in the root folder.
 const TOP: &str = "_";
 
 /// Folders to look through, the last one first: saved transactions, which refer to files too, then the folders of

@@ -12,7 +12,7 @@ use crate::definition::proto::{TableDef, TableType};
 use crate::error::{Error, Result};
 use crate::root_uri::{RootUri, check_path};
 
-/// How to find what else a file names.
+/// Kind of a file by the references that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileForm {
     /// The metadata of a managed table.
@@ -22,7 +22,7 @@ pub enum FileForm {
     Iceberg(Form),
 }
 
-/// What a file says of others.
+/// A reference to a file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     /// A file that is kept, by its path.
@@ -35,9 +35,9 @@ pub enum Link {
 
 /// Knows what definitions, and the files that they name, consist of.
 pub trait Contents: Send + Sync + Debug {
-    /// What the definition of a table names.
+    /// References of a table definition.
     fn of_table(&self, bytes: Bytes, path: &str) -> Result<Vec<Link>>;
-    /// What another file names.
+    /// References of another file.
     fn of_file(&self, form: FileForm, bytes: &Bytes, path: &str) -> Result<Vec<Link>>;
 }
 

@@ -161,7 +161,7 @@ pub struct DistributedGc {
     pub roots: Vec<u64>,
     prepared: Prepared,
     note: Note,
-    /// What is read there is marked by others; what is committed later, here.
+    /// Other machines mark what this version reaches; later commits are marked here.
     marked: Arc<Version>,
     fresh: Marks,
     sweep: Sweep,

@@ -7,7 +7,7 @@ use crate::path::{
 };
 use crate::storage::is_unfinished;
 
-/// Where files lie that only tell the time of the store, or whether it can create files.
+/// Folder of files that only measure the store's clock or test its conditional writes.
 const PROBE_PREFIX: &str = "_probe/";
 /// Saved states of transactions have lower numbers.
 const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;

@@ -83,7 +83,7 @@ impl Reached {
     }
 }
 
-/// What is reached.
+/// Marked files and folders.
 #[derive(Debug)]
 pub(super) struct Marks {
     /// Versions below have expired, but for those with names.
@@ -119,7 +119,7 @@ pub(super) enum Item {
     File(String, FileForm),
 }
 
-/// What was found in it.
+/// References found in it.
 pub(super) enum Found {
     Item(Item),
     /// Marked, and not to be read.
@@ -193,7 +193,7 @@ impl Marks {
         }
     }
 
-    /// What was marked, but for layers before.
+    /// Marks without those of earlier layers.
     pub fn reached(&self) -> &Reached {
         &self.reached
     }

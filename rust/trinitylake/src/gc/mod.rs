@@ -59,7 +59,7 @@ pub const COLLECT_MESSAGE: &str = "collect files that no version reaches";
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// How old a file must be, by the store's clock, before it is deleted: `txn_ttl_millis` if not given.
+    /// Age by the store's clock at which a file may be deleted: `txn_ttl_millis` by default.
     pub grace_millis: Option<u64>,
     /// Delete nothing.
     pub dry_run: bool,

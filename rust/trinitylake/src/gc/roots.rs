@@ -9,7 +9,7 @@ use crate::transaction::saved::list::SavedWalk;
 use crate::version::Version;
 use crate::version::store_time::StoreTime;
 
-/// What a mark begins with.
+/// Start of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Root {
     /// A version from the boundary to the latest. Rollbacks leave some of them out of the history, which are kept all

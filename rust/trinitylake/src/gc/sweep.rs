@@ -62,7 +62,7 @@ impl Sweep {
         self.walk.next().await
     }
 
-    /// What becomes of one file.
+    /// Classifies one file.
     pub async fn classify(&mut self, file: &FileInfo, marks: &Marks) -> Result<Classified> {
         self.classifier.classify(file, marks).await
     }
@@ -138,7 +138,7 @@ pub(super) async fn delete_all(storage: &dyn Storage, paths: Vec<String>) -> Res
         .await
 }
 
-/// Is there one of a version?
+/// Whether one of them is a root.
 pub(super) fn has_roots(doomed: &[Doomed]) -> bool {
     doomed.iter().any(|(_, file)| root_version(&file.path).is_some())
 }

@@ -25,7 +25,7 @@ const MAX_FOLDERS: usize = 100_000;
 /// Restarts when versions expire meanwhile.
 const LOOKS: u32 = 5;
 
-/// What keeps a file.
+/// Reason for which a file is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Held {
     /// The latest version, or the format itself.

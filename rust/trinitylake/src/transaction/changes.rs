@@ -1,4 +1,4 @@
-//! What a transaction changes: the new locations of keys, and the lakehouse's own definition.
+//! Changes of a transaction: new locations of keys, and the lakehouse definition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use crate::definition::proto;
 use crate::key::KeyRange;
 
-/// What must still be so when the transaction commits, whatever its isolation.
+/// Condition that must hold when the transaction commits, at every isolation level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// The namespace of a created object still exists.
@@ -64,7 +64,7 @@ impl KeyRanges {
         before.is_some_and(|(_, end)| end.as_deref().is_none_or(|end| key < end))
     }
 
-    /// Is one of these keys in a range?
+    /// Whether one of these keys is in a range.
     pub fn contains_any<K: Borrow<str> + Ord>(&self, keys: &BTreeSet<K>) -> bool {
         self.iter().any(|range| keys.range::<str, _>(range.bounds()).next().is_some())
     }
@@ -100,7 +100,7 @@ impl Requirements {
         }
     }
 
-    /// Those that a change of the key may break.
+    /// Requirements that a change of the key may break.
     pub fn concerning(&self, key: &str) -> impl Iterator<Item = Requirement> {
         let exists = self.exists.get(key).cloned().map(Requirement::Exists);
         let absent = self.absent.get(key).cloned().map(Requirement::Absent);
@@ -108,14 +108,14 @@ impl Requirements {
         [exists, absent, empty].into_iter().flatten()
     }
 
-    /// Does a change of one of these keys concern a requirement?
+    /// Whether a change of one of these keys concerns a requirement.
     pub fn concern_any<K: Borrow<str> + Ord>(&self, keys: &BTreeSet<K>) -> bool {
         let contains = |required: &String| keys.contains(required.as_str());
         self.exists.iter().any(contains) || self.absent.iter().any(contains) || self.empty.contains_any(keys)
     }
 }
 
-/// What was looked at.
+/// Keys and ranges that were read.
 #[derive(Clone, Debug, Default)]
 pub struct Reads {
     /// Keys read, those found absent among them.
@@ -135,12 +135,12 @@ impl Reads {
         self.ranges.add(range);
     }
 
-    /// Was the key read, by itself or in a listing?
+    /// Whether the key was read, alone or in a listing.
     pub fn contains(&self, key: &str) -> bool {
         self.keys.contains(key) || self.ranges.contains(key)
     }
 
-    /// Was one of these keys read?
+    /// Whether one of these keys was read.
     pub fn contains_any<K: Borrow<str> + Ord>(&self, keys: &BTreeSet<K>) -> bool {
         self.keys.iter().any(|key| keys.contains(key.as_str())) || self.ranges.contains_any(keys)
     }
@@ -152,7 +152,7 @@ pub struct Footprint {
     pub requirements: Requirements,
     /// Reads that must not have changed when the transaction commits, whatever its isolation.
     pub watched: Reads,
-    /// Is what is read now watched?
+    /// Whether reads are watched now.
     pub is_watching: bool,
 }
 

@@ -33,7 +33,7 @@ pub struct Transaction {
     pub(super) lakehouse: Arc<Lakehouse>,
     pub(super) info: CommittedTransaction,
     pub(super) isolation: Isolation,
-    /// What statements read.
+    /// Reads of statements.
     pub(super) base: Arc<Version>,
     /// Version up to which the transaction was validated: the base, except during a commit and until conflicts are
     /// resolved.

@@ -1,4 +1,4 @@
-//! What a transaction begins with: isolation level, id, and what the log records of it.
+//! Options of a transaction: isolation level, id and its log entry.
 
 use std::collections::BTreeMap;
 

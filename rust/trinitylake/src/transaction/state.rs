@@ -56,7 +56,7 @@ pub enum Files {
     Kept,
 }
 
-/// How a step of a commit failed.
+/// Failure of a step of a commit.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The step certainly committed nothing.
@@ -124,7 +124,7 @@ pub(crate) struct TransactionState {
     process: u32,
 }
 
-/// What is needed to abort a transaction.
+/// Work that an abort needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abort {
     /// Nothing more.

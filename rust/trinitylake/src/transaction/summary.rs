@@ -83,7 +83,7 @@ impl Transaction {
     }
 }
 
-/// What became another in the lakehouse's own definition.
+/// Changed parts of the lakehouse definition.
 fn of_definition(before: &LakehouseDefinition, after: &LakehouseDefinition) -> Vec<Clause> {
     let (old, new) = (before.exported_snapshots(), after.exported_snapshots());
     let made = new.iter().filter(|(name, root)| old.get(*name) != Some(*root));

@@ -8,14 +8,14 @@ use trinitylake_base::root_uri::Scheme;
 
 use super::{Settings, environment_variables, resolve, truth};
 
-/// How our client reaches S3, as far as the storage options and the environment say it.
+/// Access to S3 from storage options and environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct S3Settings {
     pub access_key_id: Option<String>,
     pub secret_access_key: Option<String>,
     pub session_token: Option<String>,
     pub region: Option<String>,
-    /// Where the store answers; `None` for AWS.
+    /// Endpoint of the store; `None` for AWS.
     pub endpoint: Option<String>,
     /// Requests name the bucket in the host, not in the path.
     pub is_bucket_in_host: bool,
@@ -46,7 +46,7 @@ impl S3Settings {
     }
 }
 
-/// What Iceberg's own clients call a setting, where `object_store` has the other name.
+/// Names of Iceberg's clients for settings that `object_store` names differently.
 const ICEBERG_NAMES: &[(&str, &str)] = &[
     ("google_bearer_token", "gcs.oauth2.token"),
     ("google_base_url", "gcs.service.host"),

@@ -11,7 +11,7 @@ use object_store::gcp::GoogleConfigKey;
 use trinitylake_base::error::Error;
 use trinitylake_base::root_uri::Scheme;
 
-/// How a value under another name becomes that of `object_store`.
+/// Conversion of a value for `object_store`.
 #[derive(Clone, Copy)]
 pub(super) enum Convert {
     Same,

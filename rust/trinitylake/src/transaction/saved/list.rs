@@ -59,7 +59,7 @@ pub(crate) struct SavedWalk {
     lakehouse: Arc<Lakehouse>,
     latest: Arc<Version>,
     oldest: u64,
-    /// What tells how old they are, if not the clock of this machine.
+    /// Clock of the store; without it, the clock of this machine measures their age.
     time: Option<StoreTime>,
     /// The path after which the next page begins; `None` at the end.
     after: Option<String>,
@@ -116,7 +116,7 @@ impl SavedWalk {
     }
 }
 
-/// How old a saved transaction is.
+/// Age of a saved transaction.
 enum Age {
     /// So much time has passed since its first save.
     AtStore(u64),

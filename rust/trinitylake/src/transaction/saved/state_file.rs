@@ -14,7 +14,7 @@ use crate::transaction_id::check_transaction_id;
 pub(crate) struct Saved {
     /// Whether its id has a record in the tree after it has ended.
     pub has_record: bool,
-    /// How often it was saved.
+    /// Number of saves.
     pub sequence: u64,
     pub began_at_millis: Option<u64>,
     /// Changed since the last save or since it was resumed.
