@@ -148,7 +148,12 @@ MISTAKES: dict[str, tuple[str, Callable[[Rows], Any], dict[str, Any], str]] = {
     "time that runs backwards": ("root", set_system("created_at_millis", "1"), {}, "time does not"),
     "a commit without id": ("root", set_system("commit_id", "0" * 8 + "-0000-0000-0000-" + "0" * 12), {}, "commit id"),
     "newest rows that are not the tail": ("root", first_becomes_newest, {}, "tail"),
-    "a change that is not recorded": ("root", forget_newest, {}, "has everything|every change|namespace of|has a record"),
+    "a change left out of the buffer": (
+        "root",
+        forget_newest,
+        {},
+        "has everything|every change|namespace of|has a record",
+    ),
 }
 
 

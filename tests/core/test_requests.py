@@ -230,7 +230,7 @@ def test_a_delete_removes_what_others_added_since_the_look_up(shop: Shop) -> Non
 
 
 def test_nothing_that_is_read_is_older_than_what_was_committed(shop: Shop) -> None:
-    """Nothing that is kept depends on which version is the latest: others' writes, rollbacks, tables that are created again."""
+    """No cached file depends on the latest version: writes of others, rollbacks, tables that are created again."""
     here, there = shop.lake, shop.elsewhere()
     version = here.version
 
@@ -260,7 +260,7 @@ def test_two_stores_with_a_lakehouse_of_one_name_are_distinguished(shop: Shop) -
 
 
 def test_metadata_with_a_name_that_may_be_given_again_is_read_each_time(shop: Shop) -> None:
-    """A table that another catalog wrote may be at `v3.metadata.json`; its owner may create it again, with that name."""
+    """A table that another catalog wrote may be at `v3.metadata.json`, and be created again with that name."""
     table = shop.lake.table("n.t")
     storage = shop.lake._storage
     path = table.metadata_location.removeprefix(storage.root)

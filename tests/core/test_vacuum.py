@@ -1,4 +1,4 @@
-"""Vacuum deletes unreached files, keeps reached ones, and a transaction with deleted files gets `TransactionExpired`."""
+"""Vacuum deletes unreached files and keeps reached ones; transactions with deleted files get `TransactionExpired`."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def test_what_is_left_is_what_an_independent_walker_finds(lake: tl.Lakehouse, ro
 def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, root: Path, tmp_path: Path) -> None:
     """Statistics, branches and tags are named by metadata of a table alone; open transactions have not even that."""
     lake.create_table("shop.stats", ROWS, properties={"history.expire.min-snapshots-to-keep": "2"}).append(ROWS)
-    iceberg_table = lake.table("shop.stats").iceberg
-    first = iceberg_table.current_snapshot()
+    iceberg = lake.table("shop.stats").iceberg
+    first = iceberg.current_snapshot()
     assert first is not None
-    iceberg_table.manage_snapshots().create_branch(first.snapshot_id, "audit").create_tag(first.snapshot_id, "q1").commit()
-    paths = [f"{iceberg_table.location()}/metadata/{name}" for name in ("all.stats", "parts.stats")]
+    iceberg.manage_snapshots().create_branch(first.snapshot_id, "audit").create_tag(first.snapshot_id, "q1").commit()
+    paths = [f"{iceberg.location()}/metadata/{name}" for name in ("all.stats", "parts.stats")]
     for path in paths:
-        with iceberg_table.io.new_output(path).create() as out:
+        with iceberg.io.new_output(path).create() as out:
             out.write(b"x")
     sizes = {"file-size-in-bytes": 1, "snapshot-id": first.snapshot_id}
     statistics = {**sizes, "statistics-path": paths[0], "file-footer-size-in-bytes": 1, "blob-metadata": []}

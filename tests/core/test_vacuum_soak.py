@@ -67,7 +67,7 @@ class Actor:
 
 
 def say_if_expired(lake: tl.Lakehouse, version: int, say: Callable[[str], None], error: tl.VersionExpired) -> None:
-    """A version that expired before it was read, or meanwhile, has no files any more, and its reader gets an error that says so.
+    """A version that expired before it was read, or meanwhile, has no files any more; its reader gets `VersionExpired`.
 
     Whether it has expired is asked of the storage: one that is kept is never excused.
     """
