@@ -39,7 +39,7 @@ def __dir__() -> list[str]:
 
 
 class HasKeySizes(Protocol):
-    """What decides the width of a key: a `KeySizes`, or the definition of a lakehouse."""
+    """Sizes of names in keys: a `KeySizes` or the definition of a lakehouse."""
 
     @property
     def namespace_name_max_size_bytes(self) -> int: ...
@@ -50,7 +50,7 @@ class HasKeySizes(Protocol):
 
 
 class KeySizes(NamedTuple):
-    """The longest names of a lakehouse, in bytes of UTF-8; names are padded to them with spaces (§4)."""
+    """Maximum sizes of names in bytes of UTF-8; names in keys are padded to them with spaces (§4)."""
 
     namespace_name_max_size_bytes: int = 100
     table_name_max_size_bytes: int = 100
@@ -79,7 +79,7 @@ class NodeFile:
     _node: _core.NodeFile = field(repr=False, compare=False)
 
     def search(self, key: str) -> tuple[Answer, str | None]:
-        """What this node alone says about `key`; see `search_node`."""
+        """Search this node for a key; see `search_node`."""
         answer, value = self._node.search(key)
         return cast(Answer, answer), value
 
@@ -91,7 +91,7 @@ def optimize_paths(paths: Any) -> pa.StringArray:
     """Spread file paths over object-store prefixes (§3): (n,) strings to (n,) strings.
 
     Each becomes `aaaa/bbbb/cccc/dddddddd-<path with "/" as "-">`, where the letters are the 20 low bits of its
-    MurmurHash3. Write-side only: a reader never takes such a path apart. Nulls stay null.
+    MurmurHash3. Only writers use this; a reader never parses such a path. Nulls stay null.
     """
     return _array(_core.optimize_paths(_strings(paths)))
 
@@ -115,7 +115,7 @@ def encode_table_keys(namespaces: Any, tables: Any, config: HasKeySizes | None =
     """The keys of tables (§4): (n,) and (n,) names to (n,) keys of 4 + namespace size + table size bytes.
 
     `namespaces` may be one string for all. `config` is a `KeySizes` or a lakehouse definition; without one the
-    format's defaults hold. Raises `InvalidName` for the first name that no key can hold.
+    defaults of the format apply. Raises `InvalidName` for the first invalid name.
     """
     return _object_keys("table", namespaces, tables, config)
 
@@ -148,7 +148,7 @@ def read_node(data: bytes, path: str = "") -> NodeFile:
 
 
 def search_node(node: NodeFile, key: str) -> tuple[Answer, str | None]:
-    """What one node says about one key (§5, "Reading a key").
+    """Search one node for a key (§5, "Reading a key").
 
     ("message", location or None for a delete): the last buffer message decides. ("row", location): the key table
     has it. ("child", path): ask that node. ("absent", None): a leaf without it.
@@ -191,7 +191,7 @@ def _sizes(config: HasKeySizes | None) -> tuple[int, int, int]:
 
 
 def _strings(data: Any) -> pa.StringArray:
-    """Any column of strings as one contiguous Arrow array; no copy where it already is one."""
+    """A column of strings as one contiguous Arrow array, copied only if needed."""
     array = data
     if not isinstance(array, pa.Array | pa.ChunkedArray):
         array = pa.chunked_array(data) if hasattr(data, "__arrow_c_stream__") else pa.array(data)

@@ -1,10 +1,8 @@
-"""What can go wrong, sorted by what the caller should do next.
+"""Errors, grouped by what the caller should do next.
 
 Every error is a `TrinityLakeError` and carries `kind`, a stable snake_case word that programs may rely on
-(the command line prints it under `--json`, `docs/reference/errors.md` lists it). The message says what, where and which
-limit; it is for people and may change. The Rust core raises these classes by name.
-
-All of them survive pickling, so they reach the driver of a distributed engine unharmed.
+(the command line prints it with `--json`, `docs/reference/errors.md` lists it). The message is for people and may
+change. The Rust core raises these classes by name. All of them can be pickled, so they reach the driver of an engine.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from trinitylake.printable import printable  # here, because a process without descriptors cannot load it any more
+from trinitylake.printable import printable  # not lazily: a process without file descriptors cannot import
 
 
 class Winner(NamedTuple):
-    """A committed transaction that another one lost to."""
+    """A committed transaction that won a conflict."""
 
     version: int
     transaction_id: str
@@ -25,7 +23,7 @@ class Winner(NamedTuple):
 
 
 class TrinityLakeError(Exception):
-    """The root of every error that TrinityLake raises on purpose."""
+    """Base class of all errors of TrinityLake."""
 
     kind: ClassVar[str] = "error"
 
@@ -38,18 +36,18 @@ class TrinityLakeError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
-        # What Python prints of it reaches a terminal, and it may quote names, messages and rows of anybody.
+        # A message may quote untrusted text, and Python prints it to a terminal.
         return printable(self.message, keep="\n\t")
 
 
 class ObjectNotFound(TrinityLakeError, LookupError):
-    """A namespace, table or view that was named does not exist in the version that was read."""
+    """A namespace, table or view does not exist in the version that was read."""
 
     kind = "object_not_found"
 
 
 class ObjectAlreadyExists(TrinityLakeError):
-    """The name is taken: by an object of the same kind, or by a view where a table should go (and the reverse)."""
+    """An object of that name exists; a table and a view cannot share a name."""
 
     kind = "object_already_exists"
 
@@ -61,27 +59,27 @@ class NamespaceNotEmpty(TrinityLakeError):
 
 
 class InvalidName(TrinityLakeError, ValueError):
-    """A name that no key can hold: empty, too long in bytes, or with a forbidden character (format §4)."""
+    """A name is empty, too long in bytes, or contains a forbidden character (format §4)."""
 
     kind = "invalid_name"
 
 
 class InvalidLocation(TrinityLakeError, ValueError):
-    """A path or URI that is not fully qualified, or that leaves the lakehouse (format §2)."""
+    """A path or URI is not fully qualified or is outside of the lakehouse (format §2)."""
 
     kind = "invalid_location"
 
 
 class InvalidArgument(TrinityLakeError, ValueError):
-    """An argument is wrong: a bad option, an unknown isolation level, a wrong type."""
+    """An argument has a wrong type or value."""
 
     kind = "invalid_argument"
 
 
 class CommitConflict(TrinityLakeError):
-    """Another transaction committed first and changed the same objects. Start again on the new version.
+    """Another transaction committed a conflicting change first. Run the transaction again on the new version.
 
-    `keys` names what conflicted, such as `"table nyc.flights"`; `winners` are the transactions that won.
+    `keys` names the conflicting objects, such as `"table nyc.flights"`; `winners` are the transactions that won.
     """
 
     kind = "commit_conflict"
@@ -102,7 +100,7 @@ class RefusedObject(NamedTuple):
 
 
 class RegistrationFailed(TrinityLakeError):
-    """Some of the objects cannot be registered: `objects` tells which, and why. Nothing was committed."""
+    """Some objects cannot be registered; `objects` lists them with reasons. Nothing was committed."""
 
     kind = "registration_failed"
 
@@ -112,7 +110,7 @@ class RegistrationFailed(TrinityLakeError):
 
     @classmethod
     def of(cls, objects: Sequence[RefusedObject], count: int | None = None) -> RegistrationFailed:
-        """For these objects, of which there are `count` in all; the first few are named in the message."""
+        """The error for `count` objects, of which some are given; the message names the first ten."""
         count = len(objects) if count is None else count
         lines = [f"{one.kind} {one.name}: {one.message}" for one in objects[:10]]
         more = [f"and {count - len(lines)} more"] if count > len(lines) else []
@@ -121,19 +119,19 @@ class RegistrationFailed(TrinityLakeError):
 
 
 class CommitStateUnknown(TrinityLakeError):
-    """The commit may or may not have happened and nothing was deleted. Read the log before trying again."""
+    """The outcome of the commit is unknown, and nothing was deleted. Read the log before a retry."""
 
     kind = "commit_state_unknown"
 
 
 class TransactionExpired(TrinityLakeError):
-    """The transaction stayed open so long that files it had written may have been collected."""
+    """The transaction was open for so long that garbage collection may have deleted its files."""
 
     kind = "transaction_expired"
 
 
 class CheckFailed(TrinityLakeError):
-    """A check that was added to the transaction does not hold. Nothing was committed; correct the data."""
+    """A check of the transaction failed. Nothing was committed; correct the data."""
 
     kind = "check_failed"
 
@@ -151,13 +149,13 @@ class VersionNotFound(TrinityLakeError, LookupError):
 
 
 class VersionExpired(TrinityLakeError, LookupError):
-    """The version existed, but has passed its retention and is gone."""
+    """The version has expired by retention."""
 
     kind = "version_expired"
 
 
 class CorruptFile(TrinityLakeError):
-    """A file of the lakehouse is damaged, or is not the file it should be. `path` is relative to the root."""
+    """A file of the lakehouse is damaged or has the content of another file. `path` is relative to the root."""
 
     kind = "corrupt_file"
 
@@ -173,7 +171,7 @@ class UnsupportedVersion(TrinityLakeError):
 
 
 class StorageError(TrinityLakeError):
-    """The storage failed. `retryable` tells whether the same call may succeed later."""
+    """The storage failed. `retryable`: whether the same call may succeed later."""
 
     kind = "storage_error"
 
@@ -189,7 +187,7 @@ class PermissionDenied(TrinityLakeError, PermissionError):
 
 
 class NotALakehouse(TrinityLakeError):
-    """Nothing at that root looks like a lakehouse. Create one with `trinitylake.create`."""
+    """The root contains no lakehouse. Create one with `trinitylake.create`."""
 
     kind = "not_a_lakehouse"
 

@@ -1,4 +1,4 @@
-"""OpenLineage events that tell what a transaction really read and wrote. Needs the extra `lineage`.
+"""OpenLineage events with the datasets that a transaction read and wrote. Needs the extra `lineage`.
 
     from openlineage.client import OpenLineageClient
     from trinitylake.lineage import recorded
@@ -6,8 +6,8 @@
     with recorded(lake, lake.transaction(message="nightly"), OpenLineageClient(), job="nightly") as txn:
         txn.table("shop.totals").overwrite(totals_of(txn.table("shop.orders").scan()))
 
-What was written is what the log of the lakehouse says of the transaction; what was read is what it looked at. Nothing
-is parsed out of SQL, and nobody has to list anything.
+Outputs come from the log of the lakehouse, inputs from the tables that the transaction opened. No SQL is parsed and no
+dataset has to be listed.
 """
 
 from __future__ import annotations
@@ -53,16 +53,13 @@ if TYPE_CHECKING:
 AnyDataset = TypeVar("AnyDataset", InputDataset, OutputDataset)
 Change = lifecycle_state_change_dataset.LifecycleStateChange
 
-#: A URI, as the standard wants it.
+#: A URI, as OpenLineage requires.
 PRODUCER = f"urn:trinitylake:{trinitylake.__version__}"
 
 
 @attr.define
 class TransactionRunFacet(RunFacet):
-    """What OpenLineage has no word for: the transaction that the run was.
-
-    `version` is the one that it became, None until then.
-    """
+    """The transaction of a run. `version` is None before the commit."""
 
     id: str
     isolation: str
@@ -80,35 +77,35 @@ def recorded(
     namespace: str = "trinitylake",
     parent: parent_run.ParentRunFacet | None = None,
 ) -> Iterator[Transaction]:
-    """A transaction in a block that commits at its end, as a run of a job: START, then COMPLETE or FAIL.
+    """Run a transaction in a block, commit it at the end, and send the events START and COMPLETE or FAIL.
 
-    The id of the run follows from the root of the lakehouse and the id of the transaction, so a task that is tried
-    again with the same id tells of the same run.
+    The id of the run is derived from the root of the lakehouse and the id of the transaction, so a retried task with
+    the same id reports the same run.
 
     Args:
         lake: the lakehouse.
-        transaction: one of its transactions that is open, from `lake.transaction(...)`, `begin` or `resume`.
-        client: where events go.
+        transaction: an open transaction, from `lake.transaction(...)`, `begin` or `resume`.
+        client: sends the events.
         job: the name of the job.
         namespace: the namespace of the job.
-        parent: the run that this one is a part of, such as that of an orchestrator's task.
+        parent: the parent run, such as that of an orchestrator's task.
 
-    Raises whatever the block or the commit raises, after the event FAIL. If an event cannot be sent, that is raised: of
-    START before the transaction has done anything, of COMPLETE after it was committed.
+    Raises the error of the block or the commit, after the event FAIL. Also raises if an event cannot be sent: START
+    before the transaction does anything, COMPLETE after it was committed.
     """
     run = _Run(lake, transaction, client, Job(namespace, job, _job_facets()), parent)
-    run.tell(RunState.START)
+    run.emit(RunState.START)
     try:
         with transaction:
             yield transaction
     except BaseException as error:
-        run.tell(RunState.FAIL, error)
+        run.emit(RunState.FAIL, error)
         raise
-    run.tell(RunState.COMPLETE)
+    run.emit(RunState.COMPLETE)
 
 
 class _Run:
-    """The run of a transaction, and what of it there is to tell at a moment."""
+    """The run of a transaction, which emits events."""
 
     def __init__(
         self,
@@ -126,7 +123,7 @@ class _Run:
         self._root = lake.uri.rstrip("/")
         self._id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._root}#{transaction.id}"))
 
-    def tell(self, state: RunState, error: BaseException | None = None) -> None:
+    def emit(self, state: RunState, error: BaseException | None = None) -> None:
         """Send the event of a state."""
         self._client.emit(
             RunEvent(
@@ -171,15 +168,15 @@ class _Run:
             for sign, change in entry.diff:
                 if change.kind == "namespace":
                     continue
-                told = self._dataset(OutputDataset, change.name, before if sign == "-" else after, version)
+                dataset = self._dataset(OutputDataset, change.name, before if sign == "-" else after, version)
                 if sign != "~":
                     happened = Change.CREATE if sign == "+" else Change.DROP
                     facet = lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(happened)
-                    assert told.facets is not None
-                    told.facets["lifecycleStateChange"] = facet
+                    assert dataset.facets is not None
+                    dataset.facets["lifecycleStateChange"] = facet
                 if sign != "-" and change.kind == "table":
-                    told.outputFacets = {"outputStatistics": _written(change.name, before, after)}
-                yield told
+                    dataset.outputFacets = {"outputStatistics": _written(change.name, before, after)}
+                yield dataset
 
     def _dataset(self, kind: type[AnyDataset], name: str, reader: Reader, version: int) -> AnyDataset:
         """A table or view. It goes by the name that people know; the location, by which engines name it, is another."""

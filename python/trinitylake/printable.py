@@ -1,8 +1,7 @@
-"""Text that may come from anybody, as it is shown to people: what cannot be seen, or changes how others are seen, is
-written as a code, as in the summaries of the log (format §4).
+"""Escaping of untrusted text for terminals, as in summaries of the log (format §4).
 
-Names and messages may hold escape sequences of terminals, marks that turn the direction of writing, and characters
-without a width. None of them reaches a terminal.
+Names and messages may contain escape sequences, marks of writing direction and invisible characters. They are printed
+as codes.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import unicodedata
 
 
 def printable(text: str, keep: str = "") -> str:
-    """`text` with `\\u{202e}` in the place of each character that cannot be seen, but for spaces and those to keep."""
+    """Replace each invisible character by its code, such as `\\u{202e}`; spaces and `keep` are not replaced."""
     if text.isprintable():
         return text
     return "".join(one if _is_plain(one) or one in keep else f"\\u{{{ord(one):x}}}" for one in text)
 
 
 def printable_json(document: str) -> str:
-    """A JSON document with such characters as JSON's escapes: it says the same."""
+    """Write invisible characters of a JSON document as JSON escapes."""
     if document.isprintable():
         return document
     return "".join(one if _is_plain(one) or one == "\n" else _json_escape(one) for one in document)

@@ -22,7 +22,7 @@ import pytest
 import trinitylake as tl
 from rest.client import Client, running
 from rest.test_bad_peers import federated
-from trinitylake.base import answers_in_time
+from trinitylake.base import header_timeouts
 from trinitylake.iceberg_storage.extended_pyiceberg import federated_catalog
 from trinitylake.iceberg_storage.federated_tables import federated_properties, open_federated
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
@@ -123,7 +123,7 @@ def address(peer: Any) -> str:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(federated_catalog, "SILENCE_SECONDS", 1.0)
     monkeypatch.setattr(federated_catalog, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(answers_in_time, "HEADERS_SECONDS", 1.0)
+    monkeypatch.setattr(header_timeouts, "HEADERS_SECONDS", 1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""What every layer stands on: names, arguments, settings and texts, each for itself.
+"""Helpers that every layer uses. They import nothing of the package but errors.
 
-`qualified_names` takes names apart, `properties` says which are the lakehouse's own, `arguments` refuses odd values,
-`durations` reads "7 days", `log_note` is what a caller tells the log, `secret_values` reads secrets from where they are
-said to be; `markup` is for HTML, `tracing` for OpenTelemetry; `parsed_size` and `answers_in_time` are limits for what
-others send. Of the package it uses the kinds of errors alone.
+`arguments` checks arguments, `qualified_names` parses names of objects, `durations` parses "7 days", `properties`
+changes properties, `commit_info` is the description of a commit, `secret_values` resolves references to secrets,
+`pickling` pickles handles, `optional_dependencies` imports extras, `foreign_errors` maps errors of libraries, `markup`
+builds HTML, `tracing` creates spans of OpenTelemetry, `parsed_size` and `header_timeouts` limit data of other parties.
 """

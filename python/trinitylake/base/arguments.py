@@ -1,7 +1,7 @@
-"""Checks of the arguments of public functions: a wrong one is refused before anything is done, with its name.
+"""Checks of the arguments of public functions, before the function does anything.
 
-A parameter name means the same in every function, so there is one rule for each name (`_RULES`), which the decorator
-`checked` applies. The rules for names of objects are in `qualified_names.py`, those for rows in `tables/input_rows.py`.
+A parameter name has one meaning in all functions, so there is one rule for each name (`_RULES`), which the decorator
+`checked` applies. `qualified_names.py` checks names of objects, `tables/input_rows.py` checks rows.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.errors import InvalidArgument, InvalidLocation, VersionNotFound
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-#: Returns the value, perhaps in another form, or raises.
+#: Returns the value, possibly converted, or raises.
 Rule: TypeAlias = Callable[[Any, str], Any]
 
 #: The largest number of a version: the name of a root has at most 63 binary digits (format §3).
 MAX_VERSION = (1 << 63) - 1
 _MAX_COUNT = (1 << 64) - 1
-#: What a query takes for `?`, beside text and None.
+#: Types of query parameters in addition to text and None.
 _PARAMETER_TYPES = (bool, int, float, date, time, timedelta, bytes, bytearray, UUID)
-#: Those of DuckDB's longest DECIMAL; a longer one is a DOUBLE to it.
+#: Digits of DuckDB's longest DECIMAL; a longer decimal is passed as a DOUBLE.
 _DECIMAL_DIGITS = 38
 
 
 def text(value: Any, what: str) -> str:
-    """A string that UTF-8 can hold. Raises `InvalidArgument`."""
+    """Text that can be encoded in UTF-8. Raises `InvalidArgument`."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be text, got {_shown(value)}")
     if value.isascii():
@@ -44,7 +44,7 @@ def text(value: Any, what: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"{what} is not text that UTF-8 can hold: {error.reason}") from None
+        raise InvalidArgument(f"{what} is not valid UTF-8 text: {error.reason}") from None
     return value
 
 
@@ -93,8 +93,8 @@ def location(value: Any, what: str = "the root") -> str:
         raise InvalidArgument(f"{what} must be a path or a URI, got {_shown(value)}")
     try:
         value.encode()
-    except UnicodeEncodeError as error:  # the name of a folder that is not UTF-8, as `os.listdir` gives it
-        raise InvalidLocation(f"{value!r} is not a valid location: UTF-8 cannot hold it ({error.reason})") from None
+    except UnicodeEncodeError as error:  # a folder name from `os.listdir` that is not UTF-8
+        raise InvalidLocation(f"{value!r} is not a valid location: it is not valid UTF-8 ({error.reason})") from None
     return value
 
 
@@ -113,15 +113,15 @@ def locations(values: Any, what: str) -> tuple[str, ...]:
 
 
 def version_number(value: Any, what: str) -> int:
-    """The number of a version. Raises `InvalidArgument` for no number, `VersionNotFound` for one out of range."""
+    """The number of a version. Raises `InvalidArgument`, or `VersionNotFound` if it is out of range."""
     number = whole_number(value, what, minimum=-math.inf, maximum=math.inf)
     if not 0 <= number <= MAX_VERSION:
-        raise VersionNotFound(f"there is no version {_shown(number)}: versions are numbered from 0")
+        raise VersionNotFound(f"version {_shown(number)} does not exist: versions are numbered from 0")
     return number
 
 
 def moment(value: Any, what: str) -> datetime:
-    """A time: a datetime, a date, which stands for its first moment, or ISO 8601 text. Raises `InvalidArgument`."""
+    """A datetime from a datetime, a date (its start) or ISO 8601 text. Raises `InvalidArgument`."""
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
@@ -162,28 +162,28 @@ def version_or_moment(value: Any, what: str) -> int | datetime:
 
 
 def seconds(value: Any, what: str) -> float:
-    """A length of time, not negative. Raises `InvalidArgument`."""
+    """A number of seconds, not negative. Raises `InvalidArgument`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
         raise InvalidArgument(f"{what} must be a number of seconds, got {_shown(value)}")
     return float(value)
 
 
 def callback(value: Any, what: str) -> Callable[..., Any]:
-    """Something that is called. Raises `InvalidArgument`."""
+    """A callable. Raises `InvalidArgument`."""
     if not callable(value):
         raise InvalidArgument(f"{what} must be a function, got {_shown(value)}")
     return cast(Callable[..., Any], value)
 
 
 def durability(value: Any, what: str) -> Literal["fsync", "none"]:
-    """What survives a power loss. Raises `InvalidArgument`."""
+    """`"fsync"` or `"none"`. Raises `InvalidArgument`."""
     if value not in ("fsync", "none"):
         raise InvalidArgument(f"{what} must be 'fsync' or 'none', got {_shown(value)}")
     return cast(Literal["fsync", "none"], value)
 
 
 def query_parameters(values: Any, what: str) -> list[Any] | dict[str, Any] | None:
-    """Values in order, or by name, for a query; checked by type where they are used. Raises `InvalidArgument`."""
+    """Parameters of a query, positional or by name. Raises `InvalidArgument`."""
     if isinstance(values, Mapping):
         return {text(name, f"a name in {what}"): _parameter(one, f"{name!r} in {what}") for name, one in values.items()}
     if isinstance(values, str | bytes | set | frozenset) or not isinstance(values, Iterable):
@@ -202,11 +202,11 @@ def _parameter(value: Any, what: str) -> Any:
         return {key: _parameter(one, what) for key, one in value.items()}
     if value is None or isinstance(value, _PARAMETER_TYPES):
         return value
-    raise InvalidArgument(f"{what} has a type that a query does not take: {_shown(value)}")
+    raise InvalidArgument(f"{what} has a type that queries do not support: {_shown(value)}")
 
 
 def _decimal(value: Decimal) -> Decimal | float:
-    """The same number as DuckDB takes it, which ignores the exponent of 1E+3 and the sign of -Infinity."""
+    """The same number for DuckDB, which ignores the exponent of 1E+3 and the sign of -Infinity."""
     if value.is_nan():
         return math.nan
     if value.is_infinite() or value.adjusted() >= _DECIMAL_DIGITS:
@@ -215,7 +215,7 @@ def _decimal(value: Decimal) -> Decimal | float:
 
 
 def several(values: Any, what: str) -> tuple[Any, ...]:
-    """One name or several, read once and checked where they are used. Raises `InvalidArgument`."""
+    """One name or several, read once; the user of the names checks them. Raises `InvalidArgument`."""
     if isinstance(values, str):
         return (values,)
     if isinstance(values, Mapping) or not isinstance(values, Iterable):
@@ -224,7 +224,7 @@ def several(values: Any, what: str) -> tuple[Any, ...]:
 
 
 def mapping(values: Any, what: str) -> Mapping[Any, Any]:
-    """A mapping whose values are checked where they are used. Raises `InvalidArgument`."""
+    """A mapping; the user of its values checks them. Raises `InvalidArgument`."""
     if not isinstance(values, Mapping):
         raise InvalidArgument(f"{what} must be a mapping, got {_shown(values)}")
     return values
@@ -308,15 +308,15 @@ _RULES: dict[str, Rule] = {
 
 
 def checked(function: Function) -> Function:
-    """Check the arguments that have a rule, but for the default of a parameter, and None where its type allows that.
+    """Check the arguments that have a rule. The default, and None if the type allows it, are not checked.
 
-    Errors of libraries that the function raises become those of this package (`foreign_errors.py`).
+    Errors of libraries become errors of this package (`foreign_errors.py`).
     """
     return checked_as()(function)
 
 
 def checked_as(**others: Rule) -> Callable[[Function], Function]:
-    """`checked`, with rules of its own for some of the parameters."""
+    """`checked` with other rules for some parameters."""
 
     def decorate(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: "7 days", "36 h", "1 week 2 days"; and as people read them."""
+"""Durations as text, such as "7 days", "36 h" or "1 week 2 days"."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _UNITS = (
 )
 _MILLIS = {spelling: millis for _, millis, spellings in _UNITS for spelling in spellings}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
-#: Longer than any store keeps a file; the format holds milliseconds in 64 bits.
+#: The format stores milliseconds in 64 bits.
 _MAX_MILLIS = (1 << 62) - 1
 
 
-def milliseconds(value: Any, what: str = "a length of time") -> int:
+def milliseconds(value: Any, what: str = "a duration") -> int:
     """A `timedelta`, or text such as "7 days", "36 h" or "1 week 2 days", in milliseconds. Raises `InvalidArgument`."""
     if isinstance(value, timedelta):
         millis = value // timedelta(milliseconds=1)
@@ -38,12 +38,12 @@ def milliseconds(value: Any, what: str = "a length of time") -> int:
     else:
         raise InvalidArgument(f'{what} must be a timedelta or text such as "7 days", got {value!r}')
     if not 0 <= millis <= _MAX_MILLIS:
-        raise InvalidArgument(f"{what} must be between nothing and 100 million years, got {value!r}")
+        raise InvalidArgument(f"{what} must be between 0 and 100 million years, got {value!r}")
     return millis
 
 
 def duration_text(millis: int) -> str:
-    """Milliseconds for people: the two largest units, such as "2 days 3 hours"."""
+    """Text of a duration with its two largest units, such as "2 days 3 hours"."""
     parts: list[str] = []
     for name, size, _ in _UNITS:
         count, millis = divmod(millis, size)

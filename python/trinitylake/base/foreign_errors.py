@@ -1,8 +1,8 @@
-"""**The rule for errors of libraries: they never leave the package.**
+"""Mapping of errors of libraries, which never leave the package.
 
-Arrow, PyIceberg, pydantic and others raise what they like for an input that they cannot take, from `KeyError` to
-`OverflowError`. What one of them raised, or this package because of it, is `InvalidArgument` for callers. What the
-code of callers raised is theirs: rows that are read from them, functions that they give, the body of a `with`.
+Arrow, PyIceberg, pydantic and others raise errors from `KeyError` to `OverflowError` for an unsuitable input. Callers
+get `InvalidArgument` instead. Errors of the caller's code (an iterator of rows, a callback, the body of a `with`) pass
+unchanged.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 
-#: Returns the error to raise in the place of another one; None if that is to be raised itself.
+#: Returns the error to raise instead of another one, or None to raise that one.
 Mapping: TypeAlias = Callable[[Exception], Exception | None]
 
-#: The packages whose errors are not those of callers.
+#: Packages whose errors are mapped.
 _LIBRARIES = frozenset(
     {"trinitylake", "pyiceberg", "pyarrow", "pydantic", "pydantic_core", "pyparsing", "duckdb", "_duckdb"}
     | {"numpy", "pandas", "polars", "fsspec", "zoneinfo", "decimal", "uuid"}
@@ -33,9 +33,9 @@ _OF_INPUTS = (
 
 
 class errors_as:
-    """Raise other errors for those of the block, as a function says.
+    """Raise other errors for those of the block, by a mapping function.
 
-    A class, since a generator takes several times as long, in each commit.
+    A class, because a generator takes several times as long, in each commit.
     """
 
     __slots__ = ("_mapping",)
@@ -54,14 +54,13 @@ class errors_as:
 
 
 def own_error(error: Exception, subject: str | Callable[[], str] = "") -> TrinityLakeError | None:
-    """What callers get for an error of a library, `subject` at the head of its message; None for any other error.
+    """Map an error of a library, with `subject` before its message; None for other errors.
 
-    Raises `KeyboardInterrupt` for an error of Arrow that was one, in Python code behind a C stream: of that, such a
-    stream carries the text alone.
+    Raises `KeyboardInterrupt` for an Arrow error whose cause was one: a C stream passes only the text of an error.
     """
     if isinstance(error, TrinityLakeError):
         return None
-    if (own := getattr(error, "as_own", None)) is not None:  # an error between the parts of this package
+    if (own := getattr(error, "as_own", None)) is not None:  # an internal error of this package
         made: TrinityLakeError = own()
         return made
     if str(error).endswith("\nKeyboardInterrupt\n"):
@@ -69,12 +68,12 @@ def own_error(error: Exception, subject: str | Callable[[], str] = "") -> Trinit
     if not _is_of_a_library(error):
         return None
     text = f"no value of {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-    told = subject() if callable(subject) else subject
-    return InvalidArgument(f"{told}: {text}" if told else text)
+    about = subject() if callable(subject) else subject
+    return InvalidArgument(f"{about}: {text}" if about else text)
 
 
 def _is_of_a_library(error: Exception) -> bool:
-    """Whether an error is about an input, and neither raised by the code of a caller nor by a storage."""
+    """Whether a library raised the error because of its input, not the caller's code or a storage."""
     if isinstance(error, OSError):
         return False
     if not isinstance(error, _OF_INPUTS):

@@ -1,7 +1,7 @@
-"""HTML for notebooks: the one rule for escaping, tables, a frame with its colours, and what stands for an error.
+"""HTML for notebooks: escaping, tables, a frame with colours, and a text for errors.
 
-Whatever is not `Markup` is text that somebody else chose, and is escaped. `Markup` comes from this module alone. The
-result is plain HTML: no script, nothing that is loaded from elsewhere, no handler of an event.
+Anything that is not `Markup` is untrusted text and is escaped. Only this module creates `Markup`. The result has no
+script, no event handler and no external resource.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any, TypeVar
 
 Owner = TypeVar("Owner")
 
-#: A text that is longer is cut, and says so: a notebook keeps what it shows.
+#: Longer texts are truncated, because a notebook stores its output.
 TEXT_MAX_LENGTH = 500
-#: What cannot be seen, or changes how what follows is read: control characters, signs that turn the direction of text
-#: round, separators of lines, and halves of surrogate pairs, which UTF-8 cannot hold.
+#: Invisible characters and those that change the text around them: control characters, marks of writing direction, line
+#: separators, and halves of surrogate pairs, which are not valid UTF-8.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _KEPT = frozenset("\n\t")
 #: Elements without content.
 _VOID = frozenset({"br", "circle", "line", "path", "rect"})
 
-#: JupyterLab and VS Code have variables for their themes; where there are none, the system's choice counts. The frame
-#: has a background of its own, so that no other one can meet its text.
+#: Colours of the themes of JupyterLab and VS Code, otherwise of the system. The frame sets its own background, so that
+#: text and background always fit.
 _STYLE = """\
 .trinitylake{--tl-l:#fff;--tl-i:#1f2328;--tl-q:#59636e;--tl-b:#d1d9e0;--tl-a:#0a58ca;--tl-r:#b42318;--tl-g:#1a7f37}
 @media (prefers-color-scheme:dark){.trinitylake{--tl-l:#0d1117;--tl-i:#e6edf3;--tl-q:#9da7b1;--tl-b:#3d444d;\
@@ -48,15 +48,15 @@ background:none;max-width:40em}
 
 
 class Markup(str):
-    """HTML that this module has made, and so is not escaped again."""
+    """HTML from this module, which is not escaped again."""
 
     __slots__ = ()
 
 
 def escaped(value: object) -> Markup:
-    """Any text as HTML that shows it and does nothing else, at most `TEXT_MAX_LENGTH` characters of it.
+    """Escape a text for HTML, and truncate it to `TEXT_MAX_LENGTH` characters.
 
-    Characters that cannot be seen, or turn the direction of what follows, are written as in Python: `\\x1b`, `\\u202e`.
+    Invisible characters and marks of writing direction are written as in Python: `\\x1b`, `\\u202e`.
     """
     if isinstance(value, Markup):
         return value
@@ -77,14 +77,14 @@ def element(tag: str, *children: object, **attributes: object) -> Markup:
 
 
 def joined(parts: Iterable[object]) -> Markup:
-    """Parts one behind the other, each escaped."""
+    """Concatenate parts, each escaped."""
     return Markup("".join(map(escaped, parts)))
 
 
 def table(
     headers: Sequence[object], rows: Iterable[Sequence[object]], *, caption: object = "", numbers: Collection[int] = ()
 ) -> Markup:
-    """A table whose headers screen readers say with each cell; the columns at `numbers` are set to the right."""
+    """A table with headers for screen readers; the columns at `numbers` are aligned to the right."""
 
     def line(tag: str, cells: Sequence[object], **attributes: object) -> Markup:
         kinds = ("number" if place in numbers else "" for place in range(len(cells)))
@@ -97,18 +97,18 @@ def table(
 
 
 def pairs(rows: Iterable[tuple[object, object]], *, caption: object = "") -> Markup:
-    """A table of names and values, whose names are headers of their rows."""
+    """A table of names and values; the names are row headers."""
     lines = (element("tr", element("th", name, scope="row"), element("td", value)) for name, value in rows)
     return element("table", *([element("caption", caption)] if caption != "" else []), element("tbody", *lines))
 
 
 def framed(*parts: object) -> str:
-    """What `_repr_html_` returns: parts in the frame that brings the colours."""
+    """Parts in a frame with colours, the result of `_repr_html_`."""
     return str(element("div", Markup(f"<style>{_STYLE}</style>"), *parts, class_="trinitylake"))
 
 
 def shown(draw: Callable[[Owner], str]) -> Callable[[Owner], str]:
-    """`_repr_html_` of a class, which never raises: what goes wrong while it draws is what it shows."""
+    """Decorate `_repr_html_` so that it shows an error instead of raising it."""
 
     @functools.wraps(draw)
     def run(self: Owner) -> str:

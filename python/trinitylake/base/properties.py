@@ -1,4 +1,4 @@
-"""Properties of lakehouses, namespaces, tables and views: text to text, set and removed by one rule."""
+"""Properties of lakehouses, namespaces, tables and views."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 
 from trinitylake.errors import InvalidArgument
 
-#: Properties whose names start so are the library's own. People neither set nor see them.
+#: Prefix of internal properties, which users neither set nor see.
 OWN_PROPERTY_PREFIX = "trinitylake."
 
 

@@ -1,8 +1,8 @@
-"""The names of objects, as people write them.
+"""Names of objects.
 
 `"nyc.flights"` is the table or view `flights` in the namespace `nyc`; `"a.b.t"` is `t` in the nested namespace `a.b`.
 Wherever an identifier is accepted a tuple is too: `("a.b", "t")` or `("a", "b", "t")`; a tuple is the only way to name
-a table with a dot in its own name. Which characters a name may hold is decided by the core (`key.rs`, format §4).
+a table with a dot in its own name. The core decides which characters a name may contain (`key.rs`, format §4).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Identifier: TypeAlias = str | tuple[str, ...]
 
 
 def split(identifier: Identifier) -> tuple[str, str]:
-    """The namespace and the own name of a table or view. Raises `InvalidName` if there is only one part."""
+    """Split a name into namespace and name of a table or view. Raises `InvalidName` for a name of one part."""
     check_text(identifier)
     if isinstance(identifier, str):
         namespace, dot, name = identifier.rpartition(".")
@@ -33,7 +33,7 @@ def namespace_name(identifier: Identifier) -> str:
 
 
 def check_text(identifier: Identifier) -> None:
-    """Refuses what is no text, or text that UTF-8 cannot hold. Raises `InvalidName`."""
+    """Raise `InvalidName` for anything but UTF-8 text or a tuple of it."""
     if isinstance(identifier, str):
         if identifier.isascii():
             return
@@ -41,7 +41,7 @@ def check_text(identifier: Identifier) -> None:
             identifier.encode()
         except UnicodeEncodeError as error:
             raise InvalidName(
-                f"{identifier!r} is not a name: UTF-8 cannot hold {error.object[error.start]!r}"
+                f"{identifier!r} is not a name: {error.object[error.start]!r} is not valid UTF-8"
             ) from None
     elif isinstance(identifier, tuple) and identifier and all(isinstance(part, str) for part in identifier):
         for part in identifier:

@@ -1,7 +1,7 @@
-"""Secrets among options: which names have one for a value, and where a value may be kept instead of being written down.
+"""Options whose values are secrets, and references to secrets: `env:NAME` and `@FILE`.
 
-What stands on a command line is shown to everybody on the machine, and what stands among the options of an engine is
-shown on its pages and kept in its logs. So a value can say where the secret is: `env:NAME`, or `@FILE`.
+A command line is visible to all users of a machine, and options of an engine appear on its pages and in its logs. A
+reference keeps a secret out of both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trinitylake.errors import InvalidArgument
 
-#: A name with one of these in it has a secret for a value, whatever stands between the letters.
+#: The value of a name that contains one of these is a secret; separators in the name are ignored.
 _SECRET_NAMES = (
     "accesskey",
     "accountkey",
@@ -32,12 +32,12 @@ _SECRET_NAMES = (
 )
 _SEPARATORS = str.maketrans("", "", "_-.")
 _FILE, _VARIABLE = "@", "env:"
-#: More is no secret, but the wrong file.
+#: A larger file is probably not a secret.
 _FILE_MAX_SIZE_BYTES = 1 << 16
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a value with this name is a secret: a key, a password, a token, a signature."""
+    """Whether values of this name are secrets: keys, passwords, tokens, signatures."""
     name = name.lower()
     letters = name.translate(_SEPARATORS)
     return (
@@ -49,13 +49,15 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_reference(value: str) -> bool:
-    """Whether a value says where the secret is."""
+    """Whether a value is a reference to a secret."""
     return value.startswith((_FILE, _VARIABLE))
 
 
 def with_values_read(options: Mapping[str, str]) -> dict[str, str]:
-    """Options with the values that `env:NAME` and `@FILE` stand for; white space around what a file holds is no part
-    of it. Raises `InvalidArgument` for a variable that is not set, and a file that cannot be read."""
+    """Resolve references to secrets in options; white space around the content of a file is removed.
+
+    Raises `InvalidArgument` for a variable that is not set and for a file that cannot be read.
+    """
     return {name: _read(name, value) for name, value in options.items()}
 
 
@@ -63,7 +65,7 @@ def _read(name: str, value: str) -> str:
     if value.startswith(_VARIABLE):
         variable = value.removeprefix(_VARIABLE)
         if (found := os.environ.get(variable)) is None:
-            raise InvalidArgument(f"option {name}: the environment has no variable {variable!r}")
+            raise InvalidArgument(f"option {name}: the environment variable {variable!r} is not set")
         return found
     if value.startswith(_FILE):
         path = Path(value.removeprefix(_FILE))

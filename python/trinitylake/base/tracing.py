@@ -1,10 +1,10 @@
 """Spans of OpenTelemetry for transactions, statements, scans and commits.
 
-Nobody who does not use OpenTelemetry pays for it: it is never imported here. A process that exports spans has loaded
-its API before, and that is what is looked for; where it is missing, or nobody has set a provider, a span costs a look.
+OpenTelemetry is never imported here: a process that exports spans has imported its API before. Without the API or a
+provider, a span costs one look-up.
 
-The attributes are those of OpenTelemetry's conventions for databases (`db.…`), and `trinitylake.…` for what they do not
-know. Names of objects are in them, and numbers; never rows, filters, messages or options.
+Attributes follow OpenTelemetry's conventions for databases (`db.…`); others start with `trinitylake.`. They contain
+names of objects and numbers, never rows, filters, messages or options.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Span:
-    """A piece of work that goes on. Without OpenTelemetry it does nothing."""
+    """A span, which does nothing without OpenTelemetry."""
 
     def __init__(self, span: trace.Span | None = None) -> None:
         self._span = span
@@ -31,16 +31,16 @@ class Span:
 
     @property
     def is_on(self) -> bool:
-        """Whether it goes anywhere, and has not ended: for whoever would work out more to say."""
+        """Whether the span is recorded and has not ended; otherwise a caller need not compute attributes."""
         return self._span is not None
 
     def set(self, name: str, value: Value) -> None:
-        """Say more about the work."""
+        """Set an attribute."""
         if self._span is not None:
             self._span.set_attribute(name, value)
 
     def part(self, operation: str) -> AbstractContextManager[Span]:
-        """Work that is a part of this one, whichever span is the current one. Of what has no span no part has one."""
+        """A child of this span, whichever span is current."""
         return _NO_PART if self._span is None else self._part(operation, self._span)
 
     @contextmanager
@@ -51,14 +51,14 @@ class Span:
             yield inner
 
     def enter(self) -> None:
-        """Be the current span, until `leave`: what begins now is a part of this."""
+        """Make this the current span until `leave`."""
         if self._span is not None:
             from opentelemetry import context, trace
 
             self._token = context.attach(trace.set_span_in_context(self._span))
 
     def leave(self) -> None:
-        """Be the current span no longer, if it was."""
+        """Restore the previous current span."""
         if self._token is not None:
             from opentelemetry import context
 
@@ -66,7 +66,7 @@ class Span:
             context.detach(token)
 
     def end(self, error: BaseException | None = None) -> None:
-        """The work is over; with an error, because of that one. A span ends once."""
+        """End the span, with an error if one is given. Further calls do nothing."""
         if self._span is not None:
             if error is not None:
                 _fail(self._span, error)
@@ -74,16 +74,16 @@ class Span:
             self._span = None
 
 
-#: Without OpenTelemetry; it holds nothing, so it is one for all.
+#: Shared, because it has no state.
 _NO_PART: AbstractContextManager[Span] = nullcontext(Span())
 
 
-def begin(operation: str, collection: str = "", told: Callable[[], Mapping[str, Value]] | None = None) -> Span:
-    """Work that begins now, and ends with `Span.end`. `told` is asked for more about it where somebody listens."""
+def begin(operation: str, collection: str = "", attributes: Callable[[], Mapping[str, Value]] | None = None) -> Span:
+    """Begin a span that ends with `Span.end`. `attributes` is called only if the span is recorded."""
     tracer = _tracer()
     if tracer is None:
         return Span()
-    return Span(tracer.start_span(**_description(operation, collection, told() if told else None)))
+    return Span(tracer.start_span(**_description(operation, collection, attributes() if attributes else None)))
 
 
 @contextmanager
@@ -94,20 +94,20 @@ def span(
     *,
     within: context.Context | None = None,
 ) -> Iterator[Span]:
-    """Work in a block: the current span inside.
+    """A span around a block, current inside of it.
 
     Args:
-        operation: what is done, such as "append".
-        collection: the table that it is done to.
-        attributes: more about it.
-        within: what it is a part of; the current span if it is not given.
+        operation: such as "append".
+        collection: the table of the operation.
+        attributes: further attributes.
+        within: context of the parent; default: the current span.
     """
     tracer = _tracer()
     if tracer is None:
         yield Span()
         return
     described = _description(operation, collection, attributes)
-    # What is recorded of an error is `error.type` and its message; the SDK would add a second copy.
+    # `_fail` records type and message of an error; the SDK would add a second copy.
     with tracer.start_as_current_span(
         **described, context=within, record_exception=False, set_status_on_exception=False
     ) as current:
@@ -119,7 +119,7 @@ def span(
 
 
 def traced(operation: str) -> Callable[[Method], Method]:
-    """Make a span of each call of a method of something that has a `name`."""
+    """Create a span for each call of a method of an object with a `name`."""
 
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
@@ -135,7 +135,7 @@ def traced(operation: str) -> Callable[[Method], Method]:
 
 
 class _Found(NamedTuple):
-    """The tracer of a provider: to make one takes longer than to ask for the provider, which may be set at any time."""
+    """Cached tracer of a provider, which may be replaced at any time; creating a tracer is slow."""
 
     get_tracer: Callable[[str], trace.Tracer] | None
     provider: trace.TracerProvider | None
@@ -148,7 +148,7 @@ _found = _Found(None, None, None)
 def _tracer() -> trace.Tracer | None:
     global _found
     api = sys.modules.get("opentelemetry.trace")
-    # A module that is being imported right now by another thread may lack the functions.
+    # Another thread may be importing the module, which then lacks the functions.
     get_tracer: Callable[[str], trace.Tracer] | None = getattr(api, "get_tracer", None)
     get_provider: Callable[[], trace.TracerProvider] | None = getattr(api, "get_tracer_provider", None)
     if get_tracer is None or get_provider is None:
@@ -156,17 +156,21 @@ def _tracer() -> trace.Tracer | None:
     found, provider = _found, get_provider()
     if found.get_tracer is not get_tracer or found.provider is not provider:
         tracer = get_tracer("trinitylake")
-        # It stands for one of a provider that nobody has set: its spans go nowhere, and take as long.
+        # The tracer of a missing provider: its spans are lost and not cheaper.
         is_for_none = type(tracer).__name__ == "ProxyTracer"
         _found = found = _Found(get_tracer, provider, None if is_for_none else tracer)
     return found.tracer
 
 
 def _description(operation: str, collection: str, attributes: Mapping[str, Value] | None) -> dict[str, Any]:
-    told: dict[str, Value] = {"db.system.name": "trinitylake", "db.operation.name": operation, **(attributes or {})}
+    described: dict[str, Value] = {
+        "db.system.name": "trinitylake",
+        "db.operation.name": operation,
+        **(attributes or {}),
+    }
     if collection:
-        told["db.collection.name"] = collection
-    return {"name": f"{operation} {collection}".rstrip(), "attributes": told}
+        described["db.collection.name"] = collection
+    return {"name": f"{operation} {collection}".rstrip(), "attributes": described}
 
 
 def _fail(span: trace.Span, error: BaseException) -> None:

@@ -1,8 +1,8 @@
-"""The lakehouse as a PyIceberg catalog, and the statements behind it, which the REST server runs too.
+"""PyIceberg catalog over a lakehouse, and its statements, which the REST server uses as well.
 
     catalog = trinitylake.iceberg.load("s3://bucket/lake")
 
-Importing this package loads none of it.
+Importing this package does not import PyIceberg.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trinitylake.iceberg.catalog import TrinityLakeCatalog
-    from trinitylake.iceberg.opening import load
+    from trinitylake.iceberg.catalog import TrinityLakeCatalog, load
 
 __all__ = ["TrinityLakeCatalog", "load"]
 
-# Loaded when they are first asked for: name -> module.
-_LAZY = {"TrinityLakeCatalog": "trinitylake.iceberg.catalog", "load": "trinitylake.iceberg.opening"}
+# Imported on first use: name -> module.
+_LAZY = {"TrinityLakeCatalog": "trinitylake.iceberg.catalog", "load": "trinitylake.iceberg.catalog"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""What a catalog is bound to, and how its methods reach it.
+"""Base class of the catalog, bound to a lakehouse, one version, or an open transaction.
 
-Bound to the latest version, every write is one commit of the lakehouse; to one version, writes are refused; to an open
-transaction, they become part of it and its owner commits.
+Bound to the latest version, every write is one commit of the lakehouse. Bound to one version, writes are refused. Bound
+to an open transaction, writes become part of it, and its owner commits.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class BoundCatalog(ExtendedCatalog, ABC):
     """A catalog over a lakehouse, one version of it, or an open transaction.
 
     Args:
-        name: under which PyIceberg's configuration is looked up.
-        lakehouse: an open lakehouse; else the properties name one.
-        version: show that version, read-only.
-        timestamp: show the newest version of that moment, read-only: a datetime, or ISO 8601 text.
-        transaction: read and write in that transaction; the id of a saved one resumes it.
-        storage_options: as for `trinitylake.open`; they win over properties.
+        name: name of the catalog in PyIceberg's configuration.
+        lakehouse: an open lakehouse; default: the root in the properties.
+        version: read that version, read-only.
+        timestamp: read the newest version at that time, read-only: a datetime or ISO 8601 text.
+        transaction: an open transaction, or the id of a saved one, which is resumed.
+        storage_options: as for `trinitylake.open`; they override properties.
         **properties: see `configuration.py`.
 
     Raises:
-        InvalidArgument: for choices that contradict each other, or no root.
-        NotALakehouse, VersionNotFound, VersionExpired, ObjectNotFound: for what is not there.
+        InvalidArgument: for contradicting arguments, or without a root.
+        NotALakehouse, VersionNotFound, VersionExpired, ObjectNotFound: if root, version or transaction do not exist.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BoundCatalog(ExtendedCatalog, ABC):
         self.properties.update(properties_of(self._source))
 
     def __reduce__(self) -> tuple[Callable[..., BoundCatalog], tuple[Any, ...]]:
-        """The catalog is made again where it arrives; what PyIceberg's configuration says of it is looked up there.
+        """The catalog is created again when it is unpickled, with the PyIceberg configuration of that process.
 
         Secrets are treated as in pickles of a lakehouse. Raises `InvalidArgument` for a catalog of a transaction.
         """
@@ -83,19 +83,19 @@ class BoundCatalog(ExtendedCatalog, ABC):
 
     @property
     def source(self) -> Source:
-        """What the catalog is bound to: a `Lakehouse`, a `LakehouseVersion` or a `Transaction`."""
+        """The `Lakehouse`, `LakehouseVersion` or `Transaction` that the catalog is bound to."""
         return self._source
 
     def state(self) -> _core.Version | _core.Transaction:
-        """What the next reads see: one version, or the transaction."""
+        """The state that the next reads see: one version, or the transaction."""
         return self._source._state()
 
     def file_io(self) -> LakehouseFileIO:
-        """File access below the root, with a record of written files of its own."""
+        """New file access below the root, with its own record of written files."""
         return LakehouseFileIO(self._source._storage)
 
     def _file_io_properties(self) -> dict[str, str]:
-        """How files outside of the lakehouse are reached: those of external tables."""
+        """Properties of the file access for external tables."""
         options = storage_options(self.properties, self._storage_options)
         return {**{key: value for key, value in options.items() if "." in key}, **self._py_io_impl()}
 
@@ -103,7 +103,7 @@ class BoundCatalog(ExtendedCatalog, ABC):
         return {key: value for key, value in self.properties.items() if key == "py-io-impl"}
 
     def write(self, statement: Callable[[Transaction], Result]) -> Result:
-        """Run a statement: committed at once, or as part of the transaction. Raises `InvalidArgument` if read-only."""
+        """Run a statement as a commit, or in the transaction. Raises `InvalidArgument` if read-only."""
         return self._writable()._execute(statement)
 
     def _writable(self) -> Lakehouse | Transaction:
@@ -112,11 +112,11 @@ class BoundCatalog(ExtendedCatalog, ABC):
         return self._source
 
     def refuse_write(self) -> NoReturn:
-        """Raises `InvalidArgument` that tells why this catalog cannot be written to."""
+        """Raise `InvalidArgument`, because the catalog is bound to one version."""
         assert isinstance(self._source, LakehouseVersion)
         raise InvalidArgument(
-            f"catalog {self.name!r} is read-only, because it shows version {self._source.version} of the lakehouse: "
-            "write through a catalog of the latest version, or of a transaction"
+            f"catalog {self.name!r} is read-only, because it is bound to version {self._source.version}: "
+            "write through a catalog of the latest version or of a transaction"
         )
 
 
@@ -129,7 +129,7 @@ def _reopened(
     properties: Mapping[str, PickledOption],
     storage_options: Mapping[str, PickledOption],
 ) -> BoundCatalog:
-    """A catalog that has arrived by pickle. Raises as its class does, and for a secret that is not here."""
+    """Unpickle a catalog. Raises as its class does, and for a secret that this process does not have."""
     own = unpickled_options(properties)
     for choice in ("version", "timestamp"):  # the number of the version has been found
         own.pop(choice, None)
@@ -141,5 +141,5 @@ def _reopened(
 
 
 def names_checked(missing: type[Exception]) -> errors_as:
-    """Raise `missing` for a name in the block that no object can have."""
+    """Raise `missing` for an invalid name in the block."""
     return errors_as(lambda error: missing(str(error)) if isinstance(error, InvalidName) else None)

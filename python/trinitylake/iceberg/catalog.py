@@ -1,11 +1,14 @@
 """`TrinityLakeCatalog`: a lakehouse as PyIceberg's catalog.
 
-What it reads comes from one state: the latest version, one version, or an open transaction (`bound_catalog.py`). What
-it writes are statements of a transaction (`table_writing.py`, `namespaces.py`), so that a server can run the same.
+It reads one state: the latest version, one version, or an open transaction (`bound_catalog.py`). It writes by
+statements of a transaction (`table_writing.py`, `namespaces.py`), which the REST server uses as well.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import PropertiesUpdateSummary
@@ -42,6 +45,7 @@ from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.handle_commits import committed
+from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
 class TrinityLakeCatalog(ViewCatalog):
     """A lakehouse as a PyIceberg catalog. `trinitylake.iceberg.load` makes one; arguments as for `BoundCatalog`.
 
-    Bound to the latest version, each method that writes is one commit of the lakehouse. Safe to share between threads
+    Bound to the latest version, each writing method is one commit of the lakehouse. Safe to share between threads
     unless it is bound to a transaction. Errors are PyIceberg's where it has a class for them.
     """
 
@@ -72,14 +76,14 @@ class TrinityLakeCatalog(ViewCatalog):
 
         Args:
             identifier: namespace and name; the namespace must exist.
-            schema: field ids are assigned anew, as every catalog of PyIceberg does.
-            location: a folder below the root of the lakehouse, which chooses one if not given.
+            schema: new field ids are assigned, as in every catalog of PyIceberg.
+            location: a folder below the root of the lakehouse; default: chosen by the lakehouse.
             partition_spec: on the field ids of `schema`.
             sort_order: on the field ids of `schema`.
             properties: Iceberg table properties.
 
         Raises:
-            NoSuchNamespaceError: what it says.
+            NoSuchNamespaceError: if the namespace does not exist.
             TableAlreadyExistsError: also if a view has that name.
             InvalidLocation: for a location outside of the lakehouse, or a write path outside of the table.
             InvalidArgument: for a property that names code to load.
@@ -95,10 +99,10 @@ class TrinityLakeCatalog(ViewCatalog):
         """Add a table whose metadata file exists: below the root it becomes managed, elsewhere external, read-only.
 
         Raises:
-            NoSuchNamespaceError: what it says.
+            NoSuchNamespaceError: if the namespace does not exist.
             TableAlreadyExistsError: unless `overwrite`; for a view of that name always.
             InvalidLocation: for metadata in the lakehouse with data outside, or a URI that cannot be read.
-            CorruptFile, FileNotFoundError: for a file that is no table metadata, or is not there.
+            CorruptFile, FileNotFoundError: if the file is no table metadata or does not exist.
         """
         namespace, name = object_name(identifier)
         with translated():
@@ -113,7 +117,7 @@ class TrinityLakeCatalog(ViewCatalog):
         """The table as it is now: managed, external (read-only) or federated (the other catalog's own).
 
         Raises:
-            NoSuchTableError: what it says.
+            NoSuchTableError: if the table does not exist.
             CorruptFile: if its definition or metadata is damaged or missing.
         """
         namespace, name = object_name(identifier, NoSuchTableError)
@@ -126,7 +130,7 @@ class TrinityLakeCatalog(ViewCatalog):
             return open_table(self, self._source, io, namespace, name, definition, properties, guarded, federated)
 
     def _guarded(self, io: FileIO) -> FileIO:
-        """How files of tables elsewhere are reached, given PyIceberg's way."""
+        """File access for external tables, given that of PyIceberg; the server restricts it."""
         return io
 
     def _federated(self, definition: TableDef) -> Table:
@@ -134,7 +138,7 @@ class TrinityLakeCatalog(ViewCatalog):
         return open_federated(definition)
 
     def table_exists(self, identifier: str | Identifier) -> bool:
-        """Whether there is a table of that name. Only the tree is read, neither definition nor metadata."""
+        """Whether the table exists. Reads only the tree, not the definition or metadata."""
         try:
             namespace, name = object_name(identifier, NoSuchTableError)
             with names_checked(NoSuchTableError):
@@ -147,7 +151,7 @@ class TrinityLakeCatalog(ViewCatalog):
         return self._list("table", namespace)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
-        """Give a table another name, in another namespace if wished. Its files stay where they are.
+        """Rename a table, also into another namespace. Its files are not moved.
 
         Raises `NoSuchTableError`, `NoSuchNamespaceError` and `TableAlreadyExistsError`.
         """
@@ -163,8 +167,9 @@ class TrinityLakeCatalog(ViewCatalog):
             self.write(lambda transaction: table_writing.drop_table(transaction, namespace, name))
 
     def purge_table(self, identifier: str | Identifier) -> None:
-        """Drop a table. Its files go when the last version that reaches them expires, and never before: older versions
-        of the lakehouse and running readers need them. Raises `NoSuchTableError`.
+        """Drop a table. Its files are deleted after the last version that references them has expired.
+
+        Raises `NoSuchTableError`.
         """
         self.drop_table(identifier)
 
@@ -174,14 +179,14 @@ class TrinityLakeCatalog(ViewCatalog):
         """Commit updates to a table; `assert-create` among the requirements creates it.
 
         Requirements are validated against the latest version, or what the transaction sees. An append to a branch that
-        moved since `table` was loaded is redone on top of it, with the same data files.
+        changed since `table` was loaded is rebased, with the same data files.
 
         Raises:
-            NoSuchTableError: what it says.
+            NoSuchTableError: if the table does not exist.
             CommitFailedException: if a requirement does not hold. Nothing was committed.
-            ValidationException: if new rows may lack a column that somebody else made required. Nothing was committed.
-            CommitStateUnknownException: if the storage did not tell whether the commit happened.
-            InvalidLocation, InvalidArgument: for an update that a managed table cannot have; an external table.
+            ValidationException: if new rows may lack a column that another commit made required. Nothing was committed.
+            CommitStateUnknownException: if the outcome of the commit is unknown.
+            InvalidLocation, InvalidArgument: for an update that managed tables do not allow, or an external table.
         """
         namespace, name = object_name(table.name(), NoSuchTableError)
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
@@ -193,13 +198,13 @@ class TrinityLakeCatalog(ViewCatalog):
         if not isinstance(self._source, Transaction):
             return committed(staged)
         if isinstance(table.io, LakehouseFileIO) and table.io is not staged.io:
-            staged.io.remember_written(table.io.written_paths)  # a rollback deletes them
+            staged.io.remember_written(table.io.written_paths)  # a rollback deletes these files
         return staged.response()
 
     # Namespaces
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
-        """Create a namespace; the ones above a nested one need not exist.
+        """Create a namespace; parents of a nested namespace need not exist.
 
         Raises `NamespaceAlreadyExistsError`, and `NoSuchNamespaceError` for an empty name.
         """
@@ -215,7 +220,7 @@ class TrinityLakeCatalog(ViewCatalog):
             self.write(statement)
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
-        """Whether there is that namespace, or one nested in it."""
+        """Whether the namespace, or a nested one, exists."""
         try:
             name = namespace_name(namespace)
             with names_checked(NoSuchNamespaceError):
@@ -258,7 +263,7 @@ class TrinityLakeCatalog(ViewCatalog):
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:
-        """Set and remove properties of a namespace; tells which were removed, set, and to be removed but not there.
+        """Set and remove properties of a namespace; returns which were removed, updated and missing.
 
         Raises `NoSuchNamespaceError`, and `ValueError` for a property that is both set and removed.
         """
@@ -275,7 +280,7 @@ class TrinityLakeCatalog(ViewCatalog):
         with translated(), names_checked(NoSuchNamespaceError):
             return self.write(statement)
 
-    # What the methods above share
+    # Shared by the methods above
 
     def stage_table(
         self,
@@ -286,7 +291,7 @@ class TrinityLakeCatalog(ViewCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> StagedTable:
-        """What `create_table_transaction` begins with: nothing of it is in the lakehouse before it commits.
+        """A new table for `create_table_transaction`, which exists only after its commit.
 
         Raises as `create_table` does.
         """
@@ -318,3 +323,36 @@ class TrinityLakeCatalog(ViewCatalog):
         return table_writing.new_metadata(
             self.file_io(), namespace, name, converted, location, partition_spec, sort_order, properties
         )
+
+
+def load(
+    root: str | os.PathLike[str] | Lakehouse | None = None,
+    *,
+    version: int | None = None,
+    timestamp: datetime | str | None = None,
+    transaction: Transaction | str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    name: str = "trinitylake",
+    **properties: str,
+) -> TrinityLakeCatalog:
+    """Open a PyIceberg catalog over a lakehouse.
+
+    Args:
+        root: the root of the lakehouse or the open lakehouse; default: from PyIceberg's configuration of `name`.
+        name: name of the catalog.
+        version, timestamp, transaction, storage_options: as for `TrinityLakeCatalog`.
+        **properties: properties of the catalog, such as `**{"s3.endpoint": …}`; they override the configuration.
+
+    Raises as `TrinityLakeCatalog` does.
+    """
+    if root is not None and not isinstance(root, Lakehouse):
+        properties["root"] = os.fspath(root)
+    return TrinityLakeCatalog(
+        name,
+        lakehouse=root if isinstance(root, Lakehouse) else None,
+        version=version,
+        timestamp=timestamp,
+        transaction=transaction,
+        storage_options=storage_options,
+        **properties,
+    )

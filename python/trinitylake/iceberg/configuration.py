@@ -1,15 +1,15 @@
-"""Where a catalog looks: its properties, PyIceberg's configuration of that name, and what they open.
+"""Configuration of a catalog: its properties, and PyIceberg's configuration of its name.
 
-    root           the root of the lakehouse; `uri` and `warehouse` mean the same, for tools that know no other names
+    root           the root of the lakehouse; synonyms: `uri`, `warehouse`
     version        a version number: the catalog shows that version, read-only
     timestamp      ISO 8601: the newest version at that moment, read-only
-    transaction    the id of a saved transaction, to be resumed
+    transaction    the id of a saved transaction, which is resumed
     durability     "fsync" or "none", as for `trinitylake.open`
     s3.*, gcs.*, adls.*, client.*    credentials and endpoints, in PyIceberg's names; also for external tables
     storage.*      any other option of the storage, without the prefix
 
-PyIceberg hands a catalog that it loads by `py-catalog-impl` only what stood in the call, so the configuration is read
-here: files and environment variables as PyIceberg finds them. What stands in the call wins.
+PyIceberg passes only the arguments of the call to a catalog that it loads by `py-catalog-impl`, so the configuration
+files and environment variables are read here. Arguments of the call override them.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.opening import open
 from trinitylake.lakehouse.transaction import Transaction
 
-#: What a catalog is bound to: the latest version, one version, or an open transaction.
+#: The state that a catalog is bound to: the latest version, one version, or an open transaction.
 Source: TypeAlias = Lakehouse | LakehouseVersion | Transaction
 
 _ROOT_PROPERTIES = ("root", "uri", "warehouse")
 _STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "client.")
 _OWN_STORAGE_PREFIX = "storage."
 
-#: Transactions that a catalog of this process is bound to, by root and id, for as long as somebody holds them.
+#: Open transactions that catalogs of this process are bound to, by root and id.
 _OPEN_HERE: WeakValueDictionary[tuple[str, str], Transaction] = WeakValueDictionary()
 
 
 def configured(name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a catalog of that name: PyIceberg's configuration, overruled by `properties`.
+    """PyIceberg's configuration of a catalog, overridden by `properties`.
 
-    Raises `InvalidArgument` for a property that is no text.
+    Raises `InvalidArgument` for a property that is not text.
     """
     found = Config().get_catalog_config(name) or {}
     merged: dict[str, str] = {}
     for key, value in {**found, **properties}.items():
         if value is None:
             continue
-        if isinstance(value, bool | int | float):  # YAML knows numbers
+        if isinstance(value, bool | int | float):  # a number in YAML
             value = str(value).lower()
         if not isinstance(value, str):
             raise InvalidArgument(f"the property {key!r} of catalog {name!r} must be text, got {value!r}")
@@ -59,7 +59,7 @@ def configured(name: str, properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def storage_options(properties: Mapping[str, str], options: Mapping[str, str] | None) -> dict[str, str]:
-    """What the storage is opened with; `options` win."""
+    """Options of the storage; `options` override properties."""
     found = {key: value for key, value in properties.items() if key.startswith(_STORAGE_PREFIXES)}
     own = {
         key.removeprefix(_OWN_STORAGE_PREFIX): value
@@ -78,7 +78,10 @@ def bind(
     transaction: Transaction | str | None,
     options: Mapping[str, str] | None,
 ) -> Source:
-    """What these choose. Raises `InvalidArgument` for too much or too little, and what opening raises."""
+    """The source that the arguments choose.
+
+    Raises `InvalidArgument` for contradicting arguments or no root, and as `open`, `at` and `resume` do.
+    """
     if sum(choice is not None for choice in (version, timestamp, transaction)) > 1:
         raise InvalidArgument("choose a version, a timestamp or a transaction, not several of them")
     root = next((properties[key] for key in _ROOT_PROPERTIES if properties.get(key)), None)
@@ -88,7 +91,7 @@ def bind(
     if lakehouse is None:
         if root is None:
             raise InvalidArgument(
-                f"catalog {name!r} needs the root of a lakehouse: give root=…, or set it in PyIceberg's configuration "
+                f"catalog {name!r} needs the root of a lakehouse: pass root=…, or set it in PyIceberg's configuration "
                 f"file or in the environment variable PYICEBERG_CATALOG__{name.upper()}__ROOT"
             )
         durability = properties.get("durability")
@@ -110,10 +113,10 @@ def bind(
 
 
 def properties_of(source: Source) -> dict[str, str]:
-    """Properties that lead to the same source in this process.
+    """Properties that open the same source in this process.
 
-    Some clients make a catalog anew from its class and its properties, such as polars for a sink. Without these they
-    would write to the latest version what was meant for a transaction.
+    Some clients, such as a sink of polars, create the catalog again from its class and properties. Without these
+    properties they would write to the latest version instead of the transaction.
     """
     found = {"root": source._storage.root}
     if isinstance(source, LakehouseVersion):

@@ -1,4 +1,4 @@
-"""PyIceberg's identifiers and the lakehouse's names.
+"""Conversion between identifiers of PyIceberg and names of the lakehouse.
 
 PyIceberg writes `"a.b.t"` or `("a", "b", "t")`; the lakehouse has the namespace `"a.b"` and the name `"t"`.
 """
@@ -11,7 +11,7 @@ from pyiceberg.typedef import Identifier
 
 
 def object_name(identifier: str | Identifier, missing: type[Exception] = NoSuchNamespaceError) -> tuple[str, str]:
-    """Namespace and own name of a table or view. Raises `missing` if there is no namespace in it."""
+    """Namespace and name of a table or view. Raises `missing` for an identifier without a namespace."""
     parts = Catalog.identifier_to_tuple(identifier)
     try:
         namespace = Catalog.namespace_to_string(parts[:-1])
@@ -26,10 +26,10 @@ def namespace_name(identifier: str | Identifier) -> str:
 
 
 def namespace_tuple(namespace: str) -> Identifier:
-    """A namespace as PyIceberg shows it; the inverse of `namespace_name`."""
+    """Identifier of a namespace; the inverse of `namespace_name`."""
     return tuple(namespace.split("."))
 
 
 def object_tuple(namespace: str, name: str) -> Identifier:
-    """A table or view as PyIceberg shows it; the inverse of `object_name`."""
+    """Identifier of a table or view; the inverse of `object_name`."""
     return (*namespace_tuple(namespace), name)

@@ -1,7 +1,7 @@
-"""Namespaces as Iceberg's clients expect them: one that others are nested in exists, even if nobody created it.
+"""Namespaces as Iceberg's clients expect them: a namespace with nested ones exists.
 
-The lakehouse lets `a.b` be created without `a`. Such an `a` has no properties of its own; it becomes an object of the
-lakehouse as soon as something is put into it.
+The lakehouse allows `a.b` without `a`. Such an `a` is *implicit*: it has no properties, and it becomes an object of the
+lakehouse when something is created in it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 def namespace_exists(state: State, namespace: str) -> bool:
-    """Whether there is that namespace, or one nested in it."""
+    """Whether the namespace, or a nested one, exists."""
     return state.exists("namespace", namespace) or state.list("namespace", namespace, 1).num_rows > 0
 
 
 def require_namespace(state: State, namespace: str) -> None:
-    """Raises `NoSuchNamespaceError` unless `namespace_exists`."""
+    """Raise `NoSuchNamespaceError` unless the namespace exists."""
     if not namespace_exists(state, namespace):
         raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}")
 
 
 def materialize_namespace(transaction: Transaction, namespace: str) -> None:
-    """Make a namespace that exists only through nested ones an object. Raises as `require_namespace` does."""
+    """Create an implicit namespace as an object. Raises as `require_namespace` does."""
     core = transaction._state()
     if not core.exists("namespace", namespace):
         require_namespace(core, namespace)
@@ -47,7 +47,7 @@ def namespace_properties(state: State, namespace: str) -> dict[str, str]:
         return dict(parse_namespace_def(definition).properties)
     if namespace_exists(state, namespace):
         return {}
-    # Word for word what PyIceberg's own catalogs say, which its behaviour tests look for.
+    # PyIceberg's behaviour tests expect exactly this message.
     raise NoSuchNamespaceError(f"Namespace {namespace} does not exists")
 
 

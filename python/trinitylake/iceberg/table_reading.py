@@ -1,17 +1,17 @@
-"""The PyIceberg table for a definition, of each kind of table and each kind of source."""
+"""PyIceberg tables for definitions: managed, external and federated, from any source."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyiceberg.table import Table
 
 from trinitylake.definitions import EXTERNAL, MANAGED, TableDef, parse_table_def
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg.identifiers import object_tuple
-from trinitylake.iceberg.table_handle import FrozenCatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.external_tables import load_external
 from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata
 
+    from trinitylake.iceberg.bound_catalog import BoundCatalog
     from trinitylake.iceberg.configuration import Source
+
+
+class FrozenCatalogTable(ReadAheadTable):
+    """A table of one version. Writing raises `InvalidArgument` before a file is written."""
+
+    catalog: BoundCatalog
+
+    def transaction(self) -> NoReturn:
+        self.catalog.refuse_write()
 
 
 def open_table(
@@ -39,24 +49,23 @@ def open_table(
     guarded: Callable[[FileIO], FileIO] = lambda io: io,
     federated: Callable[[TableDef], Table] = open_federated,
 ) -> Table:
-    """The table that the definition `data` describes, to be written through `catalog`.
+    """The table of the definition `data`, which writes through `catalog`.
 
-    A federated table is the other catalog's own, unless `source` is frozen: then it can only be read, as it is now.
-    `guarded` gives the file access by which an external table is read, given PyIceberg's, and `federated` opens tables
-    of other catalogs.
+    A federated table is that of the other catalog; from a single version it is read-only and shows its present state.
+    `guarded` wraps the file access for external tables, and `federated` opens tables of other catalogs.
 
-    Raises `CorruptFile` for a damaged definition or a managed table whose metadata is damaged or gone, and what
-    `load_external` and `open_federated` raise.
+    Raises `CorruptFile` for a damaged definition and for damaged or missing metadata, and as `load_external` and
+    `open_federated` do.
     """
     definition = parse_table_def(data)
     identifier = object_tuple(namespace, name)
     if definition.table_type == EXTERNAL:
         return load_external(definition, file_io_properties, identifier, guarded)
     if definition.table_type != MANAGED:
-        there = federated(definition)
+        table = federated(definition)
         if isinstance(source, LakehouseVersion):
-            return FrozenCatalogTable(identifier, there.metadata, there.metadata_location, there.io, catalog)
-        return there
+            return FrozenCatalogTable(identifier, table.metadata, table.metadata_location, table.io, catalog)
+        return table
     if isinstance(source, Transaction):
         staged = source._staged_tables.open(namespace, name, data)._open_staged()
         return CatalogTable(identifier, staged.metadata, staged.table.metadata_location, staged.io, catalog)
@@ -68,7 +77,7 @@ def open_table(
 
 
 def read_managed(io: LakehouseFileIO, definition: TableDef, name: str) -> tuple[TableMetadata, str]:
-    """Metadata of a managed table, and the URI of its file. Raises `CorruptFile`."""
+    """Metadata of a managed table and the URI of its file. Raises `CorruptFile`."""
     path = metadata_path(definition, name)
     uri = io.uri_of(path)
     try:

@@ -1,7 +1,7 @@
-"""What Iceberg's clients write to tables, as statements of a lakehouse transaction.
+"""Writes of Iceberg's clients to tables, as statements of a lakehouse transaction.
 
-Each function takes part in a transaction that somebody else commits: the catalog does so after every call, or leaves it
-to its user; a server does as its client asked. All check names before they write, and raise PyIceberg's errors.
+Each function is part of a transaction that its caller commits. All functions check names before they write, and raise
+PyIceberg's errors.
 """
 
 from __future__ import annotations
@@ -108,13 +108,12 @@ def commit_table(
 ) -> StagedTable:
     """Commit to a managed table, or create one from updates if `assert-create` is among the requirements.
 
-    Requirements hold for what the transaction sees. Without updates they have to hold at the commit too, whatever the
-    isolation: to require something of a table makes the commit depend on it, as a check does. `base` is the table as
-    the writer saw it, if that is known: an append is then redone where the branch has moved since. `incoming` are the
-    paths of all files that its snapshots bring, if somebody has read and checked them in this transaction.
+    Requirements are checked against the state of the transaction. Without updates they are also checked at the commit,
+    at every isolation level. `base` is the table that the writer saw, if known: an append is rebased if its branch
+    changed since. `incoming` are the paths of all files in new snapshots, if they were already checked.
 
     Raises:
-        NoSuchTableError: if it does not exist and is not to be created.
+        NoSuchTableError: if it does not exist and is not created.
         CommitFailedException: if a requirement does not hold, or the updates do not fit what `base` has become.
         ValidationException: if new rows may lack a column that has become required.
         ValueError: if an update refers to something that the table does not have.
@@ -142,7 +141,7 @@ def managed_table(
     """A managed table as the transaction sees it. Nothing is staged.
 
     Raises:
-        NoSuchTableError: what it says.
+        NoSuchTableError: if the table does not exist.
         CommitFailedException: if a requirement does not hold.
         InvalidArgument: for an external or federated table.
     """
@@ -154,7 +153,7 @@ def managed_table(
         raise CommitFailedException(f"Table already exists: {table.name}")
     if table.type != "managed":
         raise InvalidArgument(
-            f"table {table.name} is {table.type}: write where it lives, {table.iceberg.metadata_location}"
+            f"table {table.name} is {table.type} and read-only: write at its origin, {table.iceberg.metadata_location}"
         )
     staged = table._open_staged()
     check_requirements(requirements, staged.metadata)
@@ -164,7 +163,7 @@ def managed_table(
 def require_absent(
     transaction: Transaction, namespace: str, name: str, requirements: Sequence[TableRequirement]
 ) -> None:
-    """Commit only if there is still no table of that name: what `assert-create` means where nothing is to be created.
+    """Commit only if the table does not exist: `assert-create` without a creation.
 
     Raises `CommitFailedException`.
     """
@@ -185,7 +184,7 @@ def register_table(
 ) -> None:
     """Add a table whose metadata file exists: below the root it becomes managed, elsewhere external and read-only.
 
-    `io` is what it is read by, if that is not any file access of the lakehouse.
+    `io` is the file access for reading it; default: a new one.
 
     Raises `NoSuchNamespaceError`; `TableAlreadyExistsError` unless `overwrite`; `InvalidLocation` for a table whose
     metadata lies in the lakehouse and whose data does not; `CorruptFile` and `FileNotFoundError` for a bad file;
@@ -219,25 +218,25 @@ def drop_table(transaction: Transaction, namespace: str, name: str) -> None:
 
 
 def require_free(transaction: Transaction, namespace: str, name: str) -> None:
-    """Raises `TableAlreadyExistsError` if a table or view has that name."""
+    """Raise `TableAlreadyExistsError` if a table or view has that name."""
     core = transaction._state()
     if core.exists("table", namespace, name):
         raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
     if core.exists("view", namespace, name):
-        raise TableAlreadyExistsError(f"View {namespace}.{name} has that name already")
+        raise TableAlreadyExistsError(f"View {namespace}.{name} already exists")
 
 
 def no_such_table(namespace: str, name: str) -> NoSuchTableError:
-    """The error for a table that is not there, in the words that PyIceberg's behaviour tests look for."""
+    """The error for a missing table; PyIceberg's behaviour tests expect this message."""
     return NoSuchTableError(f"Table does not exist: {namespace}.{name}")
 
 
 def metadata_from_updates(
     io: LakehouseFileIO, namespace: str, name: str, updates: Sequence[TableUpdate]
 ) -> TableMetadata:
-    """The first metadata of a table that is created by updates; an id and a location are chosen if they have none.
+    """The first metadata of a table that is created by updates; a missing id or location is chosen.
 
-    Raises `CommitFailedException` if the updates do not make a table, and as `new_metadata` does.
+    Raises `CommitFailedException` if the updates do not define a valid table, and as `new_metadata` does.
     """
     updates = [
         SetLocationUpdate(location=managed_location(io, update.location))
@@ -256,7 +255,7 @@ def metadata_from_updates(
         check_metadata(made)
         metadata = indexed(TableMetadataUtil.parse_obj(made.model_dump()))
     except (ValueError, KeyError) as error:
-        raise CommitFailedException(f"the updates do not make a table {namespace}.{name}: {error}") from error
+        raise CommitFailedException(f"the updates do not define a valid table {namespace}.{name}: {error}") from error
     _check_new(metadata, io)
     return collected_by_lakehouse(metadata)
 

@@ -1,4 +1,4 @@
-"""The views of a catalog. Their definitions are the lakehouse's own; `view_metadata.py` makes them Iceberg's."""
+"""Views of a catalog. `view_metadata.py` converts their definitions to Iceberg's metadata."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ViewCatalog(BoundCatalog):
-    """The methods over views."""
+    """Methods for views."""
 
     def create_view(
         self,
@@ -43,13 +43,13 @@ class ViewCatalog(BoundCatalog):
         location: str | None = None,
         properties: Properties = EMPTY_DICT,
     ) -> View:
-        """Create a view. No file is written for it; `location` is where an engine may write one, below the root.
+        """Create a view without writing a file; engines may write files below `location`.
 
         Raises:
             InvalidLocation: for a location outside of the lakehouse, or in one of its own folders.
-            NoSuchNamespaceError, ViewAlreadyExistsError: what they say.
+            NoSuchNamespaceError, ViewAlreadyExistsError: see their names.
             TableAlreadyExistsError: if a table has that name.
-            InvalidArgument: for a view without SQL, or with two texts in one dialect.
+            InvalidArgument: for a view without SQL, or with two representations of one dialect.
         """
         namespace, name = object_name(identifier)
         id = new_id()
@@ -65,7 +65,7 @@ class ViewCatalog(BoundCatalog):
         return self.add_view(namespace, name, metadata)
 
     def register_view(self, identifier: str | Identifier, metadata_location: str) -> View:
-        """Create a view from a view metadata file, anywhere. It is read once and not needed afterwards.
+        """Create a view from a view metadata file, which is read once and not needed afterwards.
 
         Raises as `create_view` does, and `CorruptFile` for a file that is no view metadata.
         """
@@ -82,7 +82,7 @@ class ViewCatalog(BoundCatalog):
         return self.add_view(namespace, name, metadata)
 
     def load_view(self, identifier: str | Identifier) -> View:
-        """A view as it is now. Raises `NoSuchViewError`."""
+        """Load a view. Raises `NoSuchViewError`."""
         namespace, name = object_name(identifier, NoSuchViewError)
         with names_checked(NoSuchViewError), self._source._located("view", namespace, name):
             definition = self.state().read("view", namespace, name)
@@ -93,7 +93,7 @@ class ViewCatalog(BoundCatalog):
         return View(object_tuple(namespace, name), metadata)
 
     def view_exists(self, identifier: str | Identifier) -> bool:
-        """Whether there is a view of that name."""
+        """Whether the view exists."""
         try:
             namespace, name = object_name(identifier, NoSuchViewError)
             with names_checked(NoSuchViewError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trinitylake import _core
 from trinitylake.base.arguments import checked_as, text_mapping
-from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.errors import CommitConflict, TransactionExpired, TrinityLakeError
 from trinitylake.lakehouse.settings import Isolation, check_isolation, default_isolation
 from trinitylake.lakehouse.transaction import Transaction
@@ -98,7 +98,7 @@ class Handle:
     def execute(
         self,
         statement: Callable[[Transaction], Result],
-        note: LogNote = NO_NOTE,
+        note: CommitInfo = NO_COMMIT_INFO,
         base: _core.Version | None = None,
     ) -> Result:
         """Run a statement in its own transaction. See `Statements.execute`."""
@@ -113,7 +113,7 @@ class Handle:
 
         return retry_conflicts(attempt)
 
-    def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: LogNote) -> Result:
+    def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: CommitInfo) -> Result:
         """Raises `_OutOfDate`, with the transaction rolled back, if it fails and `base` is not the latest version."""
         try:
             with self.begin(message=note.message, author=note.author, base=base) as transaction:

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from trinitylake import _core
 from trinitylake.base.arguments import checked, checked_as, texts, version_reference
-from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import NotALakehouse
@@ -466,7 +466,7 @@ class Lakehouse(Statements):
     def _execute(
         self,
         statement: Callable[[Transaction], Result],
-        note: LogNote = NO_NOTE,
+        note: CommitInfo = NO_COMMIT_INFO,
         base: Version | None = None,
     ) -> Result:
         return self._handle.execute(statement, note, base)

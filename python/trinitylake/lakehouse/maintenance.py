@@ -11,8 +11,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, cast
 
 from trinitylake.base.arguments import checked, checked_as, flag, version_or_moment, versions, whole_number
+from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
-from trinitylake.base.log_note import LogNote
 from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
 from trinitylake.lakehouse.bulk.engines import checker_of, collector_of
 from trinitylake.lakehouse.history import Expired
@@ -69,7 +69,7 @@ class LakehouseMaintenance:
 
         Raises `InvalidArgument` for an unknown or malformed property, and otherwise as `expire` and `vacuum` do.
         """
-        note = LogNote(message or "maintenance", author)
+        note = CommitInfo(message or "maintenance", author)
         return run_policy(
             self._handle.definition, self._tables, self, note, dry_run=dry_run, progress=progress, engine=engine
         )
@@ -182,7 +182,7 @@ class LakehouseMaintenance:
         """
         examples = sys.maxsize if paths else EXAMPLES
         if engine is not None:
-            asked = Asked(cast("int | None", grace), dry_run, examples, LogNote(message, author), progress)
+            asked = Asked(cast("int | None", grace), dry_run, examples, CommitInfo(message, author), progress)
             return collector_of(engine).vacuum(engine, self._handle.core, asked)
         found = self._handle.core.vacuum(cast("int | None", grace), dry_run, examples, progress, message, author)
         return vacuumed(found, dry_run)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
-from trinitylake.base.log_note import LogNote
 from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.settings import DEFAULTS as DEFAULT_SETTINGS
@@ -161,7 +161,7 @@ class MaintainedTables:
 def maintain_tables(
     definition: LakehouseDef,
     tables: Tables,
-    note: LogNote,
+    note: CommitInfo,
     *,
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -185,7 +185,7 @@ def run_policy(
     definition: LakehouseDef,
     tables: Tables,
     steps: Steps,
-    note: LogNote,
+    note: CommitInfo,
     *,
     dry_run: bool,
     progress: Progress | None,
@@ -208,7 +208,7 @@ class _TableRun:
     """Maintenance of each table; a table that fails is skipped, with the reason, and the others are maintained."""
 
     def __init__(
-        self, definition: LakehouseDef, tables: Tables, note: LogNote, dry_run: bool, progress: Progress | None
+        self, definition: LakehouseDef, tables: Tables, note: CommitInfo, dry_run: bool, progress: Progress | None
     ) -> None:
         self.compacted: dict[str, CompactResult] = {}
         self.snapshots_expired: dict[str, int] = {}

@@ -14,7 +14,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from trinitylake.base.arguments import checked, checked_as, table_properties, texts
-from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX, change_properties
 from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
 from trinitylake.errors import InvalidArgument
@@ -49,7 +49,7 @@ class Statements(Reader):
     def _execute(
         self,
         statement: Callable[[OpenTransaction], Result],
-        note: LogNote = NO_NOTE,
+        note: CommitInfo = NO_COMMIT_INFO,
         base: _core.Version | None = None,
     ) -> Result:
         """Run a statement: in this transaction, or in its own transaction that commits when the statement ends.
@@ -101,7 +101,7 @@ class Statements(Reader):
 
         Raises `ObjectAlreadyExists` unless `exist_ok`, which leaves an existing one as it is.
         """
-        name, note = namespace_name(identifier), LogNote(message, author)
+        name, note = namespace_name(identifier), CommitInfo(message, author)
         from trinitylake.definitions import new_namespace_def, serialize
 
         definition = new_namespace_def(None, properties)
@@ -138,7 +138,7 @@ class Statements(Reader):
             transaction._state().replace("namespace", name, "", serialize(definition))
             return Namespace(name, definition.id, dict(definition.properties))
 
-        return self._execute(alter, LogNote(message, author), self._recent_version())
+        return self._execute(alter, CommitInfo(message, author), self._recent_version())
 
     @checked
     def drop_namespace(
@@ -170,7 +170,7 @@ class Statements(Reader):
                         core.drop("namespace", one)
             core.drop("namespace", name)
 
-        self._execute(statement, LogNote(message, author))
+        self._execute(statement, CommitInfo(message, author))
 
     # Tables
 
@@ -218,7 +218,7 @@ class Statements(Reader):
                 transaction._staged_tables.create(namespace, name, declared, spec, order, given, keys)
             return transaction.table((namespace, name))
 
-        return self._afterwards(namespace, name, self._execute(statement, LogNote(message, author)))
+        return self._afterwards(namespace, name, self._execute(statement, CommitInfo(message, author)))
 
     @checked
     def create_external_table(
@@ -262,7 +262,7 @@ class Statements(Reader):
                 tables.create_external(namespace, name, str(metadata_location), properties or {})
             return transaction.table((namespace, name))
 
-        return self._afterwards(namespace, name, self._execute(statement, LogNote(message, author)))
+        return self._afterwards(namespace, name, self._execute(statement, CommitInfo(message, author)))
 
     @checked_as(properties=table_properties)
     def alter_table(
@@ -291,7 +291,7 @@ class Statements(Reader):
             moved_to = None if metadata_location is None else str(metadata_location)
             transaction._staged_tables.alter(table, properties or {}, removed, moved_to)
 
-        self._execute(statement, LogNote(message, author))
+        self._execute(statement, CommitInfo(message, author))
 
     @checked
     def rename_table(
@@ -308,7 +308,7 @@ class Statements(Reader):
             transaction._state().rename("table", namespace, name, new_namespace, new_name)
             transaction._staged_tables.rename(namespace, name, new_namespace, new_name)
 
-        self._execute(statement, LogNote(message, author))
+        self._execute(statement, CommitInfo(message, author))
 
     @checked
     def drop_table(
@@ -327,7 +327,7 @@ class Statements(Reader):
             core.drop("table", namespace, name)
             transaction._staged_tables.drop(namespace, name)
 
-        self._execute(statement, LogNote(message, author))
+        self._execute(statement, CommitInfo(message, author))
 
     # Views
 
@@ -363,7 +363,7 @@ class Statements(Reader):
             transaction._state().create("view", namespace, name, serialize(definition))
             return View(namespace, name, definition)
 
-        return self._execute(statement, LogNote(message, author))
+        return self._execute(statement, CommitInfo(message, author))
 
     @checked
     def replace_view(
@@ -405,7 +405,7 @@ class Statements(Reader):
             transaction._state().replace("view", namespace, name, serialize(definition))
             return View(namespace, name, definition)
 
-        return self._execute(statement, LogNote(message, author))
+        return self._execute(statement, CommitInfo(message, author))
 
     @checked
     def rename_view(
@@ -416,7 +416,7 @@ class Statements(Reader):
         Raises `ObjectNotFound` for the view or the new namespace, `ObjectAlreadyExists` for the new name.
         """
         old, new = split(identifier), split(new_identifier)
-        self._execute(lambda transaction: transaction._state().rename("view", *old, *new), LogNote(message, author))
+        self._execute(lambda transaction: transaction._state().rename("view", *old, *new), CommitInfo(message, author))
 
     @checked
     def drop_view(
@@ -430,7 +430,7 @@ class Statements(Reader):
             if not (missing_ok and not core.exists("view", namespace, name)):
                 core.drop("view", namespace, name)
 
-        self._execute(statement, LogNote(message, author))
+        self._execute(statement, CommitInfo(message, author))
 
     # The lakehouse itself
 
@@ -465,7 +465,7 @@ class Statements(Reader):
             transaction._lakehouse_definition = serialize(definition)
             core.set_lakehouse_definition(transaction._lakehouse_definition)
 
-        self._execute(statement, LogNote(message, author))
+        self._execute(statement, CommitInfo(message, author))
 
 
 class OpenTransaction(Statements):

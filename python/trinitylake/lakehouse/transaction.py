@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from trinitylake.base import tracing
 from trinitylake.base.arguments import checked
-from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.base.pickling import refuse_transaction
 from trinitylake.errors import (
@@ -97,7 +97,7 @@ class Transaction(OpenTransaction):
         self._is_checking = False
         self._open_core = _Core(core)
         self._version: int | None = core.committed_version
-        self._span = tracing.begin("transaction", told=lambda: _told(core, base))
+        self._span = tracing.begin("transaction", attributes=lambda: _told(core, base))
         if core.sequence and self._version is None and core.attachment:
             self._staged_tables.resume(core.attachment)
 
@@ -344,7 +344,7 @@ class Transaction(OpenTransaction):
     def _execute(
         self,
         statement: Callable[[Transaction], Result],
-        note: LogNote = NO_NOTE,
+        note: CommitInfo = NO_COMMIT_INFO,
         base: _core.Version | None = None,
     ) -> Result:
         note.refuse()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from trinitylake.base.log_note import LogNote
+from trinitylake.base.commit_info import CommitInfo
 from trinitylake.lakehouse.history import time_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
     grace_millis: int | None
     dry_run: bool
     examples: int
-    note: LogNote
+    note: CommitInfo
     progress: Progress | None
 
 

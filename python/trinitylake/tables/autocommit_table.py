@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.definitions import parse_table_def, serialize
 from trinitylake.errors import CommitConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
@@ -61,7 +61,7 @@ class LatestVersion(Protocol):
     def _execute(
         self,
         statement: Callable[[TransactionWithTables], Result],
-        note: LogNote = NO_NOTE,
+        note: CommitInfo = NO_COMMIT_INFO,
         base: _core.Version | None = None,
     ) -> Result:
         """Run a statement in a transaction of its own, with a note in the log, again as long as it loses races.
@@ -114,7 +114,7 @@ class AutocommitTable(FrozenTable):
     _repeats_writes = True
 
     def _write(
-        self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: LogNote = NO_NOTE
+        self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: CommitInfo = NO_COMMIT_INFO
     ) -> Result:
         def statement(transaction: TransactionWithTables) -> tuple[Result, Table]:
             table = self._in(transaction)
@@ -133,7 +133,7 @@ class AutocommitTable(FrozenTable):
         return result
 
     @contextmanager
-    def _writing(self, note: LogNote = NO_NOTE) -> Iterator[IcebergTable]:
+    def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> Iterator[IcebergTable]:
         try:
             with self._lakehouse.begin(message=note.message, author=note.author) as transaction:
                 table = self._in(transaction)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import Table as IcebergTable
 
-from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, Schema, parse_table_def, serialize
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
@@ -78,7 +78,7 @@ class FrozenTable(Table):
     def __reduce__(self) -> tuple[Callable[..., FrozenTable], tuple[Any, ...]]:
         return FrozenTable, (self._storage, self._namespace, self._name, serialize(self._definition), self._version)
 
-    def _writing(self, note: LogNote = NO_NOTE) -> AbstractContextManager[IcebergTable]:
+    def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> AbstractContextManager[IcebergTable]:
         raise InvalidArgument(
             f"table {self.name} is read-only here: it belongs to version {self._version}; write in a transaction"
         )

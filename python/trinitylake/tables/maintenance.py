@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.base.arguments import checked_as, texts, whole_number
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
-from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.snapshot_retention import Retention, retained, retained_of_refs
@@ -32,7 +32,7 @@ _AT_LEAST_ONE = functools.partial(whole_number, minimum=1)
 class Write(Protocol):
     """Runs one write on a table, which may be redone."""
 
-    def __call__(self, operation: Callable[[IcebergTable], Result], *, note: LogNote = NO_NOTE) -> Result: ...
+    def __call__(self, operation: Callable[[IcebergTable], Result], *, note: CommitInfo = NO_COMMIT_INFO) -> Result: ...
 
 
 class RewriteManifestsResult(NamedTuple):
@@ -96,7 +96,7 @@ class TableMaintenance:
                 report = progress or (lambda done, total: None)
                 return compact(iceberg, matching, target_file_size_bytes, min_files, order, report, dry_run)
 
-        return self._write(operation, note=LogNote(message, author))
+        return self._write(operation, note=CommitInfo(message, author))
 
     def rewrite_manifests(self, *, message: str = "", author: str = "") -> RewriteManifestsResult:
         """List the data files in manifests of the target size, those of one partition together.
@@ -116,7 +116,7 @@ class TableMaintenance:
                     change.rewrite_manifests()
                 return RewriteManifestsResult(before, _manifests(iceberg))
 
-        return self._write(operation, note=LogNote(message, author))
+        return self._write(operation, note=CommitInfo(message, author))
 
     @checked_as(keep=_AT_LEAST_ONE)
     def expire_snapshots(
@@ -153,7 +153,7 @@ class TableMaintenance:
                 staying |= {one.snapshot_id for one in metadata.snapshots if one.timestamp_ms >= limit}
             return self._taken_out(iceberg, staying)
 
-        return self._write(operation, note=LogNote(message, author))
+        return self._write(operation, note=CommitInfo(message, author))
 
     def expire_as_versions(
         self,
@@ -174,7 +174,7 @@ class TableMaintenance:
             unset = Retention(max(minimum_versions_to_keep, 1), maximum_version_age_millis)
             return self._taken_out(iceberg, retained(iceberg.metadata, unset, now_millis))
 
-        return self._write(operation, note=LogNote(message, author))
+        return self._write(operation, note=CommitInfo(message, author))
 
     def _taken_out(self, iceberg: IcebergTable, staying: set[int]) -> list[int]:
         going = [one.snapshot_id for one in iceberg.metadata.snapshots if one.snapshot_id not in staying]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.base.arguments import checked, checked_as, table_properties, texts, user_names
-from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import shown
 from trinitylake.base.qualified_names import full_name
 from trinitylake.base.tracing import span, traced
@@ -92,7 +92,7 @@ class Table(ABC):
         """The state that reads see."""
 
     @abstractmethod
-    def _writing(self, note: LogNote = NO_NOTE) -> AbstractContextManager[IcebergTable]:
+    def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> AbstractContextManager[IcebergTable]:
         """A PyIceberg table whose changes are kept when the block ends well, with a note in the log.
 
         Raises `InvalidArgument` if it is read-only, and for a note in an open transaction, which has its own.
@@ -102,7 +102,7 @@ class Table(ABC):
     _repeats_writes: ClassVar[bool] = False
 
     def _write(
-        self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: LogNote = NO_NOTE
+        self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: CommitInfo = NO_COMMIT_INFO
     ) -> Result:
         """Run one write. An append does the same whatever rows and files the table has."""
         with self._writing(note) as iceberg:
@@ -276,7 +276,7 @@ class Table(ABC):
                         change.append(given_rows.rows)
                 return WriteResult(0, 0, given_rows.count)
 
-            return self._write(operation, is_append=not evolve_schema, note=LogNote(message, author))
+            return self._write(operation, is_append=not evolve_schema, note=CommitInfo(message, author))
 
     @traced("overwrite")
     @checked
@@ -301,7 +301,7 @@ class Table(ABC):
                             change.overwrite(given_rows.rows, overwrite_filter=matching)
                     return WriteResult(0, deleted(), given_rows.count)
 
-            return self._write(operation, note=LogNote(message, author))
+            return self._write(operation, note=CommitInfo(message, author))
 
     def _conformed(self, given: rows.Rows, change: IcebergTransaction, *, exactly: bool = False) -> _Input:
         """Rows as the table has them at this point of a change; what is not in memory as a stream, if it can be one."""
@@ -324,7 +324,7 @@ class Table(ABC):
                 change.delete(matching)
                 return WriteResult(0, deleted(), 0)
 
-        return self._write(operation, note=LogNote(message, author))
+        return self._write(operation, note=CommitInfo(message, author))
 
     @traced("upsert")
     @checked
@@ -355,7 +355,7 @@ class Table(ABC):
                     done = merge(iceberg, source, keys, *clauses, limits=limits, statement="upsert", only_changes=True)
                 return UpsertResult(done.updated, done.inserted)
 
-            return self._write(operation, note=LogNote(message, author))
+            return self._write(operation, note=CommitInfo(message, author))
 
     @checked
     def merge(self, data: Any, on: Iterable[str] | None = None, *, message: str = "", author: str = "") -> Merge:
@@ -387,7 +387,7 @@ class Table(ABC):
                         done = merge(iceberg, source, keys, matched, not_matched, limits=limits_of(self.schema))
                     return WriteResult(done.updated, done.deleted, done.inserted)
 
-                return self._write(operation, note=LogNote(message, author))
+                return self._write(operation, note=CommitInfo(message, author))
 
         return Merge(run)
 
@@ -435,26 +435,26 @@ class Table(ABC):
     @contextmanager
     def update_schema(self, *, message: str = "", author: str = "") -> Iterator[UpdateSchema]:
         """PyIceberg's schema update: `with table.update_schema() as update: update.add_column("delay", LongType())`."""
-        with translated(), self._writing(LogNote(message, author)) as iceberg, iceberg.update_schema() as update:
+        with translated(), self._writing(CommitInfo(message, author)) as iceberg, iceberg.update_schema() as update:
             yield update
 
     @contextmanager
     def update_spec(self, *, message: str = "", author: str = "") -> Iterator[UpdateSpec]:
         """PyIceberg's update of the partition spec: `with table.update_spec() as update: update.add_field(…)`."""
-        with translated(), self._writing(LogNote(message, author)) as iceberg, iceberg.update_spec() as update:
+        with translated(), self._writing(CommitInfo(message, author)) as iceberg, iceberg.update_spec() as update:
             yield update
 
     @checked_as(properties=table_properties)
     def set_properties(self, properties: dict[str, str], *, message: str = "", author: str = "") -> None:
         """Set table properties, leaving the others as they are."""
 
-        self._change_properties(properties, (), LogNote(message, author))
+        self._change_properties(properties, (), CommitInfo(message, author))
 
     def remove_properties(self, *names: str, message: str = "", author: str = "") -> None:
         """Remove table properties; one that is not set is not an error."""
-        self._change_properties({}, user_names(names, "names of properties"), LogNote(message, author))
+        self._change_properties({}, user_names(names, "names of properties"), CommitInfo(message, author))
 
-    def _change_properties(self, properties: Mapping[str, str], removed: Iterable[str], note: LogNote) -> None:
+    def _change_properties(self, properties: Mapping[str, str], removed: Iterable[str], note: CommitInfo) -> None:
         from trinitylake.iceberg_storage.extended_pyiceberg.transaction import set_and_remove
 
         self._write(lambda iceberg: set_and_remove(iceberg, properties, removed), note=note)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
 from weakref import ref
 
-from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.definitions import (
     PREVIOUS_METADATA_LOCATION,
@@ -114,7 +114,7 @@ class TransactionTable(Table):
         self._scans += 1
 
     @contextmanager
-    def _writing(self, note: LogNote = NO_NOTE) -> Iterator[IcebergTable]:
+    def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> Iterator[IcebergTable]:
         note.refuse()
         self._open_core().check_writable()
         iceberg = self._iceberg()

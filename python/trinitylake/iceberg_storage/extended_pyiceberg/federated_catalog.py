@@ -17,11 +17,11 @@ from requests import PreparedRequest, Response, Session
 from requests.exceptions import ConnectTimeout, ReadTimeout
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from trinitylake.base.answers_in_time import wait_in_time
+from trinitylake.base.header_timeouts import wait_in_time
 from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.errors import PermissionDenied, StorageError
 
-#: For a connection, for the next bytes of an answer, and for all of its body (headers: `answers_in_time`).
+#: For a connection, for the next bytes of an answer, and for all of its body (headers: `header_timeouts`).
 CONNECT_SECONDS, SILENCE_SECONDS, ANSWER_SECONDS = 10.0, 30.0, 120.0
 #: Of an answer, decompressed, and once it is parsed.
 MAX_ANSWER_SIZE_BYTES, MAX_PARSED_SIZE_BYTES = 64 << 20, 512 << 20

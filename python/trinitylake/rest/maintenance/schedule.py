@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from trinitylake.base.log_note import LogNote
+from trinitylake.base.commit_info import CommitInfo
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.maintenance_policy import Skipped, run_policy
 from trinitylake.rest.secret_redaction import without_secrets
@@ -101,7 +101,7 @@ class MaintenanceSchedule:
         if not isinstance(lake, Lakehouse) or os.name != "posix" or lake.uri.startswith("memory:"):
             return lake.maintenance.run(progress=self._stop_if_closing)
         tables = maintain_tables(self._workers, lake._storage, self._skipped, lambda: not self._ending.is_set())
-        note = LogNote("maintenance", "")
+        note = CommitInfo("maintenance", "")
         return run_policy(
             lake._definition,
             lake,

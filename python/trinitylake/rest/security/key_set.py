@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import jwt
 
-from trinitylake.base.answers_in_time import tls_handler
+from trinitylake.base.header_timeouts import tls_handler
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:

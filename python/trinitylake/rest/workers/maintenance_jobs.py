@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trinitylake import _core
-from trinitylake.base.log_note import LogNote
+from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.maintenance_policy import MaintainedTables, Skipped
@@ -43,7 +43,7 @@ class MaintenanceJob(Job):
     def run(self, report: Callable[[str], None]) -> MaintainedTables:
         """Compact tables and expire their snapshots, as the policy of the lakehouse says."""
         lake = Lakehouse(_core.Lakehouse.open(self.storage.storage))
-        note = LogNote("maintenance", "")
+        note = CommitInfo("maintenance", "")
         return maintain(lake._definition, lake, note, skip=self.skipped, on_table=report)
 
 

@@ -1,7 +1,7 @@
-"""HTTP connections that wait for the headers of an answer only so long, however they come.
+"""HTTP connections with a time limit for the headers of a response.
 
-A time limit of a socket is one for the next bytes. Whoever sends a byte of a header in each of its seconds keeps a
-client waiting for days; so the connection is cut off when the headers are not there in time.
+The timeout of a socket applies to each read, so a server that sends a byte of a header every second could block a
+client for days. Here the connection is shut down if the headers are not complete in time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import urllib3.connectionpool
 if TYPE_CHECKING:
     import requests
 
-#: For all headers of an answer, those of a proxy on the way among them.
+#: For all headers of a response, including those of a proxy.
 HEADERS_SECONDS = 60.0
 
 
 class _InTime(HTTPConnection):
-    """Raises `TimeoutError` from `getresponse` if the headers are not there in time."""
+    """`getresponse` raises `TimeoutError` if the headers are not complete in time."""
 
     headers_seconds: ClassVar[float | None] = None
 
@@ -37,23 +37,23 @@ class _InTime(HTTPConnection):
             answer: HTTPResponse = super().getresponse()
         except Exception as error:
             if cut.is_set():
-                raise TimeoutError("the headers of the answer did not come in time") from error
+                raise TimeoutError("the headers of the response did not arrive in time") from error
             raise
         finally:
             timer.cancel()
-        if cut.is_set():  # what there was of them counts as all of them, once the connection is cut off
-            raise TimeoutError("the headers of the answer did not come in time")
+        if cut.is_set():  # after the shutdown, incomplete headers look complete
+            raise TimeoutError("the headers of the response did not arrive in time")
         return answer
 
 
 def _cut_off(connection: socket.socket, cut: threading.Event) -> None:
     cut.set()
-    with suppress(OSError):  # without the farewell of TLS, for which the other side would be waited
+    with suppress(OSError):  # not a TLS shutdown, which would wait for the other side
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def in_time(connection: type[HTTPConnection], seconds: float) -> type[HTTPConnection]:
-    """The same kind of connection, which raises `TimeoutError` where the headers of an answer are not there by then."""
+    """A subclass of a connection class with this limit for headers; it raises `TimeoutError`."""
     return type(connection.__name__, (_InTime, connection), {"headers_seconds": seconds})
 
 
@@ -77,9 +77,9 @@ _POOLS = {"http": _PlainPool, "https": _TlsPool}
 
 
 def wait_in_time(session: requests.Session) -> None:
-    """Let a session that has sent nothing yet wait `HEADERS_SECONDS` for the headers of each answer.
+    """Limit the headers of each response to `HEADERS_SECONDS`, in a session that has sent no request yet.
 
-    Its requests raise `requests.exceptions.ReadTimeout` after that.
+    Requests raise `requests.exceptions.ReadTimeout`.
     """
     from requests.adapters import HTTPAdapter
 
@@ -99,10 +99,7 @@ def _by_proxy(manager_for: Any) -> Any:
 
 
 def tls_handler(seconds: float) -> urllib.request.HTTPSHandler:
-    """For `urllib.request.build_opener`: requests over TLS that wait so long for the headers of an answer.
-
-    They raise `TimeoutError` after that.
-    """
+    """TLS handler with this limit for headers, for `urllib.request.build_opener`; requests raise `TimeoutError`."""
 
     class Connection(_InTime, HTTPSConnection):
         headers_seconds = seconds

@@ -1,0 +1,25 @@
+"""Description of a commit: message and author."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trinitylake.errors import InvalidArgument
+
+
+class CommitInfo(NamedTuple):
+    """Message and author of a statement that is a transaction of its own."""
+
+    message: str = ""
+    author: str = ""
+
+    def refuse(self) -> None:
+        """Raise `InvalidArgument` if a statement inside of a transaction has a message or an author."""
+        if self.message or self.author:
+            raise InvalidArgument(
+                "message= and author= are for statements outside of transactions: "
+                "in a transaction, pass them to lake.transaction(message=…, author=…)"
+            )
+
+
+NO_COMMIT_INFO = CommitInfo()
