@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
+import urllib.parse
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,7 @@ SNAPSHOTS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown schema": ({"schema_id": 9}, "which the table does not have"),
     "no summary": ({"summary": None}, "has no summary"),
     "a total that is no number": ({"summary": {"operation": "append", "total-records": "x"}}, "not a count"),
+    "a number that is not text": ({"summary": {"operation": "append", "added-records": 5}}, "is not text"),
     "a total below nothing": ({"summary": {"operation": "append", "total-data-files": "-1"}}, "not a count"),
 }
 
@@ -108,6 +110,90 @@ def test_sequence_number_that_goes_back_is_a_conflict(http_client: Client) -> No
         http_client, snapshot_like(before, sequence_number=1, parent_snapshot_id=before["current-snapshot-id"])
     )
     assert (answer.code, answer.error) == (409, "CommitFailedException")
+
+
+SCHEMAS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "another type": ([column(1, "id", "string")], "cannot have the type string"),
+    "a narrower type": ([column(1, "id", "int")], "cannot have the type int"),
+    "a structure": (
+        [column(1, "id", {"type": "struct", "fields": [column(9, "x")]})],
+        "cannot have the type struct",
+    ),
+    "a new required column": (
+        [column(1, "id"), {**column(9, "new"), "required": True}],
+        "is required and has no default value",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SCHEMAS)
+@pytest.mark.usefixtures("shop")
+def test_schema_that_cannot_read_the_files_of_the_table_is_refused(http_client: Client, what: str) -> None:
+    """A client changed the type of a column, and no reader could read the rows any more."""
+    columns, message = SCHEMAS[what]
+    before = http_client.table(ORDERS)
+    answer = commit(http_client, add_schema(*columns), {"action": "set-current-schema", "schema-id": -1})
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert message in answer.body["error"]["message"]
+    assert http_client.table(ORDERS) == before
+
+
+@pytest.mark.usefixtures("shop")
+def test_replaced_table_may_change_types(http_client: Client) -> None:
+    """CREATE OR REPLACE TABLE keeps the id of a column of the same name, whatever its type becomes."""
+    changes = [
+        add_schema(column(1, "id", "string"), {**column(9, "new"), "required": True}),
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "remove-snapshot-ref", "ref-name": "main"},
+    ]
+    assert commit(http_client, *changes).code == 200
+
+
+@pytest.mark.usefixtures("shop")
+def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client) -> None:
+    """A client removed the spec of live files: deletes failed, and readers of Java found no spec."""
+    by_bucket = [add_spec(part()), {"action": "set-default-spec", "spec-id": -1}]
+    assert commit(http_client, *by_bucket).code == 200
+    wider = [add_schema(column(1, "id"), column(9, "x")), {"action": "set-current-schema", "schema-id": -1}]
+    assert commit(http_client, *wider).code == 200
+    for removal in (
+        {"action": "remove-partition-specs", "spec-ids": [0]},
+        {"action": "remove-schemas", "schema-ids": [0]},
+    ):
+        answer = commit(http_client, removal)
+        assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+        assert "stay" in answer.body["error"]["message"]
+
+
+@pytest.mark.parametrize("action", ["set-statistics", "set-partition-statistics"])
+def test_statistics_that_are_not_there_are_refused(
+    http_client: Client, shop: tl.Lakehouse, tmp_path: Path, action: str
+) -> None:
+    """A writer of one table named a file of statistics that nobody had written, and every export failed."""
+    before = http_client.table(ORDERS)
+    path = f"{before['location']}/metadata/statistics.puffin"
+
+    def statistics(**changes: Any) -> dict[str, Any]:
+        file = {
+            "snapshot-id": before["current-snapshot-id"],
+            "statistics-path": path,
+            "file-size-in-bytes": 3,
+            "file-footer-size-in-bytes": 1,
+            "blob-metadata": [],
+        }
+        return {"action": action, action.removeprefix("set-"): {**file, **changes}}
+
+    def refusal(update: dict[str, Any]) -> str:
+        answer = commit(http_client, update)
+        assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+        return str(answer.body["error"]["message"])
+
+    assert "is missing" in refusal(statistics())
+    Path(urllib.parse.urlsplit(path).path).write_bytes(b"abc")
+    assert "has 3 bytes, not -1" in refusal(statistics(**{"file-size-in-bytes": -1}))
+    assert "statistics of snapshot 4" in refusal(statistics(**{"snapshot-id": 4}))
+    assert commit(http_client, statistics()).code == 200
+    shop.export(str(tmp_path / "export"))
 
 
 @pytest.mark.usefixtures("shop")

@@ -78,7 +78,7 @@ def _is_of_a_library(error: Exception) -> bool:
         return False
     if not isinstance(error, _OF_INPUTS):
         return type(error).__module__.partition(".")[0] in ("pyarrow", "pydantic", "pydantic_core") or (
-            type(error).__name__ in ("ValidationError", "ValidationException")
+            type(error).__name__ in ("ValidationError", "ValidationException", "ResolveError")
         )
     if type(error).__module__.partition(".")[0] in _LIBRARIES:
         return True

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from pyiceberg.exceptions import ResolveError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, promote
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import SetSnapshotRefUpdate
@@ -25,7 +26,18 @@ from pyiceberg.transforms import (
     TruncateTransform,
     VoidTransform,
 )
-from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    FixedType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+)
 
 from trinitylake.iceberg_storage.table_properties import is_number
 
@@ -153,8 +165,10 @@ def check_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> None:
     if snapshot.summary is None:
         raise ValueError(f"snapshot {id} has no summary, which names the operation")
     for name, value in snapshot.summary.additional_properties.items():
-        if name in COUNTERS and not is_number(str(value), MAX_LONG):
-            raise ValueError(f"the summary of snapshot {id} has {name} = {str(value)[:100]!r}, which is not a count")
+        if not isinstance(value, str):  # Java and iceberg-rust load no other values
+            raise ValueError(f"the summary of snapshot {id} has {name} = {value!r}, which is not text")
+        if name in COUNTERS and not is_number(value, MAX_LONG):
+            raise ValueError(f"the summary of snapshot {id} has {name} = {value[:100]!r}, which is not a count")
 
 
 def check_metadata(metadata: TableMetadata, base: TableMetadata | None = None) -> None:
@@ -164,6 +178,8 @@ def check_metadata(metadata: TableMetadata, base: TableMetadata | None = None) -
         for name in ("schemas", "partition_specs", "sort_orders", "default_spec_id", "current_schema_id")
     ):
         _check_columns(metadata, base)
+    if base is not None and metadata.current_schema_id != base.current_schema_id:
+        check_evolution(metadata)
     if base is None or any(
         getattr(metadata, name) is not getattr(base, name)
         for name in ("snapshots", "refs", "snapshot_log", "current_snapshot_id")
@@ -194,6 +210,63 @@ def _check_columns(metadata: TableMetadata, base: TableMetadata | None) -> None:
         may_share = isinstance(field.transform, IdentityTransform | VoidTransform) and named == field.source_id
         if named is not None and not may_share:
             raise ValueError(f"column {field.name!r} has the name of a partition field that is not made of it alone")
+
+
+def check_evolution(metadata: TableMetadata) -> None:
+    """Check that the current schema can read the files of the current snapshot and of its ancestors.
+
+    Readers match columns by id. So a column keeps its type but for Iceberg's promotions, and a new required column has
+    a default value for the rows that are there. A replaced table has a snapshot without parent, and may change freely.
+    """
+    snapshot = metadata.current_snapshot()
+    summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+    if summary.get("total-records") == "0":
+        return
+    written: set[int] = set()
+    for _ in range(len(metadata.snapshots)):
+        if snapshot is None:
+            break
+        if snapshot.schema_id is not None:
+            written.add(snapshot.schema_id)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+    schema = metadata.schema()
+    for id in written - {metadata.current_schema_id}:
+        if (former := metadata.schema_by_id(id)) is not None:
+            _check_readable(former, schema)
+
+
+def _check_readable(written: Schema, schema: Schema) -> None:
+    """Check that `schema` can read files of the schema `written`. Raises `ValueError`."""
+    files = {field.field_id: field.field_type for field in _fields(written.as_struct())}
+    children = {part.field_id: field for field in _fields(schema.as_struct()) for part in _parts(field.field_type)}
+    for field in _fields(schema.as_struct()):
+        parent = children.get(field.field_id)
+        if field.field_id not in files:
+            is_new = parent is None or parent.field_id in files
+            if field.required and field.initial_default is None and is_new:
+                raise ValueError(
+                    f"column {field.name!r} is required and has no default value, and the table has rows without it"
+                )
+        elif not _can_read(files[field.field_id], field.field_type):
+            raise ValueError(
+                f"column {field.name!r} cannot have the type {field.field_type}: the files of the table have "
+                f"{files[field.field_id]} under its id {field.field_id}"
+            )
+
+
+def _can_read(written: IcebergType, type: IcebergType) -> bool:
+    if not written.is_primitive or not type.is_primitive:
+        return written.__class__ is type.__class__
+    if isinstance(written, DecimalType) and isinstance(type, DecimalType) and written.scale != type.scale:
+        return False  # which PyIceberg does not compare
+    if isinstance(written, DateType):
+        return isinstance(type, DateType | TimestampType | TimestampNanoType)
+    try:
+        promote(written, type)
+    except ResolveError:
+        return False
+    return True
 
 
 def check_history(metadata: TableMetadata) -> None:
@@ -252,17 +325,20 @@ def _is_same_field(one: PartitionField, other: PartitionField) -> bool:
 def _fields(type: IcebergType) -> Iterator[NestedField]:
     rest = [type]
     while rest:
-        match rest.pop():
-            case StructType(fields=found):
-                children = list(found)
-            case ListType() as one:
-                children = [one.element_field]
-            case MapType() as one:
-                children = [one.key_field, one.value_field]
-            case _:
-                continue
+        children = _parts(rest.pop())
         yield from children
         rest += [child.field_type for child in children]
+
+
+def _parts(type: IcebergType) -> Sequence[NestedField]:
+    match type:
+        case StructType(fields=found):
+            return found
+        case ListType():
+            return [type.element_field]
+        case MapType():
+            return [type.key_field, type.value_field]
+    return ()
 
 
 def _check_transform(transform: Transform[object, object]) -> None:

@@ -7,6 +7,7 @@ a PyIceberg user, or an engine behind the REST server. Which properties are allo
 from __future__ import annotations
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     RemovePropertiesUpdate,
@@ -60,9 +61,21 @@ def check_update(update: TableUpdate, metadata: TableMetadata, io: LakehouseFile
         case AddSnapshotUpdate():
             qualified_path(io, update.snapshot.manifest_list)
         case SetStatisticsUpdate():
-            qualified_path(io, update.statistics.statistics_path)
+            _check_statistics(update.statistics, io)
         case SetPartitionStatisticsUpdate():
-            qualified_path(io, update.partition_statistics.statistics_path)
+            _check_statistics(update.partition_statistics, io)
+
+
+def _check_statistics(file: StatisticsFile | PartitionStatisticsFile, io: LakehouseFileIO) -> None:
+    qualified_path(io, file.statistics_path)
+    try:
+        size = len(io.new_input(file.statistics_path))
+    except FileNotFoundError as error:
+        raise InvalidArgument(f"the file of statistics {file.statistics_path} is missing") from error
+    if size != file.file_size_in_bytes:
+        raise InvalidArgument(
+            f"the file of statistics {file.statistics_path} has {size} bytes, not {file.file_size_in_bytes}"
+        )
 
 
 def check_writable(metadata: TableMetadata) -> None:

@@ -29,13 +29,17 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemovePartitionSpecsUpdate,
     RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
     RemoveSnapshotsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPartitionStatisticsUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
     TableUpdate,
     UpgradeFormatVersionUpdate,
     _apply_table_update,
@@ -158,6 +162,15 @@ class MetadataBuilder:
                 return SetDefaultSortOrderUpdate.model_validate({"sort-order-id": id})
             case SetSnapshotRefUpdate():
                 metadata_invariants.check_ref(update)
+            case RemovePartitionSpecsUpdate() if self.metadata.snapshots:
+                raise ValueError("partition specs of a table with snapshots stay, because files may have them")
+            case RemoveSchemasUpdate():
+                written = {one.schema_id for one in self.metadata.snapshots}
+                if used := [id for id in update.schema_ids if id in written]:
+                    raise ValueError(f"schema {used[0]} stays, because a snapshot has it")
+            case SetStatisticsUpdate(statistics=file) | SetPartitionStatisticsUpdate(partition_statistics=file):
+                if self.metadata.snapshot_by_id(file.snapshot_id) is None:
+                    raise ValueError(f"statistics of snapshot {file.snapshot_id}, which the table does not have")
         return update
 
     def _new_schema(self, update: AddSchemaUpdate) -> AddSchemaUpdate | None:
