@@ -256,7 +256,7 @@ def _check_readable(written: Schema, schema: Schema) -> None:
 
 
 def _can_read(written: IcebergType, type: IcebergType) -> bool:
-    if not written.is_primitive or not type.is_primitive:
+    if written == type or not (written.is_primitive and type.is_primitive):
         return written.__class__ is type.__class__
     if isinstance(written, DecimalType) and isinstance(type, DecimalType) and written.scale != type.scale:
         return False  # which PyIceberg does not compare
