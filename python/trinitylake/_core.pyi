@@ -301,6 +301,7 @@ class Lakehouse:
         author: str = "",
         properties: Mapping[str, str] | None = None,
         base: Version | None = None,
+        restart: bool = False,  # discard an attempt of the id that was not committed; `base` has no meaning then
     ) -> Transaction: ...
 
     # ObjectNotFound, TransactionExpired, CommitConflict if it was committed and undone
@@ -311,7 +312,7 @@ class Lakehouse:
         self, id: str
     ) -> tuple[Literal["committed", "undone", "rolled back", "not committed", "unknown"], int | None]: ...
     # Whether a version that is kept committed that chosen id, undone or not: one look-up in the latest tree.
-    def is_recorded(self, id: str) -> bool: ...
+    def is_committed(self, id: str) -> bool: ...
     def rollback(self, number: int, message: str = "", author: str = "") -> int: ...  # the new version
     # Versions deleted (or, dry, that would be), ascending, and the size of their roots; the oldest version that is
     # kept, and the size of the roots that are. `before` None = what retention no longer keeps: that of the settings,

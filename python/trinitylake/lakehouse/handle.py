@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from trinitylake import _core
 from trinitylake.base.arguments import checked_as, text_mapping
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
-from trinitylake.errors import CommitConflict, TransactionExpired, TrinityLakeError
+from trinitylake.errors import CommitConflict, InvalidArgument, TransactionExpired, TrinityLakeError
 from trinitylake.lakehouse.settings import Isolation, check_isolation, default_isolation
 from trinitylake.lakehouse.transaction import Transaction
 
@@ -79,8 +79,11 @@ class Handle:
         id: str | None = None,
         properties: Mapping[str, str] | None = None,
         base: _core.Version | None = None,
+        restart: bool = False,
     ) -> Transaction:
         """Begin a transaction on `base`, by default the latest version. See `Lakehouse.begin`."""
+        if restart and id is None:
+            raise InvalidArgument("restart=True needs the id of the transaction that is begun again")
         if base is None:
             base = self.core.latest()
         return Transaction(
@@ -92,6 +95,7 @@ class Handle:
                 author=author,
                 properties=properties,
                 base=base,
+                restart=restart,
             ),
         )
 

@@ -126,6 +126,7 @@ class Lakehouse(Statements):
         author: str = "",
         id: str | None = None,
         properties: Mapping[str, str] | None = None,
+        restart: bool = False,
     ) -> Transaction:
         """Begin a transaction on the latest version; end it with its `commit` or `rollback`.
 
@@ -136,8 +137,15 @@ class Lakehouse(Statements):
             author: stored in the log.
             properties: stored in the log.
             id: matches `[A-Za-z0-9._-]{1,100}`; an id commits only once, which makes the commit exactly-once.
+            restart: discard what was saved under the id and not committed, or was rolled back, and begin again. No
+                other process can commit the discarded attempt. If the id was committed, the transaction has that
+                `version`, and `commit` returns it.
+
+        Raises `CommitConflict` with `restart` if the commit of the id was undone, or another process saved it just now.
         """
-        return self._handle.begin(isolation=isolation, message=message, author=author, id=id, properties=properties)
+        return self._handle.begin(
+            isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
+        )
 
     def transaction(
         self,
@@ -147,9 +155,12 @@ class Lakehouse(Statements):
         author: str = "",
         id: str | None = None,
         properties: Mapping[str, str] | None = None,
+        restart: bool = False,
     ) -> Transaction:
         """`begin`, for a `with` statement: commits at the end of the block, rolls back on an exception."""
-        return self.begin(isolation=isolation, message=message, author=author, id=id, properties=properties)
+        return self.begin(
+            isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
+        )
 
     @checked
     def resume(self, id: str, *, allow_checks: str | Iterable[str] = ()) -> Transaction:

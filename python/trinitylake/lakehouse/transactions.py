@@ -52,4 +52,4 @@ class Transactions:
         One look-up in the latest version, where `outcome` reads the log. Raises `InvalidName` for a text that cannot
         be an id.
         """
-        return self._handle.core.is_recorded(transaction_id)
+        return self._handle.core.is_committed(transaction_id)

@@ -17,6 +17,7 @@ use trinitylake::gc::Options;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::saved::list;
 use trinitylake::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use trinitylake::transaction::saved::record::is_committed;
 use trinitylake::transaction::{Isolation, Note, Transaction as CoreTransaction, TransactionOptions};
 use trinitylake::tree_compaction::{TreeSize, compact};
 
@@ -159,7 +160,8 @@ impl Lakehouse {
         Ok(steps.into_iter().map(|step| (step.version, step.before, step.after)).collect())
     }
 
-    #[pyo3(signature = (isolation="snapshot", id=None, message="", author="", properties=None, base=None))]
+    /// With `restart`, an attempt of the id that was not committed is discarded; `base` has no meaning then.
+    #[pyo3(signature = (isolation="snapshot", id=None, message="", author="", properties=None, base=None, restart=false))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn begin(
         &self,
@@ -170,6 +172,7 @@ impl Lakehouse {
         author: &str,
         properties: Option<BTreeMap<String, String>>,
         base: Option<&Version>,
+        restart: bool,
     ) -> PyResult<Transaction> {
         let options = TransactionOptions {
             isolation: Isolation::parse(isolation).map_err(to_python)?,
@@ -178,6 +181,10 @@ impl Lakehouse {
             author: author.to_string(),
             properties: properties.unwrap_or_default(),
         };
+        if restart {
+            let transaction = run(py, CoreTransaction::restart(&self.inner, options))?;
+            return Transaction::new(py, transaction, &self.storage);
+        }
         let base = match base {
             Some(version) => version.inner.clone(),
             None => run_quick(py, self.inner.latest())?,
@@ -203,11 +210,8 @@ impl Lakehouse {
         })
     }
 
-    fn is_recorded(&self, py: Python<'_>, id: &str) -> PyResult<bool> {
-        run(py, async {
-            let latest = self.inner.latest().await?;
-            Ok(latest.get(&latest.config.names.transaction_key(id)?).await?.is_some())
-        })
+    fn is_committed(&self, py: Python<'_>, id: &str) -> PyResult<bool> {
+        run(py, is_committed(&self.inner, id))
     }
 
     #[pyo3(signature = (number, message="", author=""))]

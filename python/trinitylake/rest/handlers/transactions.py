@@ -50,6 +50,8 @@ class Begin(BaseModel):
     message: str = ""
     author: str = ""
     properties: dict[str, str] = Field(default_factory=dict)
+    restart: bool = False
+    """Discard an attempt of the id that was not committed."""
     shared_with: list[str] = Field(alias="shared-with", default_factory=list)
     """Principals that may use it, and may not end it."""
 
@@ -104,6 +106,7 @@ def begin_transaction(call: Call, body: Begin) -> Transaction:
         id=body.id,
         properties={**body.properties, **call.commit.properties},
         shared_with=body.shared_with,
+        restart=body.restart,
     )
     call.commit.transaction_id = transaction.id
     return transaction

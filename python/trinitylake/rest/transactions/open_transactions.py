@@ -70,15 +70,23 @@ class OpenTransactions:
         author: str = "",
         id: str | None = None,
         properties: Mapping[str, str] | None = None,
+        restart: bool = False,
     ) -> Transaction:
         """Begin a transaction of a principal, which `shared_with` may use too.
+
+        With `restart`, an attempt of the id that was not committed is discarded. The statements of a transaction whose
+        id was committed have no effect, and its commit returns that version.
 
         Raises:
             InvalidArgument: for an invalid isolation or id.
             RestError: 409 for an id that is open or saved, or that another principal has committed; 429 and 503 for
                 too many open transactions.
         """
+        restarts = restart and id is not None and not self._lake.transactions.is_committed(id)
+        if restarts and id is not None:
+            self._discard(id, owner)
         transaction = self._lake.begin(
+            restart=restarts,
             isolation=None if isolation is None else check_isolation(isolation),
             message=message,
             author=author,
@@ -86,7 +94,7 @@ class OpenTransactions:
             properties={**(properties or {}), **Ownership.properties(owner, shared_with)},
         )
         try:
-            if id is not None:
+            if id is not None and not restarts:
                 self._require_own(id, owner)
             self._memory.put(Entry(transaction, Ownership.of(transaction.properties)))
         except BaseException:
@@ -288,6 +296,17 @@ class OpenTransactions:
             self._refuse(f"another principal has committed with the id {id}")
         if committed_by is None and self._saved_owner(id) is not None:
             self._refuse(f"transaction {id} is saved: continue it as @txn/{id}")
+
+    def _discard(self, id: str, owner: str) -> None:
+        """Roll back an attempt that is open here. Raises `RestError` 409 for one of somebody else, also a saved one."""
+        entry = self._memory.get(id)
+        if (entry is not None and entry.ownership.owner != owner) or self._saved_owner(id) not in (None, owner):
+            self._refuse(f"the id {id} is somebody else's, who works in that transaction")
+        if entry is not None:
+            with entry.lock:
+                if entry.transaction.is_open:
+                    entry.transaction.rollback()
+                self._memory.forget(id)
 
     def _require_committed_by(self, id: str, owner: str) -> None:
         """Refuse to return the commit of another principal that used the same id at the same time."""

@@ -14,6 +14,7 @@ mod new_paths;
 mod object_rollback;
 mod races;
 mod requirements;
+mod restart;
 mod saved;
 mod saved_cleanup;
 mod statements;

@@ -45,7 +45,7 @@ impl Transaction {
         match self.state.abort()? {
             Abort::Done => {}
             Abort::TakesRecord => match self.record_rollback_in_time().await? {
-                Record::RolledBack | Record::Abandoned => {
+                Record::RolledBack { .. } | Record::Abandoned { .. } => {
                     self.state.rolled_back();
                     self.remove_states_before(self.saved.sequence.saturating_add(1)).await;
                 }
@@ -82,7 +82,8 @@ impl Transaction {
         let mut attempt = 0;
         loop {
             let latest = lakehouse.latest().await?;
-            if let Some(record) = recorded(&lakehouse, &latest, &self.info.id).await? {
+            let record = recorded(&lakehouse, &latest, &self.info.id).await?;
+            if let Some(record) = self.saved.of_this_attempt(record) {
                 return Ok(record);
             }
             self.look_for_itself(&latest).await?;
@@ -96,7 +97,10 @@ impl Transaction {
             let submission = self.abort_submission(&latest, &value, attempt)?;
             written = Some((value, collected_millis));
             match lakehouse.commits().commit(&lakehouse, submission, None, deadline_millis).await {
-                Ok(Verdict::Committed(_)) => return Ok(Record::RolledBack),
+                Ok(Verdict::Committed(_)) => {
+                    let location = written.and_then(|(value, _)| value.location().map(str::to_string));
+                    return Ok(Record::RolledBack { location: location.unwrap_or_default() });
+                }
                 Ok(Verdict::Again { .. } | Verdict::WriteFirst) => {}
                 Err(Failure::Certain(_, error)) => return Err(error),
                 // The next attempt finds out whether it was committed.
@@ -158,7 +162,9 @@ impl Transaction {
         let (key, id) = (self.record_key()?, self.lakehouse.environment().uuid().to_string());
         let message = Message::new(key.as_str().into(), value.location().map(Into::into), id.as_str().into());
         let mut footprint = Footprint::default();
-        footprint.require(Requirement::Absent(key));
+        if self.saved.restarted_from.is_none() {
+            footprint.require(Requirement::Absent(key));
+        }
         Ok(Submission {
             info: CommittedTransaction {
                 id,

@@ -26,17 +26,18 @@ impl Transaction {
         }
         let key = self.record_key()?;
         let latest = self.lakehouse.latest().await?;
-        match recorded(&self.lakehouse, &latest, &self.info.id).await? {
+        let record = recorded(&self.lakehouse, &latest, &self.info.id).await?;
+        match self.saved.of_this_attempt(record) {
             Some(Record::Committed { location, .. }) => {
                 if self.saved.sequence > 0 && !self.saved.is_own(&location, &self.info.id) {
                     return Err(Failure::before_sending(self.went_on_elsewhere("committed")));
                 }
                 return Ok(Some(committed_version(&self.lakehouse, &latest, &self.info.id).await?));
             }
-            Some(record @ Record::Abandoned) => {
+            Some(record @ Record::Abandoned { .. }) => {
                 return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere(record.verb())));
             }
-            Some(Record::RolledBack) => {
+            Some(Record::RolledBack { .. }) => {
                 return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere("rolled back")));
             }
             None => {}
@@ -49,9 +50,12 @@ impl Transaction {
             self.new_record(DistributedTransactionState::Record)
         };
         self.saved.record = value.location().map(str::to_string);
-        self.footprint_mut().require(Requirement::Absent(key.clone()));
+        let base = self.saved.restarted_from.clone();
+        if base.is_none() {
+            self.footprint_mut().require(Requirement::Absent(key.clone()));
+        }
         let checked = self.base.number;
-        self.changes.writes.insert(key, Write { base: None, value, checked, renamed_from: None });
+        self.changes.writes.insert(key, Write { base, value, checked, renamed_from: None });
         Ok(None)
     }
 

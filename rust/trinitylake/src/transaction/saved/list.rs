@@ -10,7 +10,9 @@ use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, root_version};
 use crate::transaction::options::Isolation;
-use crate::transaction::saved::state_file::{lifetime_millis, newest_sequence, read, saved_state};
+use crate::transaction::saved::state_file::{
+    lifetime_millis, log_properties, newest_sequence, read, restarted_from, saved_state,
+};
 use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::store_time::StoreTime;
@@ -138,7 +140,8 @@ async fn unfinished(
         Err(Error::ObjectNotFound(_)) => return Ok(None),
         record => record?,
     };
-    if latest.get(&latest.config.names.transaction_key(&id)?).await?.is_some() {
+    let recorded = latest.get(&latest.config.names.transaction_key(&id)?).await?;
+    if recorded.is_some_and(|location| restarted_from(&record) != Some(&location)) {
         return Ok(None);
     }
     let is_over_age = match age {
@@ -153,7 +156,7 @@ async fn unfinished(
             isolation: Isolation::of_proto(record.isolation()),
             message: record.commit_message.clone(),
             author: record.author.clone(),
-            properties: record.properties.clone().into_iter().collect(),
+            properties: log_properties(&record),
             base_version: base_version.unwrap_or_default(),
             began_at_millis: record.began_at_millis,
             expire_at_millis: record.expire_at_millis,

@@ -44,10 +44,10 @@ pub async fn outcome_of(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Transact
         Err(_) => None,
     };
     let entry = match &record {
-        Some(Record::RolledBack) => return Ok(TransactionOutcome::RolledBack),
+        Some(Record::RolledBack { .. }) => return Ok(TransactionOutcome::RolledBack),
         Some(Record::Committed { base, .. }) => find_by_record(lakehouse, &latest, id, *base).await?,
         // Also one that expiry aborted may have been committed, and the log may still tell.
-        Some(Record::Abandoned) | None => find_in_log(lakehouse, id).await?,
+        Some(Record::Abandoned { .. }) | None => find_in_log(lakehouse, id).await?,
     };
     Ok(match entry {
         Some(LogEntry { version, undone_by: Some(rollback) }) => {
@@ -185,7 +185,7 @@ pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Optio
 pub(crate) async fn committed_version(lakehouse: &Lakehouse, latest: &Arc<Version>, id: &str) -> Result<u64> {
     let base = match recorded(lakehouse, latest, id).await? {
         Some(Record::Committed { base, .. }) => base,
-        Some(Record::RolledBack | Record::Abandoned) | None => None,
+        Some(Record::RolledBack { .. } | Record::Abandoned { .. }) | None => None,
     };
     match find_by_record(lakehouse, latest, id, base).await? {
         Some(LogEntry { version, undone_by: None }) => Ok(version),

@@ -22,7 +22,11 @@ use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
 pub(crate) use crate::path::FIRST_RECORD_SEQUENCE;
 use crate::path::{is_saved_state, root_version};
+use crate::transaction_id::check_transaction_id;
 use crate::version::Version;
+
+/// Property of a saved state: path of the record of an earlier attempt that was rolled back, which this one replaces.
+pub(crate) const RESTARTED_FROM_PROPERTY: &str = "trinitylake.restarted-from";
 
 /// Property of a record with which expiry aborted a transaction.
 pub(crate) const ABANDONED_PROPERTY: &str = "trinitylake.abandoned";
@@ -36,9 +40,13 @@ pub(crate) enum Record {
         /// Base version of the transaction.
         base: Option<u64>,
     },
-    RolledBack,
+    RolledBack {
+        location: String,
+    },
     /// Expiry aborted it, since it could not be resumed any more. It may have been committed in an expired version.
-    Abandoned,
+    Abandoned {
+        location: String,
+    },
 }
 
 impl Record {
@@ -46,8 +54,8 @@ impl Record {
     pub(crate) fn verb(&self) -> &'static str {
         match self {
             Record::Committed { .. } => "committed",
-            Record::RolledBack => "rolled back",
-            Record::Abandoned => "aborted by an expiry",
+            Record::RolledBack { .. } => "rolled back",
+            Record::Abandoned { .. } => "aborted by an expiry",
         }
     }
 }
@@ -91,13 +99,20 @@ async fn recorded_in(version: &Version, id: &str) -> Result<Option<Record>> {
     })?;
     Ok(Some(match record.state() {
         DistributedTransactionState::RolledBack if record.properties.contains_key(ABANDONED_PROPERTY) => {
-            Record::Abandoned
+            Record::Abandoned { location }
         }
-        DistributedTransactionState::RolledBack => Record::RolledBack,
+        DistributedTransactionState::RolledBack => Record::RolledBack { location },
         DistributedTransactionState::Open | DistributedTransactionState::Record => {
             Record::Committed { location, base: root_version(&record.beginning_root) }
         }
     }))
+}
+
+/// Whether an id has a record that says that it was committed.
+pub async fn is_committed(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<bool> {
+    check_transaction_id(id)?;
+    let latest = lakehouse.latest().await?;
+    Ok(matches!(recorded(lakehouse, &latest, id).await?, Some(Record::Committed { .. })))
 }
 
 /// The records in a version: locations by key.

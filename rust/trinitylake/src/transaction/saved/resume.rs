@@ -7,7 +7,7 @@ use prost::Message as _;
 
 use super::outcome::committed_version;
 use super::record::{Record, recorded};
-use super::state_file::{lifetime_millis, newest, saved_state};
+use super::state_file::{lifetime_millis, log_properties, newest, restarted_from, saved_state};
 use crate::definition::LakehouseDefinition;
 use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::error::{Error, Result};
@@ -34,13 +34,18 @@ impl Transaction {
         let rolled_back = || Error::ObjectNotFound(format!("transaction {id} was rolled back"));
         let expired = |why: String| Error::TransactionExpired(format!("transaction {id} has expired: {why}"));
         let record_in_tree = recorded(lakehouse, &latest, id).await?;
+        let state = newest(lakehouse, id).await;
+        let replaces =
+            |location| state.as_ref().is_ok_and(|(_, state)| restarted_from(state) == Some(location));
         match &record_in_tree {
-            Some(Record::RolledBack) => return Err(rolled_back()),
-            Some(Record::Abandoned) => return Err(expired("it was not resumed in time".into())),
-            Some(Record::Committed { .. }) | None => {}
+            Some(Record::RolledBack { location }) if !replaces(location) => return Err(rolled_back()),
+            Some(Record::Abandoned { location }) if !replaces(location) => {
+                return Err(expired("it was not resumed in time".into()));
+            }
+            Some(_) | None => {}
         }
-        let (sequence, record) = newest(lakehouse, id).await?;
-        if record_in_tree.is_some() {
+        let (sequence, record) = state?;
+        if matches!(record_in_tree, Some(Record::Committed { .. })) {
             let version = committed_version(lakehouse, &latest, id).await?;
             let mut transaction = Transaction::restore(lakehouse, latest, record, sequence, None).await?;
             transaction.state.committed(version);
@@ -89,11 +94,12 @@ impl Transaction {
             message: record.commit_message.clone(),
             author: record.author.clone(),
             began_at_version: footprint.as_ref().map_or(base.number, |footprint| footprint.base_version),
-            properties: record.properties.clone().into_iter().collect(),
+            properties: log_properties(&record),
             summary: Summary::default(),
         };
         let mut transaction = Transaction::new(lakehouse.clone(), base, info, isolation, true);
         transaction.saved.sequence = sequence;
+        transaction.saved.restarted_from = restarted_from(&record).cloned();
         transaction.saved.began_at_millis = Some(record.began_at_millis);
         transaction.file_age.since_millis = Some(record.files_since_millis);
         transaction.state.share();

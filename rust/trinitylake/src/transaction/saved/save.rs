@@ -24,7 +24,7 @@ use crate::path::{node_path, transaction_path};
 use crate::transaction::changes::NewValue;
 use crate::transaction::commit::durability_barrier::flush_files;
 use crate::transaction::handle::Transaction;
-use crate::transaction::saved::record::recorded;
+use crate::transaction::saved::record::{RESTARTED_FROM_PROPERTY, recorded};
 use crate::version::publisher::DOUBT_MILLIS;
 
 impl Transaction {
@@ -36,7 +36,8 @@ impl Transaction {
         self.check_writable()?;
         if self.saved.has_record {
             let latest = self.lakehouse.latest().await?;
-            if let Some(record) = recorded(&self.lakehouse, &latest, &self.info.id).await? {
+            let record = recorded(&self.lakehouse, &latest, &self.info.id).await?;
+            if let Some(record) = self.saved.of_this_attempt(record) {
                 return Err(self.went_on_elsewhere(record.verb()));
             }
         }
@@ -63,6 +64,10 @@ impl Transaction {
         let lifetime = lakehouse.known().definition.transaction_ttl_millis();
         let files_since_millis = self.files_since().await?;
         self.file_age.since_millis = Some(files_since_millis);
+        let mut properties = self.info.properties.clone();
+        if let Some(location) = &self.saved.restarted_from {
+            properties.insert(RESTARTED_FROM_PROPERTY.into(), location.clone());
+        }
         let record = DistributedTransactionDef {
             id: self.info.id.clone(),
             isolation: self.isolation.to_proto().into(),
@@ -74,7 +79,7 @@ impl Transaction {
             commit_message: self.info.message.clone(),
             checks: self.checks.clone(),
             author: self.info.author.clone(),
-            properties: self.info.properties.clone().into_iter().collect(),
+            properties: properties.into_iter().collect(),
             state: SavedState::Open.into(),
             attachment: self.attachment.to_vec(),
             files_since_millis,

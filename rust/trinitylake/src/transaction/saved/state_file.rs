@@ -1,5 +1,7 @@
 //! Files of saved transactions: `_txn/<id>/<sequence>`, one for each save.
 
+use std::collections::BTreeMap;
+
 use prost::Message as _;
 
 use crate::definition::proto::DistributedTransactionDef;
@@ -7,6 +9,7 @@ use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::{FIRST_RECORD_SEQUENCE, TRANSACTION_PREFIX, transaction_file, transaction_path};
+use crate::transaction::saved::record::{RESTARTED_FROM_PROPERTY, Record};
 use crate::transaction_id::check_transaction_id;
 
 /// State of the saves of a transaction.
@@ -21,9 +24,21 @@ pub(crate) struct Saved {
     pub is_changed: bool,
     /// Record that its commit puts into the tree.
     pub record: Option<String>,
+    /// Record of an earlier attempt of the id that was rolled back. Its commit replaces it (`restart`).
+    pub restarted_from: Option<String>,
 }
 
 impl Saved {
+    /// The record, unless it is that of an earlier attempt that this one replaces.
+    pub(crate) fn of_this_attempt(&self, record: Option<Record>) -> Option<Record> {
+        record.filter(|record| match record {
+            Record::Committed { .. } => true,
+            Record::RolledBack { location } | Record::Abandoned { location } => {
+                self.restarted_from.as_ref() != Some(location)
+            }
+        })
+    }
+
     /// Whether this is the record of the transaction as it is here. Another process that resumed it may have changed
     /// it.
     pub(crate) fn is_own(&self, record: &str, id: &str) -> bool {
@@ -36,6 +51,18 @@ impl Saved {
 pub(crate) fn saved_state(path: &str) -> Option<(&str, u64)> {
     transaction_file(path)
         .filter(|(id, sequence)| *sequence < FIRST_RECORD_SEQUENCE && check_transaction_id(id).is_ok())
+}
+
+/// The record that a saved state replaces when it is committed.
+pub(crate) fn restarted_from(state: &DistributedTransactionDef) -> Option<&String> {
+    state.properties.get(RESTARTED_FROM_PROPERTY)
+}
+
+/// Properties of a saved state that are for the log.
+pub(crate) fn log_properties(state: &DistributedTransactionDef) -> BTreeMap<String, String> {
+    let mut properties: BTreeMap<String, String> = state.properties.clone().into_iter().collect();
+    properties.remove(RESTARTED_FROM_PROPERTY);
+    properties
 }
 
 /// Time for which it can be resumed after its first save.
