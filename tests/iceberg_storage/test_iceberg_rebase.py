@@ -343,7 +343,13 @@ def test_different_properties_are_both_set(lake: Lake) -> None:
     loser = race(lake, set_properties(a="1", same="x"), set_properties(b="2", same="x"))
     loser.reapply(lake.path)
     lake.commit(loser)
-    assert lake.begin().table.properties == {"a": "1", "b": "2", "same": "x", "gc.enabled": "false"}
+    assert lake.begin().table.properties == {
+        "a": "1",
+        "b": "2",
+        "same": "x",
+        "gc.enabled": "false",
+        "write.parquet.compression-codec": "zstd",
+    }
 
 
 def test_the_same_property_set_to_different_values_conflicts(lake: Lake) -> None:

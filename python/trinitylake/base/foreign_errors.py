@@ -51,6 +51,8 @@ class errors_as:
     ) -> None:
         if isinstance(error, Exception) and (other := self._mapping(error)) is not None:
             raise other from error
+        if error is not None and type(error).__name__ == "PanicException":  # of Rust, and no `Exception`
+            raise InvalidArgument(f"a library written in Rust cannot process these values: {error}") from error
 
 
 def own_error(error: Exception, subject: str | Callable[[], str] = "") -> TrinityLakeError | None:

@@ -24,6 +24,7 @@ from trinitylake.iceberg_storage.view_metadata import (
     view_definition,
     view_metadata,
 )
+from trinitylake.iceberg_storage.view_names import named_by_lakehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,13 @@ if TYPE_CHECKING:
 
 
 class ViewCatalog(BoundCatalog):
-    """Methods for views."""
+    """Methods for views.
+
+    Attributes:
+        transaction_catalog: what the client calls this catalog in SQL, if it is that of a transaction.
+    """
+
+    transaction_catalog: str = ""
 
     def create_view(
         self,
@@ -119,6 +126,7 @@ class ViewCatalog(BoundCatalog):
             self.write(statement)
 
     def add_view(self, namespace: str, name: str, metadata: ViewMetadata) -> View:
+        metadata = named_by_lakehouse(metadata, self.transaction_catalog)
         definition = serialize(view_definition(metadata))
 
         def statement(transaction: Transaction) -> None:

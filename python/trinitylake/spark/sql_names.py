@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import re
+from trinitylake.base.sql_tokens import tokens_of
 
-#: Text and comments, where nothing is a name; names in backticks, plain words, and any other character.
-_TOKEN = re.compile(
-    r"""(?P<other>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|--[^\n]*|/\*.*?\*/|\s+)"""
-    r"""|(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<sign>.)""",
-    re.DOTALL,
-)
 #: What a name of a catalog follows where only its namespace comes after it.
 _BEFORE_NAMESPACES = {"database", "databases", "exists", "from", "in", "namespace", "schema", "use"}
 
@@ -20,7 +14,7 @@ def in_catalog(statement: str, named: str, meant: str) -> str:
     A name of three parts is one of a table; one of two is, after words such as `USE` and `IN`, one of a namespace. Any
     other is a column's, whose table is called as the catalog is.
     """
-    tokens = [(match.lastgroup or "", match.group()) for match in _TOKEN.finditer(statement)]
+    tokens = tokens_of(statement)
     at = [number for number, (kind, _) in enumerate(tokens) if kind != "other"]
     result = [text for _, text in tokens]
     for place, number in enumerate(at):

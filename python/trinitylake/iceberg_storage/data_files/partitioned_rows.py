@@ -121,12 +121,26 @@ def transformed(column: pa.ChunkedArray, transform: Transform[Any, Any], type: I
                 return pc.utf8_slice_codeunits(plain, 0, width)
             return pc.binary_slice(plain, 0, width)
         case BucketTransform():
+            if isinstance(type, DecimalType):
+                return transform.pyarrow_transform(type)(aligned(column))
             if not isinstance(type, TimeType):
                 return transform.pyarrow_transform(type)(column)
             return _by_value(plain, transform.transform(type), pa.int32())
         case YearTransform() | MonthTransform() | DayTransform() | HourTransform():
             return _units(plain, transform, type)
     return pa.chunked_array([pa.nulls(len(plain), pa.int32())])
+
+
+def aligned(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    """A copy in memory that is aligned to 64 bytes.
+
+    Arrow data of other processes may be aligned to 8 bytes. Rust reads decimals 16 bytes at a time, and panics.
+    """
+    import pyarrow as pa
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    empty = pa.array([], column.type)
+    return pa.chunked_array([pa.concat_arrays([*chunks, empty])])  # of a single array Arrow makes no copy
 
 
 def plain_column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:

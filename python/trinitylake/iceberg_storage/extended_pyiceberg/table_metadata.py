@@ -175,6 +175,10 @@ def upgraded(metadata: TableMetadata) -> TableMetadata:
     return IndexedMetadataV3.model_construct(**values)
 
 
+#: What Iceberg's Java library writes into each new table: without it Spark and Flink compress with gzip.
+NEW_TABLE_PROPERTIES = {"write.parquet.compression-codec": "zstd"}
+
+
 def new_table(
     schema: Schema,
     partition_spec: PartitionSpec,
@@ -189,9 +193,8 @@ def new_table(
 
     Raises `ValueError` for what Iceberg, or the format version in the properties, cannot have.
     """
-    metadata = indexed(
-        new_table_metadata(schema, partition_spec, sort_order, location, dict(properties), table_uuid=table_uuid)
-    )
+    given = {**NEW_TABLE_PROPERTIES, **properties}
+    metadata = indexed(new_table_metadata(schema, partition_spec, sort_order, location, given, table_uuid=table_uuid))
     fresh = metadata.schema()
     struct = _with_defaults(fresh.as_struct(), schema.as_struct())
     if struct != fresh.as_struct():

@@ -42,8 +42,16 @@ class Rename(BaseModel):
 
 def renamed(call: Call) -> list[tuple[str, ...]]:
     """The former and the new name of a table or view."""
-    body = call.parsed(Rename)
-    return [body.source.identifier(), body.destination.identifier()]
+    return [call.parsed(Rename).source.identifier(), new_name(call)]
+
+
+def new_name(call: Call) -> tuple[str, ...]:
+    """The identifier that a rename asks for.
+
+    Spark sends `lake.db.b` in `ALTER TABLE … RENAME TO lake.db.b` as a name in the namespace `lake.db`.
+    """
+    identifier = call.parsed(Rename).destination.identifier()
+    return identifier[1:] if len(identifier) > 2 and identifier[0] == call.sql_catalog else identifier
 
 
 def check_growth(what: str, present_size_bytes: int, sent_size_bytes: int) -> None:

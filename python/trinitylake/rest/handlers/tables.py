@@ -27,7 +27,7 @@ from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.catalog.table_responses import Snapshots, response_of_file, response_of_metadata, table_body
 from trinitylake.rest.errors import RestError, bad_request, client_faults
-from trinitylake.rest.handlers.body_parts import Name, Rename
+from trinitylake.rest.handlers.body_parts import Name, Rename, new_name
 from trinitylake.rest.handlers.external_tables import peer_of
 from trinitylake.rest.handlers.table_changes import (
     TableChange,
@@ -166,7 +166,7 @@ def rename(call: Call) -> Response:
     body = call.parsed(Rename)
     (old_namespace, old), (namespace, name) = (
         object_name(body.source.identifier()),
-        object_name(body.destination.identifier()),
+        object_name(new_name(call)),
     )
     with call.catalog() as catalog, translated():
         try:

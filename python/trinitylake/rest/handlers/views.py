@@ -27,10 +27,11 @@ from trinitylake.iceberg_storage.view_metadata import (
     view_definition,
     view_metadata,
 )
+from trinitylake.iceberg_storage.view_names import named_by_lakehouse
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.errors import bad_request
-from trinitylake.rest.handlers.body_parts import Rename, check_growth
+from trinitylake.rest.handlers.body_parts import Rename, check_growth, new_name
 from trinitylake.rest.handlers.tables import readable
 from trinitylake.rest.handlers.view_changes import (
     AddViewVersion,
@@ -142,7 +143,7 @@ def replace(call: Call) -> Response:
             present = view_metadata(definition, default_location(io, namespace, name, definition.id))
             for update in change.updates:
                 _checked_update(gate, update, present)
-            metadata = changed(present, change)
+            metadata = named_by_lakehouse(changed(present, change), catalog.transaction_catalog)
             core.replace("view", namespace, name, serialize(view_definition(metadata)))
             return View(identifier, metadata)
 
@@ -161,7 +162,7 @@ def rename(call: Call) -> Response:
     """Rename a view, also into another namespace."""
     body = call.parsed(Rename)
     old_namespace, old = object_name(body.source.identifier())
-    namespace, name = object_name(body.destination.identifier())
+    namespace, name = object_name(new_name(call))
 
     def statement(transaction: Transaction) -> None:
         core = transaction._state()

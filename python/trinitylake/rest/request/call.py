@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.rest.catalog.addresses import LATEST, source_of
+from trinitylake.rest.catalog.addresses import LATEST, is_transaction, source_of
 from trinitylake.rest.catalog.served_catalog import Commit, ServedCatalog
 from trinitylake.rest.errors import RestError, bad_request, client_faults
 from trinitylake.rest.options import ServerOptions
@@ -48,6 +48,9 @@ REQUEST_ID_PREFIX = "rest-"
 PRINCIPAL_PROPERTY = OWNER_PROPERTY
 REQUEST_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request-id"
 ROUTE_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}route"
+
+#: What a client calls the catalog in SQL.
+SQL_CATALOG_HEADER = "x-trinitylake-catalog"
 
 #: Namespace of open transactions, for clients that only have SQL (`transaction_namespaces.py`).
 RESERVED_NAMESPACE = ("sys", "transactions")
@@ -151,6 +154,11 @@ class Call:
         """The prefix of the path, which selects a state of the lakehouse (`addresses.py`)."""
         return self.name("prefix") if "prefix" in self.raw_names else LATEST
 
+    @property
+    def sql_catalog(self) -> str:
+        """What the client calls this catalog in SQL, if it says so."""
+        return self.headers.get(SQL_CATALOG_HEADER, "")
+
     def authorize(self, role: Role) -> None:
         """Check the role on the object in the path. Raises `RestError` 403.
 
@@ -206,7 +214,10 @@ class Call:
 
     def served(self, source: Lakehouse | LakehouseVersion | Transaction) -> ServedCatalog:
         """The catalog of this request over a state of the lakehouse."""
-        return ServedCatalog(source, self.commit, self.service.workers)
+        catalog = ServedCatalog(source, self.commit, self.service.workers)
+        if is_transaction(self.prefix):
+            catalog.transaction_catalog = self.sql_catalog
+        return catalog
 
     def name(self, parameter: str) -> str:
         """A name in the path. Raises `RestError` 400 if it is not UTF-8.

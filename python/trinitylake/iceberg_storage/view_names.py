@@ -1,0 +1,77 @@
+"""Names of catalogs in the text of a view.
+
+A catalog of a transaction ends with the transaction, so a view that names one cannot be read after the commit. Engines
+write such names into views: as the default catalog, and into the text where the statement had them. They are removed
+before a view is stored: a name without a catalog is one of the catalog that the view is in. Where a view has another
+default catalog, the name of the catalog that the transaction belongs to takes their place.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyiceberg.view.metadata import ViewMetadata, ViewVersion
+
+from trinitylake.base.sql_tokens import tokens_of
+from trinitylake.errors import InvalidArgument
+
+#: What the catalog of a transaction in Spark is called, after the name of the catalog that it belongs to.
+TRANSACTION_CATALOG_INFIX = "_txn_"
+_TRANSACTION_CATALOG = re.compile(r"\w+" + TRANSACTION_CATALOG_INFIX + "[0-9a-f]{12}")
+
+
+def named_by_lakehouse(metadata: ViewMetadata, transaction_catalog: str = "") -> ViewMetadata:
+    """The same view without names of catalogs of transactions.
+
+    Args:
+        metadata: of the view.
+        transaction_catalog: what the client calls the catalog of its transaction; the names that this library gives
+            to such catalogs are known.
+    """
+    versions = [version_named_by_lakehouse(version, transaction_catalog) for version in metadata.versions]
+    return metadata if versions == metadata.versions else metadata.model_copy(update={"versions": versions})
+
+
+def version_named_by_lakehouse(version: ViewVersion, transaction_catalog: str = "") -> ViewVersion:
+    """The same for one version of a view."""
+    default = version.default_catalog
+    if default is not None and _names_transaction(default, transaction_catalog):
+        default = None
+    texts = [_outside(one.root.sql, transaction_catalog, default is not None) for one in version.representations]
+    representations = [
+        one.model_copy(update={"root": one.root.model_copy(update={"sql": text})})
+        for one, text in zip(version.representations, texts, strict=True)
+    ]
+    return version.model_copy(update={"representations": representations, "default_catalog": default})
+
+
+def _names_transaction(name: str, transaction_catalog: str) -> bool:
+    return (bool(name) and name == transaction_catalog) or _TRANSACTION_CATALOG.fullmatch(name) is not None
+
+
+def _outside(text: str, transaction_catalog: str, names_catalogs: bool) -> str:
+    """The statement with names that begin with a transaction's catalog beginning with their namespace, or with the
+    catalog that the transaction belongs to.
+
+    Raises `InvalidArgument` if `names_catalogs` and that catalog is not known.
+    """
+    tokens = tokens_of(text)
+    kept: list[str] = []
+    number = 0
+    while number < len(tokens):
+        name = tokens[number][1].strip('`"')
+        is_qualifier = number + 1 < len(tokens) and tokens[number + 1][1] == "."
+        is_first = not kept or kept[-1] != "."
+        if is_qualifier and is_first and _names_transaction(name, transaction_catalog):
+            plain = name.rpartition(TRANSACTION_CATALOG_INFIX)[0]
+            if names_catalogs and not plain:
+                raise InvalidArgument(
+                    f"the view names {name}, the catalog of a transaction, and another catalog is its default: make "
+                    f"{name} the current catalog, and name the tables without a catalog"
+                )
+            kept += [plain, "."] if names_catalogs else []
+            number += 2
+            continue
+        kept.append(tokens[number][1])
+        number += 1
+    return "".join(kept)
