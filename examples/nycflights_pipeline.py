@@ -2,10 +2,10 @@
 # %% [markdown]
 # # A year of flights: bronze, silver and gold, switched together
 #
-# A pipeline on Spark over a lakehouse that is nothing but files: no server, no jar. Every load goes through three
-# layers in **one** transaction, so no reader ever sees new raw rows beside old totals. Audits run before a load is
-# published. A correction that turns out to be wrong is taken back. A consumer follows what is published, row by row,
-# each row once.
+# A pipeline on Spark over a lakehouse that consists of files: no server, no jar. Each load writes three layers in
+# **one** transaction, so no reader sees new raw rows with old totals. Audits run before a load is published. A load
+# whose step fails is retried under the same id. A wrong correction is rolled back. A consumer reads each published row
+# once.
 #
 # Run it with `python examples/nycflights_pipeline.py`, or cell by cell in an editor that knows `# %%`. It takes the
 # lakehouse's root from TRINITYLAKE_PIPELINE_ROOT (else a new folder below `.demo`), and reads every n-th flight if
@@ -123,7 +123,8 @@ report(f"version {setup.version}: reference data and empty layers", began)
 # ## One load, three layers, one commit
 #
 # Spark's executors write into a saved transaction (`option("txn", id)`) and read from it what they wrote before.
-# Nothing of it is visible until the commit, and the commit comes after the audits.
+# Nothing of it is visible until the commit, which comes after the audits. The id names the work: `restart=True`
+# discards an attempt that failed, and an id that was committed has its version already.
 
 
 # %%
@@ -163,12 +164,17 @@ AUDITS: list[Callable[[tl.Transaction], bool]] = [
 ]
 
 
-def publish(arrived: pa.Table, name: str) -> int:
-    lake.begin(id=name, message=f"load {name}", author="pipeline").save()
+def publish(arrived: pa.Table, name: str, fails: bool = False) -> int:
+    begun = lake.begin(id=name, restart=True, message=f"load {name}", author="pipeline")
+    if begun.version is not None:
+        return begun.version
+    begun.save()
     months = pc.unique(arrived["month"]).to_pylist()
     try:
         write(spark.createDataFrame(arrived), "bronze.flights", name)
         bronze = read("bronze.flights", txn=name, filter=f"month in ({', '.join(map(str, months))})")
+        if fails:
+            raise OSError("the disk of a worker is full")
         write(silver_of(bronze), "silver.flights", name)
         write(gold_of(read("silver.flights", txn=name)), "gold.delays", name, mode="overwrite")
         ready = lake.resume(name)
@@ -217,10 +223,24 @@ consumed = consume()
 assert consumed == silver_autumn
 report(f"the consumer took over {consumed:,} rows", began)
 
+# %% [markdown]
+# ## A step that fails, and the retry
+#
+# The second step of the load of December fails, after bronze was written. The scheduler runs the load again: the same
+# call under the same id. A third run does nothing.
+
 # %%
+began = time.perf_counter()
+try:
+    publish(of_months(12, 12), "december", fails=True)
+except OSError as failed:
+    report(f"failed: {failed}", began)
+assert read("bronze.flights").count() == of_months(1, 11).num_rows
+
 began = time.perf_counter()
 version_year = publish(of_months(12, 12), "december")
 report(f"version {version_year}: December in all layers", began)
+assert publish(of_months(12, 12), "december") == version_year
 silver_year = read("silver.flights").count()
 
 began = time.perf_counter()
@@ -231,9 +251,8 @@ report(f"the consumer took over {consumed:,} rows, those of December alone", beg
 # %% [markdown]
 # ## A load that fails its audit
 #
-# The same month again from a sender who counts distances backwards. The audit finds it, and nobody ever saw it: not
-# in silver, and not in bronze either. The load was saved, so others might still commit it: that it was given up is a
-# version of its own, in which no table differs.
+# The same month again, with negative distances. The audit finds it before any reader does, in silver and in bronze. The
+# load was saved, so another process might still commit it: its rollback is a version, in which no table differs.
 
 # %%
 began = time.perf_counter()

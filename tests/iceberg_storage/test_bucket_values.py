@@ -11,8 +11,8 @@ from pyiceberg.types import DecimalType
 
 from trinitylake.base.foreign_errors import own_error
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.partitioned_rows import transformed
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import transformed
 
 
 @pytest.mark.parametrize("precision", [9, 18, 38])

@@ -2,7 +2,7 @@
 
 Run by `test_refresh.py` in a process of its own, and killed by it; started again, it goes on where it was. The
 arguments are the root of the lakehouse, the master, and how many refreshes there are in all. It says on standard output
-what it begins, and what it was told is committed.
+when a refresh begins and when it is committed.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def refresh(spark: SparkSession, lake: tl.Lakehouse, number: int) -> None:
                 tx.sql(f"DELETE FROM tpch.orders WHERE refresh <= {number - KEPT}")
     say("committed", number)
     # And once more by the data source, in Python workers: a write with an id is done once.
-    told = spark.range(number * ORDERS, (number + 1) * ORDERS, 1, 4).withColumnRenamed("id", "key")
-    writer = told.write.format("trinitylake").option("root", ROOT).option("id", f"told-{number}")
-    writer.mode("append").save("tpch.told")
-    say("told", number)
+    keys = spark.range(number * ORDERS, (number + 1) * ORDERS, 1, 4).withColumnRenamed("id", "key")
+    writer = keys.write.format("trinitylake").option("root", ROOT).option("id", f"keys-{number}")
+    writer.mode("append").save("tpch.keys")
+    say("keys", number)
 
 
 def say(what: str, number: int) -> None:

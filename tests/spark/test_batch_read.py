@@ -215,8 +215,14 @@ def test_older_versions_are_read_by_number_and_time(spark: SparkSession, lake: t
 
 def test_a_frame_keeps_the_version_it_was_loaded_from(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
     frame = load(spark, lake)
+    with_schema = spark.read.format("trinitylake").option("root", lake.uri).schema("id long").load("nyc.flights")
+    spark.sql(f"CREATE TEMPORARY VIEW pinned USING trinitylake OPTIONS (root '{lake.uri}', table 'nyc.flights')")
+    assert with_schema.count() == 100  # from now on; Spark asks for nothing when it loads a frame with a schema
     table.delete("id >= 50")
     assert frame.count() == 100
+    assert with_schema.count() == 100
+    assert spark.table("pinned").count() == 100
+    spark.catalog.dropTempView("pinned")
     assert load(spark, lake).count() == 50
 
 

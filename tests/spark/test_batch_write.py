@@ -8,12 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import DateType, ListType, LongType, NestedField, StringType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
 
 import trinitylake as tl
 from trinitylake.spark.batch_write import BatchWriter
 from trinitylake.spark.options import Options
+from trinitylake.spark.types import check_assignable
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", None]})
 
@@ -195,7 +200,7 @@ def test_a_transaction_that_is_rolled_back_deletes_what_spark_wrote(
 def test_writes_into_one_transaction_at_the_same_time_are_all_kept(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
-    """Somebody else saves the transaction while the tasks of this write run."""
+    """Another process saves the transaction while the tasks of this write run."""
     uri = lake.uri
 
     def meanwhile(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -214,7 +219,7 @@ def test_writes_into_one_transaction_at_the_same_time_are_all_kept(
 def test_a_transaction_that_was_saved_during_the_commit_is_resumed_again(
     lake: tl.Lakehouse, table: tl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The narrowest race: somebody else's save comes between this write's resume and its own save."""
+    """The narrowest race: another process saves between this write's resume and its own save."""
     options = Options.parse({"root": lake.uri, "path": "nyc.flights", "txn": "crowd"})
     lake.begin(id="crowd").save()
     writer = BatchWriter(options, overwrite=False)
@@ -242,7 +247,10 @@ def test_a_transaction_that_was_saved_during_the_commit_is_resumed_again(
     [
         ("append", {"version": 1}, "for reading"),
         ("append", {"filter": "id = 1"}, "for overwrites"),
-        ("append", {"txn": "nobody"}, "ObjectNotFound"),
+        ("append", {"partitionOverwriteMode": "dynamic"}, "for overwrites"),
+        ("overwrite", {"partitionOverwriteMode": "dynamic", "filter": "id = 1"}, "only one"),
+        ("overwrite", {"overwrite-mode": "dynamic"}, "unknown option overwrite-mode"),
+        ("append", {"txn": "unknown"}, "ObjectNotFound"),
     ],
 )
 def test_options_that_a_write_cannot_have_are_refused(
@@ -250,6 +258,68 @@ def test_options_that_a_write_cannot_have_are_refused(
 ) -> None:
     with pytest.raises(PySparkException, match=message):
         save(frame_of(spark, [1]), lake, mode=mode, **options)
+
+
+def by_partition(lake: tl.Lakehouse) -> dict[str | None, list[int]]:
+    found: dict[str | None, list[int]] = {}
+    for row in lake.table("nyc.flights").scan().to_arrow().sort_by("id").to_pylist():
+        found.setdefault(row["carrier"], []).append(row["id"])
+    return found
+
+
+def test_a_dynamic_overwrite_replaces_the_partitions_of_its_rows(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    """`partitionOverwriteMode=dynamic` was ignored: all rows were replaced, without a word."""
+    aa = spark.createDataFrame([(11, "AA")], "id long, carrier string")
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        save(aa, lake, mode="overwrite")
+        assert by_partition(lake) == {"AA": [11], "UA": [2], None: [3]}
+        save(aa.limit(0), lake, mode="overwrite")
+        assert by_partition(lake) == {"AA": [11], "UA": [2], None: [3]}
+        save(aa, lake, mode="overwrite", filter="carrier = 'AA'")  # says itself what is replaced
+        assert by_partition(lake) == {"AA": [11], "UA": [2], None: [3]}
+        save(aa, lake, mode="overwrite", partitionOverwriteMode="static")
+        assert by_partition(lake) == {"AA": [11]}
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+
+def test_a_dynamic_overwrite_of_a_bucket_replaces_the_bucket(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("nyc")
+    table = lake.create_table("nyc.flights", ROWS, partition_spec="bucket(4, id)")
+    table.append(pa.table({"id": pa.array(range(100), pa.int64()), "carrier": ["AA"] * 100}))
+    bucket = BucketTransform(4).transform(LongType())
+    options = {"root": lake.uri, "path": "nyc.flights", "partitionOverwriteMode": "dynamic"}
+    writer = BatchWriter(Options.parse(options), overwrite=True)
+    batch = pa.record_batch({"id": pa.array([7], pa.int64()), "carrier": ["UA"]})
+    writer.commit([writer.write(iter([batch]))])
+    assert by_partition(lake) == {"AA": [id for id in range(100) if bucket(id) != bucket(7)], "UA": [7]}
+
+
+def test_conversions_that_depend_on_the_session_are_refused(spark: SparkSession) -> None:
+    """Intervals became numbers in a text column, texts became bigints, timestamps became dates in UTC."""
+    table = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "name", StringType()),
+        NestedField(3, "day", DateType()),
+        NestedField(4, "tags", ListType(5, LongType())),
+    )
+    for rows in (
+        "id string",
+        "name interval day",
+        "name double",
+        "name timestamp",
+        "day timestamp",
+        "day string",
+        "tags array<string>",
+        "id array<long>",
+    ):
+        with pytest.raises(tl.InvalidArgument, match="CAST"):
+            check_assignable(DataType.fromDDL(rows), table)
+    check_assignable(DataType.fromDDL("id int, name date, day date, tags array<int>, other interval day"), table)
+    check_assignable(DataType.fromDDL("id decimal(9,2), name void"), table)
 
 
 def test_rows_that_do_not_fit_the_table_are_refused(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:

@@ -32,7 +32,7 @@ def new_lake(path: Path, name: str, order: int = 4) -> tl.Lakehouse:
 
 
 def objects(tables: int, first: int = 0, namespaces: tuple[str, ...] = ("a", "a.b", "ä")) -> list[dict[str, Any]]:
-    """Namespaces, and tables and views in them, whose definition files nobody reads."""
+    """Namespaces, and tables and views in them, whose definition files are not read."""
     rows = [{"kind": "namespace", "namespace": one, "name": None, "location": f"n-{one}"} for one in namespaces]
     for number in range(first, first + tables):
         kind = "view" if number % 7 == 0 else "table"

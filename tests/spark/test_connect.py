@@ -99,7 +99,7 @@ def ids(frame: DataFrame) -> list[int]:
 def test_a_catalog_of_the_servers_settings_reads_and_writes(
     remote: SparkSession, spark: SparkSession, lake: tl.Lakehouse
 ) -> None:
-    """Where an administrator has set the catalog up, a client needs nothing of this package; nobody had tried."""
+    """Where an administrator has set the catalog up, a client needs nothing of this package; that was not tested."""
     remote.sql("INSERT INTO fixed.nyc.flights VALUES (4, 'B6')")
     remote.range(5, 7).selectExpr("id", "'DL' AS carrier").writeTo("fixed.nyc.flights").append()
     assert ids(remote.table("fixed.nyc.flights")) == [1, 2, 3, 4, 5, 6]
@@ -108,7 +108,7 @@ def test_a_catalog_of_the_servers_settings_reads_and_writes(
 
 def test_the_token_is_nowhere_that_spark_writes(spark: SparkSession, events: Path) -> None:
     """Settings of a session become properties of its jobs, which the event log of the driver has without redaction:
-    with Connect that is a file of somebody else's machine."""
+    with Connect that is a file of another machine."""
     assert ids(spark.sql("SELECT f.id FROM lake.nyc.flights f JOIN fixed.nyc.planes p ON f.id = p.id")) == [1, 2, 3]
     shown = [str(spark.sql(statement).collect()) for statement in ("SET", "SET -v")]
     for mode in ("EXTENDED", "FORMATTED"):

@@ -50,7 +50,7 @@ def test_workers_read_the_lakehouse_before_and_after_they_fork(spark: SparkSessi
 
 
 def test_workers_are_forked_with_this_package_loaded(spark: SparkSession) -> None:
-    """Each worker imported Iceberg, Arrow and pandas anew, which took longer than most tasks."""
+    """Each worker imported Iceberg, Arrow and pandas again, which took longer than most tasks."""
 
     def of_the_daemon(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         maps = Path(f"/proc/{os.getppid()}/maps").read_text()
@@ -76,7 +76,7 @@ def test_a_module_that_cannot_be_loaded_ends_no_worker(monkeypatch: pytest.Monke
 
 def test_no_task_reads_what_archives_hold(spark: SparkSession) -> None:
     """Spark puts archives on the path of modules: its own Python, and Iceberg's jar. Each task read the names of the
-    jar's 26,000 entries anew, and those of Spark's archive for each package in it, in Python, before it
+    jar's 26,000 entries again, and those of Spark's archive for each package in it, in Python, before it
     began."""
 
     def finders(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -141,7 +141,7 @@ def test_modules_in_archives_are_found(tmp_path: Path, path_of_modules: pytest.M
 def test_modules_in_an_archive_that_follows_something_are_found(
     tmp_path: Path, path_of_modules: pytest.MonkeyPatch
 ) -> None:
-    """A jar that can be run begins with a script; where its list of entries begins is told from after that."""
+    """A jar that can be run begins with a script; its list of entries begins after that."""
     jar = tmp_path / "runs.jar"
     with zipfile.ZipFile(jar, "w") as opened:
         opened.writestr("after_a_script.py", "WORTH = 7")
@@ -173,22 +173,22 @@ def test_an_archive_that_changed_is_read_again(tmp_path: Path, path_of_modules: 
 
 
 def test_a_planning_process_prepares_itself_once(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """Each step of planning read the lists of all archives anew and looked for garbage among all that was loaded, in
+    """Each step of planning read the lists of all archives again and looked for garbage among all that was loaded, in
     processes that Spark uses again for the next step."""
 
-    class Told(DataSource):
+    class WorkerState(DataSource):
         @classmethod
         def name(cls) -> str:
-            return "told"
+            return "worker_state"
 
         def schema(self) -> str:
             importlib.import_module("trinitylake.spark.source")
             kinds = [type(found).__name__ for found in sys.path_importer_cache.values()]
-            told = "lists read again" if "zipimporter" in kinds else "archives known"
-            return f"`{told}, left out: {gc.get_freeze_count() > 20_000}` int"
+            state = "lists read again" if "zipimporter" in kinds else "archives known"
+            return f"`{state}, left out: {gc.get_freeze_count() > 20_000}` int"
 
-    spark.dataSource.register(Told)
-    [_, after] = [spark.read.format("told").load().columns for _ in range(2)]
+    spark.dataSource.register(WorkerState)
+    [_, after] = [spark.read.format("worker_state").load().columns for _ in range(2)]
     assert after == ["archives known, left out: True"]
 
 

@@ -66,7 +66,7 @@ def test_rows_keep_their_ids_through_deletes_updates_and_our_own_appends(
 def test_spark_and_pyiceberg_write_one_table_in_an_open_transaction(
     spark: SparkSession, lake: tl.Lakehouse, catalog: str, things: str
 ) -> None:
-    """Both append in a transaction, and somebody else commits meanwhile: all rows get ids that nobody has."""
+    """Both append in a transaction, and another client commits meanwhile: all rows get unique ids."""
     before = row_ids(spark, things)
     version = lake.version
     with tl.spark.transaction(spark, catalog=catalog) as tx:
@@ -116,7 +116,7 @@ def test_our_own_writers_refuse_what_would_lose_row_ids(spark: SparkSession, lak
 def test_a_plan_of_the_server_gives_each_file_its_deletion_vector(
     spark: SparkSession, lake: tl.Lakehouse, things: str
 ) -> None:
-    """A Puffin file holds the vectors of many files: a plan that named the file alone told an engine to read any."""
+    """A Puffin file has vectors of many files: a plan that named only the file made an engine read any of them."""
     spark.sql(f"DELETE FROM {things} WHERE id IN (1, 4)")
     with tl.rest.serve(lake) as url:
         path = f"{url}/v1/latest/namespaces/v3/tables/things/plan"

@@ -59,7 +59,7 @@ class Application:
         for line in self._process.stdout:
             what, _, number = line.decode().partition(" ")
             with self._news:
-                if what in ("begun", "committed", "told"):
+                if what in ("begun", "committed", "keys"):
                     self.said.append((what, int(number)))
                 self._news.notify_all()
         with self._news:
@@ -158,7 +158,7 @@ def whole_refreshes(view: tl.Lakehouse | tl.LakehouseVersion) -> list[int]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """The tables of orders and items, copied on write and merged on read, and of keys that were told."""
+    """The tables of orders and items, copied on write and merged on read, and of keys that the data source writes."""
     lake = tl.create(str(tmp_path / "lake"), name="tpch")
     copied, merged = ({f"write.{how}.mode": mode for how in ("delete", "update", "merge")} for mode in MODES)
     with lake.transaction() as txn:
@@ -167,7 +167,7 @@ def root(tmp_path: Path) -> str:
             "tpch.orders", {"key": "bigint", "refresh": "int", "price": "bigint"}, properties={**merged, **KEEP_TRYING}
         )
         txn.create_table("tpch.lineitem", {"key": "bigint", "line": "int", "price": "bigint"}, properties=copied)
-        txn.create_table("tpch.told", {"key": "bigint"})
+        txn.create_table("tpch.keys", {"key": "bigint"})
     return str(tmp_path / "lake")
 
 
@@ -179,13 +179,13 @@ def check_all_is_there_once(root: str, said: list[tuple[str, int]]) -> None:
     """What was acknowledged has happened, and nothing twice."""
     lake = tl.open(root)
     whole = whole_refreshes(lake)
-    told = pa.table({"key": lake.table("tpch.told").scan().to_arrow()["key"]}).sort_by("key")["key"].to_pylist()
-    refreshes = 1 + max([number for what, number in said if what == "told"], default=-1)
+    keys = pa.table({"key": lake.table("tpch.keys").scan().to_arrow()["key"]}).sort_by("key")["key"].to_pylist()
+    refreshes = 1 + max([number for what, number in said if what == "keys"], default=-1)
     last = max([number for what, number in said if what == "committed"], default=-1)
     assert max(whole, default=-1) >= last
-    assert told[: refreshes * ORDERS] == list(range(refreshes * ORDERS))
-    assert told == list(range(len(told)))
-    assert len(told) % ORDERS == 0, "a write of the data source is torn"
+    assert keys[: refreshes * ORDERS] == list(range(refreshes * ORDERS))
+    assert keys == list(range(len(keys)))
+    assert len(keys) % ORDERS == 0, "a write of the data source is torn"
 
 
 def test_whoever_is_killed_leaves_whole_refreshes(root: str, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_whoever_is_killed_leaves_whole_refreshes(root: str, tmp_path: Path) -> 
             time.sleep(chance.uniform(0, 0.8))
             with suppress(ProcessLookupError):
                 os.kill(chance.choice(application.processes(of) or found), signal.SIGKILL)
-            application.wait("told", number)  # the application goes on by itself
+            application.wait("keys", number)  # the application continues
 
         return kill
 
@@ -238,7 +238,7 @@ def test_whoever_is_killed_leaves_whole_refreshes(root: str, tmp_path: Path) -> 
     reader.end()
     lake = tl.open(root)
     assert whole_refreshes(lake) == [number - 1, number, number + 1]
-    assert lake.table("tpch.told").scan().count() == (number + 2) * ORDERS
+    assert lake.table("tpch.keys").scan().count() == (number + 2) * ORDERS
     check_all_is_there_once(root, said + application.said)
     assert len(reader.looks) > number, "the reader saw refreshes come"
     assert not lake.maintenance.fsck(files=True).findings

@@ -34,8 +34,8 @@ def collect(lake: tl.Lakehouse, root: Path) -> None:
 
 
 def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """A job wrote definitions, a vacuum deleted them as nobody's a day later, and then executors registered them: on
-    one machine that was refused, with Spark it made a version whose objects could not be read."""
+    """A job wrote definitions, a vacuum deleted them as unreferenced a day later, and executors registered them. One
+    machine refused that; Spark made a version whose objects could not be read."""
     root = tmp_path / "lake"
     lake = tl.create(root, durability="none")
     lake.create_namespace("ns")
@@ -68,7 +68,7 @@ def test_what_executors_wrote_before_a_collection_is_not_registered(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Executors wrote definitions and leaves, were slower than the grace, and all of it was collected before the
-    commit. The collection is a version, so the registration is told that another came first."""
+    commit. The collection is a version, so the registration has a conflict."""
     root = tmp_path / "lake"
     lake = tl.create(root, durability="none")
     lake.create_namespace("ns")

@@ -35,7 +35,7 @@ CATALOG_CONFIG = {
     "adls.auth.shared-key.account.key": "CANARY-five",
     "adls.sas-token.account": "CANARY-six",
 }
-#: Storage options of the data source, for a store that asks nobody who they are.
+#: Storage options of the data source, for a store without authentication.
 S3 = {"secret_access_key": "CANARY-eight", "session_token": "CANARY-nine"}
 _NOWHERE = {"allow_http": "true", "max_retries": "0", "retry_timeout": "1"}
 #: And for stores that cannot be reached. The values are in the environment.
@@ -110,8 +110,8 @@ def test_what_is_looked_through_is_what_spark_writes(written: dict[str, bytes]) 
 
 
 def test_the_token_of_the_server_is_nowhere(written: dict[str, bytes]) -> None:
-    """The token of the driver's server was a setting, so each JobStart of the event log had it, unredacted: whoever
-    read the logs of an application that ran could be anybody for the server, and ask it for more."""
+    """The token of the driver's server was a setting, so each JobStart of the event log had it, unredacted: a
+    reader of the logs of a running application could use the server."""
     token = written["token"]
     assert len(token) > 30
     assert [name for name, data in written.items() if name != "token" and token in data] == []

@@ -34,8 +34,8 @@ def catalogs(spark: SparkSession) -> list[str]:
 def test_a_transaction_that_ended_says_so_and_leaves_the_session_as_it_was(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:
-    """Whoever had made the transaction's catalog the current one was left in it: every statement said "Connection pool
-    shut down", `SHOW CATALOGS` listed the dead catalogs of all transactions, and nothing named the reason."""
+    """A transaction's catalog stayed the current one after its end: every statement said "Connection pool shut down",
+    `SHOW CATALOGS` listed the dead catalogs of all transactions, and nothing named the reason."""
     spark.sql(f"USE {catalog}.nyc")
     with tl.spark.transaction(spark, catalog=catalog) as tx:
         spark.sql(f"USE {tx}.nyc")
@@ -75,7 +75,7 @@ def test_statements_of_a_transaction_name_tables_as_ever(spark: SparkSession, sh
     assert shop.version == version + 1
     assert (rows(shop, "nyc.flights"), rows(shop, "nyc.late")) == ([2, 3, 7], [3, 7])
 
-    def beside() -> None:
+    def through_the_plain_catalog() -> None:
         with tl.spark.transaction(spark, catalog=catalog) as tx:
             spark.sql(f"INSERT INTO {catalog}.nyc.planes VALUES (8, 'B6')")
             tx.sql("INSERT INTO nyc.planes VALUES (9, 'B6')")
@@ -85,7 +85,7 @@ def test_statements_of_a_transaction_name_tables_as_ever(spark: SparkSession, sh
         pytest.warns(tl.spark.OutsideTransaction, match=rf"version {version + 2}: they are not part of it"),
         pytest.raises(ValueError, match="the load is bad"),
     ):
-        beside()
+        through_the_plain_catalog()
     assert rows(shop, "nyc.planes") == [1, 2, 3, 8]
 
 

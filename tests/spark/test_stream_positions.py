@@ -45,8 +45,8 @@ def between(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
 
 
 def test_the_first_batch_begins_where_the_stream_did_after_a_restart(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """The first batch failed, and the table grew before the restart: Spark asked anew where the stream begins, was
-    told a version behind the end of the batch, and ran the batch without a row. 10 of 1,010 rows arrived, no error."""
+    """The first batch failed, and the table grew before the restart: Spark asked again where the stream begins, got
+    a version after the end of the batch, and ran the batch without a row. 10 of 1,010 rows arrived, no error."""
     end = reader_of(lake).latestOffset()  # in the checkpoint; the batch then fails
     source.append(rows(4))
     restarted = reader_of(lake)
@@ -235,7 +235,7 @@ def test_a_stream_reads_versions_whose_snapshots_have_left_the_metadata(lake: tl
 
 
 def test_snapshots_that_expired_while_a_stream_stood_still_stop_it(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """The same in the middle of a stream; with `ignore_changes` it went on without the rows that were still told of."""
+    """The same in the middle of a stream; with `ignore_changes` it continued without rows that it could have read."""
     end = reader_of(lake).latestOffset()
     for id in (4, 5, 6):
         source.append(rows(id))

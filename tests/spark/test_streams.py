@@ -68,7 +68,7 @@ def test_every_row_arrives_once_over_restarts(
         source.append(rows(5))
         query.processAllAvailable()
         assert ids(lake, "nyc.copy") == [0, 1, 2, 3, 4, 5]
-    source.append(rows(6))  # while nobody looks
+    source.append(rows(6))  # while no query runs
     before = lake.version
     with running(stream(spark, lake), lake, tmp_path / "checkpoint") as query:
         query.processAllAvailable()
@@ -239,7 +239,7 @@ def test_a_table_that_was_made_anew_stops_the_stream(spark: SparkSession, lake: 
     assert read_between(reader, reader.initialOffset(), end) == [0, 1, 2, 3]
     lake.drop_table("nyc.flights")
     lake.create_table("nyc.flights", rows()).append(rows(1))
-    with pytest.raises(tl.ObjectNotFound, match=r"exist|anew"):
+    with pytest.raises(tl.ObjectNotFound, match=r"exist|created again"):
         reader.latestOffset()
 
 
@@ -247,7 +247,7 @@ def test_a_batch_that_lost_a_race_is_committed_with_all_its_files(
     lake: tl.Lakehouse, source: tl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another writer commits between the look at the table and the commit of a batch that replaces everything."""
-    monkeypatch.setattr("trinitylake.spark.write_tasks._query_id", lambda: "query")
+    monkeypatch.setattr("trinitylake.spark.write_tasks._local_property", lambda name: "query")
     writer = StreamWriter(Options.parse({"root": lake.uri, "path": "nyc.flights"}), overwrite=True)
     report = writer.write(iter(rows(70, 71).to_batches()))
     commit_alone = tl.Transaction.commit

@@ -1,4 +1,4 @@
-"""Vacuum by executors: the same files go as by one machine, whatever dies meanwhile, and none that somebody reaches."""
+"""Vacuum on executors deletes the same files as one machine, whatever fails meanwhile, and no reachable file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from conformance.reachable import Reachable, files_below
 from full_lakehouse import ROWS, age, full_lakehouse
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.lakehouse.vacuum import Vacuumed
-from trinitylake.spark import collection
+from trinitylake.spark import vacuum
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -35,7 +35,7 @@ def full(root: Path) -> tl.Lakehouse:
     return full_lakehouse(root)
 
 
-def told(done: Vacuumed) -> tuple[object, ...]:
+def comparable(done: Vacuumed) -> tuple[object, ...]:
     """All that does not depend on when, and in which order."""
     paths = sorted(done.deleted_paths), sorted(done.unknown_paths)
     return done.deleted, done.deleted_by_table, done.kept, done.young, done.unknown, done.foreign, *paths
@@ -45,7 +45,7 @@ def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, ful
     reachable = Reachable(root).files
     one_machine = full.maintenance.vacuum(dry_run=True, paths=True)
     many = full.maintenance.vacuum(dry_run=True, paths=True, engine=spark)
-    assert told(many) == told(one_machine)
+    assert comparable(many) == comparable(one_machine)
     assert many.version is None
     assert many.foreign.files > 0
     assert many.unknown_paths == ["notes/readme.txt"]
@@ -53,7 +53,7 @@ def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, ful
 
     steps: list[tuple[str, int]] = []
     done = full.maintenance.vacuum(paths=True, engine=spark, progress=lambda *step: steps.append(step))
-    assert told(done) == told(one_machine)
+    assert comparable(done) == comparable(one_machine)
     assert done.version == full.version
     assert not files_below(root) & set(done.deleted_paths)
     assert reachable <= files_below(root)
@@ -65,7 +65,7 @@ def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, ful
 
 
 def test_executors_delete_from_an_object_store(spark: SparkSession) -> None:
-    """There, no file has an age that a test can set: so the grace is none, and nobody writes."""
+    """There, no file has an age that a test can set: so there is no grace period, and no writer."""
     with s3_server.serve() as server:
         bucket = server.new_bucket()
         lake = tl.create(
@@ -82,7 +82,7 @@ def test_executors_delete_from_an_object_store(spark: SparkSession) -> None:
         assert one_machine.deleted_by_table
         before = set(server.files(bucket))
         done = lake.maintenance.vacuum(paths=True, grace="0 s", engine=spark)
-        assert told(done) == told(one_machine)
+        assert comparable(done) == comparable(one_machine)
         assert before - set(server.files(bucket)) == {f"lake/{path}" for path in done.deleted_paths}
         assert sorted(lake.table("shop.orders").scan().to_arrow()["id"].to_pylist()) == list(range(3, 10))
         assert lake.maintenance.fsck(files=True).is_sound
@@ -109,9 +109,9 @@ def test_a_worker_that_dies_is_replaced(
     spark: SparkSession, full: tl.Lakehouse, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each sort of task loses its worker once, in the middle of its work."""
-    expected = told(full.maintenance.vacuum(dry_run=True, paths=True))
-    for name in ("_read", "_judge", "_delete"):
-        original, marker = getattr(collection, name), str(tmp_path / name)
+    expected = comparable(full.maintenance.vacuum(dry_run=True, paths=True))
+    for name in ("_read", "_classify", "_delete"):
+        original, marker = getattr(vacuum, name), str(tmp_path / name)
 
         def dying(
             carried: StorageForTasks, *rest: object, original=original, marker=marker
@@ -124,9 +124,9 @@ def test_a_worker_that_dies_is_replaced(
                     continue
                 os._exit(1)
 
-        monkeypatch.setattr(collection, name, dying)
-    assert told(full.maintenance.vacuum(paths=True, engine=spark)) == expected
-    assert {"_read", "_judge", "_delete"} <= {path.name for path in tmp_path.iterdir()}
+        monkeypatch.setattr(vacuum, name, dying)
+    assert comparable(full.maintenance.vacuum(paths=True, engine=spark)) == expected
+    assert {"_read", "_classify", "_delete"} <= {path.name for path in tmp_path.iterdir()}
     assert Reachable(root).files <= files_below(root)
     assert full.maintenance.vacuum().version is None
 
@@ -134,10 +134,10 @@ def test_a_worker_that_dies_is_replaced(
 def test_what_spark_does_twice_counts_once(
     spark: SparkSession, full: tl.Lakehouse, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark runs a task again whose executor was lost after it had done its work, or beside one that is slow."""
-    expected = told(full.maintenance.vacuum(dry_run=True, paths=True))
-    for name in ("_read", "_judge", "_delete"):
-        original = getattr(collection, name)
+    """Spark runs a task again whose executor was lost after it had done its work, or speculatively for a slow one."""
+    expected = comparable(full.maintenance.vacuum(dry_run=True, paths=True))
+    for name in ("_read", "_classify", "_delete"):
+        original = getattr(vacuum, name)
 
         def again(*given: object, original=original) -> Iterator[pa.RecordBatch]:
             *rest, batches = given
@@ -146,15 +146,15 @@ def test_what_spark_does_twice_counts_once(
                 pass
             yield from original(*rest, known)
 
-        monkeypatch.setattr(collection, name, again)
-    assert told(full.maintenance.vacuum(paths=True, engine=spark)) == expected
+        monkeypatch.setattr(vacuum, name, again)
+    assert comparable(full.maintenance.vacuum(paths=True, engine=spark)) == expected
     assert Reachable(root).files <= files_below(root)
     assert full.maintenance.vacuum().version is None
 
 
 def test_another_collector_at_the_same_time_does_no_harm(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
-    """Versions expire while executors read them, and somebody else collects their files: the tasks miss files, or find
-    what they would delete gone."""
+    """Versions expire while executors read them, and another process collects their files: tasks do not find files
+    that they read or delete."""
     doomed = full.maintenance.vacuum(dry_run=True, paths=True).deleted_paths
     words: list[str] = []
 
@@ -194,10 +194,10 @@ DRIVER = """
 import sys
 import trinitylake as tl
 from pyspark.sql import SparkSession
-from trinitylake.spark import collection
+from trinitylake.spark import vacuum
 from trinitylake.spark.runtime import use_this_python
 
-collection.LOT_FILES = 20
+vacuum.LOT_FILES = 20
 use_this_python()
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 spark = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.host", "127.0.0.1").getOrCreate()
@@ -226,9 +226,9 @@ def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakeho
 def test_plans_do_not_double_with_each_level(spark: SparkSession) -> None:
     """Each level of files was made of all levels before it, with their plans in its own: a vacuum of some hundred files
     took its driver longer to plan than its executors to run."""
-    found = [collection._planned(spark.range(3).toDF("id"))]
+    found = [vacuum._planned(spark.range(3).toDF("id"))]
     for _ in range(8):
-        found.append(collection._planned(collection._all(found).distinct().persist()))
+        found.append(vacuum._planned(vacuum._all(found).distinct().persist()))
     plan = found[-1]._jdf.queryExecution().analyzed().toString()  # type: ignore[operator]
     assert len(plan.splitlines()) == 1, plan
     assert sorted(row.id for row in found[-1].collect()) == [0, 1, 2]

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from trinitylake.spark.connection import catalog_at, connect, disconnect
     from trinitylake.spark.frames import clustered, write
     from trinitylake.spark.functions import register_functions
+    from trinitylake.spark.micro_batches import BatchTransaction, foreach_batch
     from trinitylake.spark.source import TrinityLakeDataSource
     from trinitylake.spark.sql_transaction import OutsideTransaction, SparkTransaction, resume, run, transaction
 
 __all__ = [
+    "BatchTransaction",
     "OutsideTransaction",
     "SparkTransaction",
     "TrinityLakeDataSource",
@@ -37,6 +39,7 @@ __all__ = [
     "clustered",
     "connect",
     "disconnect",
+    "foreach_batch",
     "functions",
     "register_functions",
     "resume",
@@ -47,6 +50,8 @@ __all__ = [
 
 # Loaded when they are first asked for: name -> module. A Python worker of Spark needs one or two of them.
 _LAZY = {
+    "BatchTransaction": "trinitylake.spark.micro_batches",
+    "foreach_batch": "trinitylake.spark.micro_batches",
     "OutsideTransaction": "trinitylake.spark.sql_transaction",
     "SparkTransaction": "trinitylake.spark.sql_transaction",
     "TrinityLakeDataSource": "trinitylake.spark.source",

@@ -82,7 +82,7 @@ def _may_hold_modules(jar: str) -> bool:
             if len(record) < _END.size or not record.startswith(_SIGNATURE):
                 return True
             _, _, entries, size, _ = _END.unpack(record)
-            # The list ends where the record begins; where it begins is told wrongly if something precedes the archive.
+            # The list ends where the record begins. Its recorded start is wrong if something precedes the archive.
             start = length - _END.size - size
             if entries == 0xFFFF or start < 0:
                 return True

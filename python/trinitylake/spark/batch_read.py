@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BatchReader(DataSourceReader):
-    """One scan of one table in one state. Made and planned in a process of its own beside the driver."""
+    """Scan of one version of a table. Created and planned in a separate process next to the driver."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.id is not None:
@@ -46,10 +46,10 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """A reader that takes over the conditions of the query, for a data frame with the option `pushdown`.
+    """Reader that uses the conditions of the query, for a data frame with the option `pushdown`.
 
-    It is not the rule, because Spark 4.1 keeps what a reader planned with the data frame: another query on the same
-    frame, or another branch of one query, would be given the rows of the last condition that was pushed.
+    Not the default, because Spark 4.1 stores the plan of a reader with the data frame: another query on the same frame,
+    or another branch of one query, would get the rows of the last condition that was pushed.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:

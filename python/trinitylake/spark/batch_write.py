@@ -6,11 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from trinitylake.errors import CommitConflict, InvalidArgument, StorageError
-from trinitylake.spark.commit import begin_on, commit_or_delete, committed_by, resumed, save_in, stage
+from trinitylake.spark.commit import (
+    begin_on,
+    commit_or_delete,
+    committed_by,
+    is_written,
+    resumed,
+    save_in,
+    stage,
+    write_key,
+)
 from trinitylake.spark.options import Options
-from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
+from trinitylake.spark.write_tasks import WritePlan, WrittenFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,31 +29,35 @@ if TYPE_CHECKING:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One `frame.write`. Made in a process beside the driver, used on executors and in another such process.
+    """One `frame.write`. Created in a process next to the driver, used on executors and in another such process.
 
-    With the option `txn` the rows go into a saved transaction, which is saved again and committed by somebody else.
-    Otherwise an append goes onto whatever was committed meanwhile. An overwrite replaces what the table held when
-    the write was planned, and fails with `CommitConflict` if it holds something else by now.
+    With the option `txn` the rows become part of a saved transaction, which is saved again. Otherwise the write is a
+    commit: an append adds to whatever was committed meanwhile; an overwrite replaces the rows that the table had when
+    the write was planned, and fails with `CommitConflict` if the table has changed since.
     """
 
-    def __init__(self, options: Options, overwrite: bool, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, options: Options, overwrite: bool, rows: StructType | None = None) -> None:
         if options.version is not None or options.timestamp is not None or options.metadata is not None:
             raise InvalidArgument("the options version, timestamp and metadata are for reading")
         if options.filter is not None and not overwrite:
             raise InvalidArgument("the option filter is for overwrites: it names the rows that are replaced")
+        if options.partition_overwrite_mode is not None and not overwrite:
+            raise InvalidArgument('the option partitionOverwriteMode is for overwrites: choose mode("overwrite")')
         if options.columns is not None:
             raise InvalidArgument("the option columns is for reading: choose columns of the frame with select(...)")
         self._overwrite = overwrite
         lake = options.open()
-        self._is_done = options.id is not None and _is_committed(lake, options.id)
         if options.txn is not None:
             transaction = resumed(lake, options.txn)
-            self._plan = WritePlan.of(options, transaction.table(options.table_name), transaction.base_version)
+            table = transaction.table(options.table_name)
+            self._is_done = options.id is not None and is_written(table, write_key(options.txn, options.id))
+            self._plan = WritePlan.of(options, table, transaction.base_version)
         else:
+            self._is_done = options.id is not None and _is_committed(lake, options.id)
             state = lake.at()
             self._plan = WritePlan.of(options, state.table(options.table_name), state.version)
-        if columns is not None:
-            self._plan.check_columns(columns)
+        if rows is not None:
+            self._plan.check_columns(rows)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs on an executor."""
@@ -54,7 +68,7 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make the reported files part of the table, all at once; with the option `txn`, as the transaction sees it.
 
-        With the option `id` a write is done once, whoever runs it again: the transaction has that id.
+        With the option `id` a write is done once, in whatever process: the transaction has that id.
 
         Raises:
             CommitConflict: for an overwrite whose table has changed, and for an id whose commit was undone.
@@ -64,10 +78,10 @@ class BatchWriter(DataSourceArrowWriter):
         if any(message is None for message in messages):
             self.abort(messages)
             raise StorageError(f"a task of the write to {self._plan.table_name} ended without reporting its files")
+        if self._is_done:
+            return
         if self._plan.options.txn is not None:
             save_in(self._plan.options.txn, self._plan, messages, self._overwrite)
-            return
-        if self._is_done:
             return
         lake = self._plan.options.open()
         id = self._plan.options.id
@@ -76,7 +90,7 @@ class BatchWriter(DataSourceArrowWriter):
             return
         transaction = begin_on(lake, self._plan, id or f"spark-{self._plan.write_id}")
         try:
-            stage(transaction, self._plan, files_of(messages), self._overwrite)
+            stage(transaction, self._plan, messages, self._overwrite)
         except BaseException:
             transaction.rollback()
             self._plan.delete_all_but([])

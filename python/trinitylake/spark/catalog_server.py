@@ -54,12 +54,18 @@ class CatalogServer(Protocol):
         """The version of a number or a time. Raises `VersionNotFound` and `VersionExpired`."""
 
     def begin(
-        self, isolation: str | None, message: str, author: str, id: str | None, properties: Mapping[str, str]
+        self,
+        isolation: str | None,
+        message: str,
+        author: str,
+        id: str | None,
+        properties: Mapping[str, str],
+        restart: bool,
     ) -> str:
         """Begin a transaction; returns its id."""
 
     def require_open(self, id: str) -> None:
-        """Raises `ObjectNotFound`, `TransactionClosed` or `TransactionExpired` for one that nobody can work in."""
+        """Raise `ObjectNotFound`, `TransactionClosed` or `TransactionExpired` unless the transaction is open."""
 
     def add_check(self, id: str, check: str | Check[Transaction]) -> None:
         """Something that must hold when the transaction commits."""
@@ -68,10 +74,10 @@ class CatalogServer(Protocol):
         """Commit; returns the version."""
 
     def rollback(self, id: str) -> None:
-        """Give up."""
+        """Roll back."""
 
     def hand_over(self, id: str) -> None:
-        """Let others go on."""
+        """Save, so that another process can resume it."""
 
     def latest_commits(self) -> list[int]:
         """The versions that requests committed outside of transactions, as far as they are known; oldest first."""
@@ -80,15 +86,15 @@ class CatalogServer(Protocol):
 class ServerHere:
     """A server in this process, on loopback, with a random port and a random token.
 
-    It tells its clients the properties `told`.
+    Its clients get the properties `client_properties`.
     """
 
-    def __init__(self, lake: Lakehouse, told: Mapping[str, str]) -> None:
+    def __init__(self, lake: Lakehouse, client_properties: Mapping[str, str]) -> None:
         from trinitylake.rest import THIS_PROGRAM, ServerOptions, serve
 
         self._lake = lake
         self._who = THIS_PROGRAM
-        options = ServerOptions(client_properties=dict(told))
+        options = ServerOptions(client_properties=dict(client_properties))
         self._token = secrets.token_urlsafe(32)
         # The name is that of the author in the log.
         self._server = serve(lake, token=f"{self._token} spark", options=options)
@@ -113,10 +119,16 @@ class ServerHere:
         return self._lake.at(version if timestamp is None else moment(timestamp, "timestamp")).version
 
     def begin(
-        self, isolation: str | None, message: str, author: str, id: str | None, properties: Mapping[str, str]
+        self,
+        isolation: str | None,
+        message: str,
+        author: str,
+        id: str | None,
+        properties: Mapping[str, str],
+        restart: bool,
     ) -> str:
         begun = self._server.transactions.begin(
-            isolation=isolation, message=message, author=author, id=id, properties=properties
+            isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
         )
         return begun.id
 
@@ -167,7 +179,7 @@ class RemoteServer:
         self._ask("GET", "/v1/config?warehouse=%40latest")
 
     def stop(self) -> None:
-        """It goes on: others use it."""
+        """Nothing to do: other clients use it."""
 
     def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
         if (version is None) == (timestamp is None):
@@ -181,9 +193,19 @@ class RemoteServer:
         return int(str(answer["overrides"]["prefix"]).rpartition("~")[2])
 
     def begin(
-        self, isolation: str | None, message: str, author: str, id: str | None, properties: Mapping[str, str]
+        self,
+        isolation: str | None,
+        message: str,
+        author: str,
+        id: str | None,
+        properties: Mapping[str, str],
+        restart: bool,
     ) -> str:
-        chosen = {name: value for name, value in (("id", id), ("isolation", isolation)) if value is not None}
+        chosen: dict[str, Any] = {
+            name: value for name, value in (("id", id), ("isolation", isolation)) if value is not None
+        }
+        if restart:
+            chosen["restart"] = True
         body = {**chosen, "message": message, "author": author, "properties": dict(properties)}
         return str(self._ask("POST", "/trinitylake/v1/transactions", body)["id"])
 
@@ -232,8 +254,8 @@ def _error_of(code: int, text: str, content_type: str, commits: bool) -> Trinity
     if "json" in content_type:
         import json
 
-        told = dict(_errors(json.loads(text)))
-        message, kind = str(told.get("message", message)), str(told.get("type", ""))
+        error = dict(_errors(json.loads(text)))
+        message, kind = str(error.get("message", message)), str(error.get("type", ""))
     if code in (401, 403):
         return PermissionDenied(message)
     if kind == "CommitStateUnknownException" or (commits and code >= 500):

@@ -1,4 +1,4 @@
-"""Commits a write: the files that its tasks reported, in one lakehouse transaction."""
+"""Commit of a write: the files that its tasks reported, in one transaction."""
 
 from __future__ import annotations
 
@@ -7,26 +7,33 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import ALWAYS_TRUE
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.datasource import WriterCommitMessage
 
 from trinitylake.errors import CommitConflict, TransactionClosed
+from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.spark.write_tasks import WritePlan, files_of
+from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
 from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.tables.table import Table
 
-#: How often a write goes into a transaction anew that somebody else saved meanwhile.
+#: In the summary of a snapshot: the write of a saved transaction that made it.
+WRITE_KEY = "trinitylake.write-key"
+#: Attempts to add a write to a transaction that other processes save meanwhile.
 SAVE_ATTEMPTS = 10
 
 
 def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int | None = None) -> Transaction:
-    """A transaction on the version that the write was planned on, so that all that came after is checked."""
+    """A transaction on the version that the write was planned on, so that later commits are checked."""
     core = lake._core.begin(
         id=transaction_id,
         message=plan.options.message or f"Spark write to {plan.table_name}",
@@ -40,17 +47,19 @@ def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int
 def stage(
     transaction: Transaction,
     plan: WritePlan,
-    files: list[DataFile],
+    messages: Sequence[WriterCommitMessage | None],
     overwrite: bool,
     table_properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Add the files to the table as the transaction sees it, after removing the rows they replace.
+    """Add the reported files to the table as the transaction sees it, after removing the rows that they replace.
 
     Raises:
         CommitConflict: the table was dropped and created again since the write was planned.
         InvalidArgument: the filter of an overwrite cannot be read.
     """
     table = transaction.table(plan.table_name)
+    files = files_of(messages)
+    is_dynamic = any(message.is_dynamic for message in messages if isinstance(message, WrittenFiles))
     core = transaction._state()
     # They were written after the version was read that the write was planned on.
     paths = [LakehouseFileIO(transaction._storage).path_of(file.file_path) for file in files]
@@ -60,17 +69,15 @@ def stage(
             f"table {plan.table_name} was dropped and created again while the write was running",
             keys=[f"table {plan.table_name}"],
         )
-    _stage_files(table, plan, files, overwrite, dict(table_properties or {}))
-
-
-def _stage_files(
-    table: Table, plan: WritePlan, files: list[DataFile], overwrite: bool, table_properties: dict[str, str]
-) -> None:
-    replaced = ALWAYS_TRUE if plan.options.filter is None else parse_filter(plan.options.filter)
     snapshot_properties = {"engine": "spark", "write-id": plan.write_id}
+    if plan.options.txn is not None and plan.options.id is not None:
+        snapshot_properties[WRITE_KEY] = write_key(plan.options.txn, plan.options.id)
     with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
         assert isinstance(change, StagedTransaction)
-        if overwrite:
+        if overwrite and is_dynamic and not table.iceberg.spec().is_unpartitioned():
+            _remove_partitions(change, files, snapshot_properties)
+        elif overwrite:
+            replaced = ALWAYS_TRUE if plan.options.filter is None else parse_filter(plan.options.filter)
             with change.looking_for("overwrite", replaced):
                 change.delete(replaced, snapshot_properties)
         if files:
@@ -78,7 +85,27 @@ def _stage_files(
             if isinstance(iceberg.io, LakehouseFileIO):
                 iceberg.io.take_incoming()  # They were adopted already, with what is known of their age.
         if table_properties:
-            change.set_properties(table_properties)
+            change.set_properties(dict(table_properties))
+
+
+def _remove_partitions(change: StagedTransaction, files: list[DataFile], snapshot_properties: dict[str, str]) -> None:
+    """Remove all rows in the partitions that files are in."""
+    metadata = change.table_metadata
+    schema, spec = metadata.schema(), metadata.spec()
+    written = {spelled(file.partition): file.partition for file in files}
+    if all(isinstance(field.transform, IdentityTransform) for field in spec.fields):
+        columns = [schema.find_column_name(field.source_id) or "" for field in spec.fields]
+        change.delete(in_partitions(written.values(), columns), snapshot_properties)
+        return
+    # No filter tells which rows are in a bucket: the files of the partition go, and any other change is a conflict.
+    with change.looking_for("overwrite", ALWAYS_TRUE):
+        removed = [
+            task.file
+            for task in files_of_branch(metadata, change.io, ALWAYS_TRUE, True, MAIN_BRANCH)
+            if task.file.spec_id == spec.spec_id and spelled(task.file.partition) in written
+        ]
+        if removed:
+            change.replace_files(removed, [], Operation.DELETE, snapshot_properties)
 
 
 def commit_or_delete(transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -104,6 +131,16 @@ def committed_by(lake: Lakehouse, transaction_id: str, plan: WritePlan) -> bool:
     return any(one.id == transaction_id and one.properties.get("write-id") == plan.write_id for one in entries)
 
 
+def write_key(transaction_id: str, write_id: str) -> str:
+    """The key of a write inside a saved transaction, in the summary of its snapshots."""
+    return f"{transaction_id}/{write_id}"
+
+
+def is_written(table: Table, key: str) -> bool:
+    """Whether a table, as a transaction sees it, has the rows of a write."""
+    return any(one.summary is not None and one.summary[WRITE_KEY] == key for one in table.iceberg.snapshots())
+
+
 def resumed(lake: Lakehouse, transaction_id: str) -> Transaction:
     """A saved transaction. Raises `TransactionClosed`, `ObjectNotFound` or `TransactionExpired` if it has ended."""
     transaction = lake.resume(transaction_id)
@@ -117,18 +154,23 @@ def save_in(
 ) -> None:
     """Add the files to the table in a saved transaction, and save it again.
 
-    Other writes into the transaction may do the same at the same time: each is added to what the others saved.
+    Other writes into the transaction may do the same at the same time: each is added to what the others saved. A write
+    with the option `id` is added once.
 
     Raises:
         CommitConflict: the others were always faster, or an overwrite meets rows that it was not planned on.
         TransactionClosed, ObjectNotFound, TransactionExpired: the transaction has ended.
     """
+    files = files_of(messages)
     for attempts_left in reversed(range(SAVE_ATTEMPTS)):
         try:
             transaction = resumed(plan.options.open(), transaction_id)
-            files = files_of(messages)
-            stage(transaction, plan, files, overwrite)
-            # From now on they belong to the transaction: whoever rolls it back deletes them.
+            key = None if plan.options.id is None else write_key(transaction_id, plan.options.id)
+            if key is not None and is_written(transaction.table(plan.table_name), key):
+                plan.delete_all_but([])
+                return
+            stage(transaction, plan, messages, overwrite)
+            # From now on they belong to the transaction: its rollback deletes them.
             io = transaction.table(plan.table_name).iceberg.io
             assert isinstance(io, LakehouseFileIO)
             io.remember_written(io.path_of(file.file_path) for file in files)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinitylake import _core
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX
 from trinitylake.lakehouse.opening import Durability
 from trinitylake.lakehouse.opening import open as open_lakehouse
 from trinitylake.spark.catalog_server import CatalogServer, RemoteServer, ServerHere
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: Catalogs of ended transactions that go on saying so; older ones are forgotten.
+#: Catalogs of ended transactions that still report it; older ones are removed.
 ENDED_CATALOGS = 16
 
 
@@ -67,7 +68,7 @@ class Connection:
             spark.conf.set(key, value)
 
     def as_view(self, spark: SparkSession, catalog: str, frame: DataFrame) -> DataFrame:
-        """The same rows by a temporary view, whose names are resolved now. It goes when the catalog is forgotten."""
+        """The same rows through a temporary view, whose names are resolved now. It is removed with the catalog."""
         views = self._views.setdefault(catalog, [])
         views.append(f"{catalog}_query_{len(views)}")
         frame.createTempView(views[-1])
@@ -81,8 +82,8 @@ class Connection:
     def end_catalog(self, spark: SparkSession, name: str) -> None:
         """Take a catalog out of a session, so that it is not listed any more.
 
-        Who uses it still asks the server, which says that its transaction has ended: frames that were made from it have
-        its connections, and its settings stay. Of many such catalogs the oldest is closed and forgotten.
+        Frames that were made from it keep its connections and settings; the server answers that the transaction has
+        ended. Of many such catalogs the oldest is closed and removed.
         """
         self._ended.append((spark, name, _taken_out(spark, name)))
         while len(self._ended) > ENDED_CATALOGS:
@@ -113,8 +114,10 @@ class Connection:
             "warehouse": warehouse,
             # A cached table would hide what others commit, and what this transaction has written.
             "cache-enabled": "false",
-            # Nobody asks for the reports, which are a third of a transaction's requests.
+            # The reports are a third of a transaction's requests, and nothing reads them.
             "rest-metrics-reporting-enabled": "false",
+            # Spark sends names of views and new names of tables with the name of the catalog.
+            "header.X-TrinityLake-Catalog": name,
             **self.config,
         }
         return {prefix: CATALOG_CLASS, **{f"{prefix}.{key}": value for key, value in properties.items()}}
@@ -127,8 +130,8 @@ _lock = threading.Lock()
 def _taken_out(spark: SparkSession, name: str) -> Any:
     """A catalog of a session, which then does not list it; None if it was never used, or the session has no JVM here.
 
-    Spark has no way to do this. Its table of catalogs is guarded by a lock that Python cannot take, so a catalog that
-    another thread uses for the first time at the same moment may have to be loaded once more.
+    Spark has no call for this. A lock that Python cannot take guards its table of catalogs, so a catalog that another
+    thread uses for the first time at the same moment may have to be loaded again.
     """
     session: Any = getattr(spark, "_jsparkSession", None)
     if session is None:
@@ -196,13 +199,13 @@ def connect(
     if (root is None and uri is None) or (token is not None and uri is None):
         raise InvalidArgument("connect needs the root of a lakehouse, or uri= of a server (and its token=)")
     if root is None and storage_options:
-        raise InvalidArgument("storage_options are for the store of a root: give the root beside uri=")
+        raise InvalidArgument("storage_options are for the store of a root: give the root in addition to uri=")
     lake = None
     if uri is None and root is not None:
         lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
     place = lake.uri if lake is not None else "" if root is None else _core.normalize_root(os.fspath(root))
     from_options = catalog_properties(place, storage_options or {}) if place else {}
-    told, settings = divided({**from_options, **(catalog_config or {})})
+    client_properties, settings = divided({**from_options, **(catalog_config or {})})
     session = spark or _active()
     if session is None:
         paths = [jars] if isinstance(jars, str) else list(jars)
@@ -220,9 +223,10 @@ def connect(
         known = _connections.get(key)
         if known is None:
             if lake is not None:
-                server: CatalogServer = ServerHere(lake, told)
+                server: CatalogServer = ServerHere(lake, client_properties)
             else:
-                server, settings = RemoteServer(uri or "", read_token(token)), {**settings, **without_secrets(told)}
+                server = RemoteServer(uri or "", read_token(token))
+                settings |= without_secrets(client_properties)
             server.start()
             known = _connections[key] = Connection(place, server, _told_token(server, token, session), settings)
         elif known.root != place or (uri or known.server.url).rstrip("/") != known.server.url:
@@ -272,7 +276,7 @@ def catalog_at(
 
 def unique_name(catalog: str) -> str:
     """A name that no catalog of any session has had."""
-    return f"{catalog}_txn_{uuid.uuid4().hex[:12]}"
+    return f"{catalog}{TRANSACTION_CATALOG_INFIX}{uuid.uuid4().hex[:12]}"
 
 
 def _active() -> SparkSession | None:

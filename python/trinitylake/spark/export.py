@@ -1,11 +1,11 @@
-"""Exports by executors: what `lake.export()` copies on one machine, file for file.
+"""Export on executors, with the result of `lake.export()`, file for file.
 
-The driver compares the trees, and publishes the versions of the copy, as without Spark (`lakehouse/export.py`). Tasks
-copy, in two steps: first definitions and the metadata of tables, which tell what other files there are; then those, so
-that the files of one large table are shared among all cores.
+The driver compares the trees and publishes the versions of the copy, as without Spark (`lakehouse/export.py`). Tasks
+copy in two steps: first definitions and the metadata of tables; then the files that these name, so that all cores share
+the files of one large table.
 
-Whatever a task writes is the same bytes at the same path each time, and is found there if another one wrote it: so a
-task may fail, be killed or run twice. No version of the copy names it before all is there.
+Each attempt of a task writes the same bytes to the same paths, so a task may fail, be killed or run twice. No version
+of the copy names a file before all files exist.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from trinitylake.spark.task_errors import raised_in_task
 
 Batches = Iterable[pa.RecordBatch]
 
-#: Objects that the driver hands over at a time, in an export of what changed.
+#: Objects that the driver sends at a time, in an export of changes.
 OBJECTS_AT_ONCE = 100_000
-#: So few files, of so many bytes in all, are quicker copied by the driver than by a job.
+#: The driver copies up to so many files and bytes itself, which is quicker than a job.
 FEW_FILES = 32
 FEW_BYTES = 64 * 1024 * 1024
 #: Objects that a task has in memory at a time, with all files of their tables.
@@ -53,7 +53,7 @@ _OBJECTS = "kind string, location string, before string"
 _FILES = "path string, size_bytes long, is_new boolean"
 _COUNTS = "files long, bytes long, present long"
 _COUNTS_SCHEMA = pa.schema([("files", pa.int64()), ("bytes", pa.int64()), ("present", pa.int64())])
-#: What the first step tells: in each row a file, or what some objects took.
+#: Result of the first step: in each row a file, or the counts of some objects.
 _FOUND = f"{_FILES}, {_COUNTS}, objects long"
 _FOUND_SCHEMA = pa.schema(
     [
@@ -145,9 +145,9 @@ def _result(one_row: DataFrame) -> Row:
     try:
         return one_row.collect()[0]
     except PySparkException as error:
-        if (told := raised_in_task(error)) is None:
+        if (raised := raised_in_task(error)) is None:
             raise
-        raise told from error
+        raise raised from error
 
 
 def _are_few(files: list[FileToCopy]) -> bool:

@@ -113,7 +113,7 @@ def _create_and_write(
     lake: Lakehouse, frame: DataFrame, table: str, options: dict[str, str], id: str | None, cluster: bool, made: Any
 ) -> None:
     message, author = options.pop("message"), options.pop("author")
-    txn = lake.begin(id=id, message=message or f"Spark write to {table}", author=author)
+    txn = lake.begin(id=id, message=message or f"Spark write to {table}", author=author, restart=id is not None)
     try:
         partition_spec, sort_order, properties = made
         created = txn.create_table(

@@ -87,11 +87,12 @@ class Subtree:
 
 @dataclass(frozen=True)
 class Visited:
-    """What one node tells: its children, the objects that it decides about, and its problems."""
+    """Children of one node, the objects that it decides about, and its problems."""
 
     children: list[Subtree]
     locations: dict[str, str]
     problems: list[Problem]
+    is_read: bool = True
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Checker:
         for one, n_of_table in found:
             problems += one
             n_files += n_of_table
-        return Checked(1, len(visited.locations), n_files, frozenset(problems))
+        return Checked(int(visited.is_read), len(visited.locations), n_files, frozenset(problems))
 
     def visit(self, storage: _core.Storage, subtree: Subtree) -> Visited:
         """Read and check one node, with the messages from above in effect."""
@@ -145,14 +146,15 @@ class Checker:
         try:
             node = core.read_node(storage.get(path), path)
         except TrinityLakeError as error:
-            return Visited([], {}, [Problem(path, str(error))])
+            known = {key: location for key, location in subtree.messages.items() if location is not None}
+            return Visited([], known, [Problem(path, str(error))], is_read=False)
         problems = []
         if subtree.height is not None and node.height is not None and node.height != subtree.height:
             problems.append(Problem(path, f"its height is {node.height} where {subtree.height} is expected"))
         if node.table.num_rows != self.order:
             problems.append(Problem(path, f"its key table has {node.table.num_rows} rows, not {self.order}"))
         if subtree.depth > MAX_HEIGHT:
-            return Visited([], {}, [*problems, Problem(path, f"it lies below {MAX_HEIGHT} other nodes")])
+            return Visited([], {}, [*problems, Problem(path, f"it is below {MAX_HEIGHT} other nodes")])
         keys: list[str] = node.table["key"].to_pylist()[1 : node.n_keys + 1]
         values: list[str] = node.table["value"].to_pylist()[1 : node.n_keys + 1]
         paths = [child for child in node.table["pnode"].to_pylist()[: node.n_keys + 1] if child is not None]
@@ -191,7 +193,7 @@ class Checker:
         return children
 
     def _named(self, locations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Kind and location. A key that cannot be taken apart is told as the problem of its definition."""
+        """Kind and location. A key that cannot be decoded is a problem of its definition."""
         for key, location in locations.items():
             try:
                 yield core.decode_keys([key], self.sizes)["kind"][0].as_py(), location

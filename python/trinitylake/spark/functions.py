@@ -105,7 +105,7 @@ def register_functions(spark: SparkSession, config: HasKeySizes | None = None, p
 
 
 def _udf(function: Callable[..., pa.Array], return_type: str) -> Callable[..., Column]:
-    """An Arrow UDF of a function that may be partial. Spark tells the kind of a UDF by its type hints."""
+    """An Arrow UDF of a function that may be partial. Spark derives the kind of a UDF from its type hints."""
 
     def on_columns(*columns: pa.Array) -> pa.Array:
         return function(*columns)
@@ -171,8 +171,9 @@ def _bucketable(values: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(values.type) and values.type.tz is not None:
         return values.cast(pa.timestamp("us", tz="+00:00"))
     if pa.types.is_decimal(values.type):
-        # The JVM aligns buffers to 8 bytes, Rust reads 16 at a time; concatenating copies into aligned memory.
-        return pa.concat_arrays([values, values.slice(0, 0)])
+        from trinitylake.iceberg_storage.data_files.partitioned_rows import aligned
+
+        return aligned(values).chunk(0)
     return values
 
 

@@ -20,8 +20,8 @@ PARTS = "number long, path string, text string, location string, error_kind stri
 
 @dataclass(frozen=True)
 class LeafTask:
-    """Writes the leaves within one part. What is wrong with the rows is a row of the result, so that no task is
-    tried again in vain; what is wrong with the storage fails the task."""
+    """Writes the leaves within one part. A fault in the rows becomes a row of the result, so
+    that Spark does not repeat the task; a fault of the storage fails the task."""
 
     storage: StorageForTasks = field(repr=False)
     definition: bytes = field(repr=False)

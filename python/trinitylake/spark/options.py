@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 Metadata = Literal["log", "objects", "files", "changes", "count"]
 METADATA: tuple[Metadata, ...] = ("log", "objects", "files", "changes", "count")
 
-#: What goes before the name of a storage option, such as `storage.aws_region`.
+#: Prefix of the name of a storage option, such as `storage.aws_region`.
 STORAGE_PREFIX = "storage."
-#: What Spark itself puts among the options of a reader, a writer or a stream.
+#: Options that Spark itself adds.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "serialization.format"}
 
 #: How many bytes of data files one read task takes, if no option says otherwise.
@@ -31,27 +31,30 @@ SPLIT_SIZE_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class Options:
-    """Everything that can be said in `option(...)`; the fields are the names of the options.
+    """Options of a reader, writer or stream; the fields are named as the options.
 
     Attributes:
         root: the URI of the lakehouse; the environment variable TRINITYLAKE_ROOT if not given.
         table: the full name of the table; usually the argument of `load` and `save`.
-        storage: storage options, given as `storage.<name>`; a value can be `@FILE` or `env:NAME`, read beside the
-            driver. Sent to the executors, never written anywhere.
+        storage: storage options, given as `storage.<name>`; a value can be `@FILE` or `env:NAME`, read next to
+            the driver. Sent to the executors, never written anywhere.
         durability: "fsync" or "none", for a lakehouse on local disk.
         version: read this version.
         timestamp: read the newest version at this time (ISO 8601).
         txn: the id of a saved transaction to take part in.
-        id: of the transaction of a batch write, which is done once: if the id has been committed, nothing is written.
+        id: of a batch write, which is done once. It names the transaction of the write: if that was committed, nothing
+            is written. With `txn` it names the write inside that transaction.
         columns: names of the columns to read, separated by commas; all if not given.
         filter: rows to read, or for an overwrite the rows to replace.
+        partition_overwrite_mode: "dynamic": an overwrite replaces the partitions that its rows are in; "static": all
+            rows. If not given, the setting `spark.sql.sources.partitionOverwriteMode` of the session, else "static".
         pushdown: let the conditions of the query choose files and rows, for a frame that is used with one condition.
         metadata: read one of the metadata tables instead of rows.
         since: a stream and the metadata table "changes": only what came after this version.
         split_size_bytes: the size of data files that one read task takes.
         max_versions_per_trigger, max_files_per_trigger: how much one micro-batch of a stream takes at most.
-        ignore_changes: a stream goes on where rows were removed or replaced, instead of failing there. What was
-            removed stays with the consumer; what was appended in its place arrives.
+        ignore_changes: a stream continues where rows were removed or replaced, instead of failing there. Removed rows
+            stay with the consumer; rows appended in their place are delivered.
         message: kept in the log of the lakehouse.
         author: kept in the log of the lakehouse.
     """
@@ -66,6 +69,7 @@ class Options:
     id: str | None = None
     columns: str | None = None
     filter: str | None = None
+    partition_overwrite_mode: Literal["static", "dynamic"] | None = None
     pushdown: bool = False
     metadata: Metadata | None = None
     since: int | None = None
@@ -102,6 +106,10 @@ class Options:
             id=given.pop("id", None),
             columns=given.pop("columns", None),
             filter=given.pop("filter", None),
+            partition_overwrite_mode=cast(
+                'Literal["static", "dynamic"] | None',
+                _choice("partitionOverwriteMode", given.pop("partitionoverwritemode", None), "static", "dynamic"),
+            ),
             pushdown=_choice("pushdown", given.pop("pushdown", None), "true", "false") == "true",
             metadata=cast("Metadata | None", _choice("metadata", given.pop("metadata", None), *METADATA)),
             since=_number("since", given.pop("since", None), 0),
@@ -116,8 +124,8 @@ class Options:
             raise InvalidArgument(f"unknown option {', '.join(sorted(given))}: see docs/spark.md for those there are")
         if len([one for one in (parsed.version, parsed.timestamp, parsed.txn) if one is not None]) > 1:
             raise InvalidArgument("give only one of the options version, timestamp and txn")
-        if parsed.id is not None and parsed.txn is not None:
-            raise InvalidArgument("id names the transaction of one write, txn one that was saved: give only one")
+        if parsed.filter is not None and parsed.partition_overwrite_mode == "dynamic":
+            raise InvalidArgument("filter and partitionOverwriteMode=dynamic both say what is replaced: give only one")
         return parsed
 
     @property
@@ -132,7 +140,7 @@ class Options:
         return replace(self, version=version, timestamp=None)
 
     def open(self) -> Lakehouse:
-        """Open the lakehouse; in every process anew."""
+        """Open the lakehouse, in each process."""
         return open_lakehouse(self.root, storage_options=self.storage or None, durability=self.durability)
 
     def reading(self, lake: Lakehouse) -> LakehouseVersion:

@@ -1,8 +1,7 @@
-"""The processes beside the driver in which Spark plans and commits for data sources in Python.
+"""Processes next to the driver in which Spark plans and commits for Python data sources.
 
-Spark forks them from a daemon of its own, whose module cannot be set as that of tasks can (`worker_daemon.py`), and
-uses each again for the next step of the same kind. What such a step does in vain each time, it does once where this
-package has been loaded.
+Spark forks them from a daemon whose module cannot be set (unlike that of tasks, `worker_daemon.py`), and uses each
+again for the next step of the same kind. Once this package is loaded, they do repeated work only once.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from trinitylake.spark import archives_on_path
 
 
 def spare_repeated_work() -> None:
-    """In a process that Spark's own daemon forked, read the lists of archives once, and look for garbage only among
-    what is newer than the first step. Does nothing elsewhere."""
+    """In a process that Spark's own daemon forked, read the lists of archives once, and collect garbage only among
+    objects that are newer than the first step. Does nothing elsewhere."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     if getattr(main, "name", None) != "pyspark.daemon" or _leave_out_what_is_old in gc.callbacks:
         return

@@ -1,12 +1,12 @@
-"""Registration of objects by executors: the same tree as one machine builds, of parts.
+"""Registration of objects on executors. The tree is the one that a single machine builds.
 
-The objects are sorted and counted part by part (`sorted_runs.py`). Where leaves of the tree start depends on nothing
-but the number of objects, so each task writes the leaves that lie within its part, and hands the rows of the others,
-at both of its ends, to the driver. The driver puts the parts together, builds the few levels above and commits.
+The objects are sorted and counted part by part (`sorted_runs.py`). The first row of each leaf depends only on the
+number of objects. So each task writes the leaves inside its part, and sends the rows at both ends to the driver. The
+driver joins the parts, builds the levels above and commits.
 
-Nothing of a task counts until the driver names it in the new version. A task that failed, was killed or ran twice
-leaves files that no version refers to, with names that nobody else can have; `vacuum` is for those. Memory: a task
-holds one part; the driver holds one row for each leaf, an order-th of all objects, and a sample of their names.
+A file of a task counts only if the driver names it in the new version. A task that failed, was killed or ran twice
+leaves unreferenced files with unique names, which `vacuum` deletes. Memory: a task holds one part; the driver holds one
+row for each leaf and a sample of the names.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _check_whole(rows: DataFrame, counts: Counts) -> None:
 
 
 def _check_parts(parts: pa.Table) -> None:
-    """Raises the first error that a task told of."""
+    """Raise the first error that a task reported."""
     for problem in parts.filter(pc.is_valid(parts["error_kind"])).to_pylist()[:1]:
         if problem["error_kind"] == errors.InvalidName.kind:
             raise errors.InvalidName(problem["error"])
@@ -251,7 +251,7 @@ def _with_locations(frame: DataFrame, writer: DefinitionWriter, dry_run: bool, k
             for start in range(0, batch.num_rows, BATCH_OBJECTS):
                 yield _located(writer.check if dry_run else writer.locate, batch.slice(start, BATCH_OBJECTS))
 
-    # Kept, because a definition that is written again would have another place.
+    # Persisted, because a definition that is written again would have another location.
     frame = _keep(frame.select(columns).mapInArrow(located, _LOCATED), kept)
     refused = frame.where("error_kind is not null")
     if count := refused.count():
@@ -280,9 +280,10 @@ def _located(locate: Callable[[list[ObjectRow]], list[str | RefusedObject]], bat
 def _require_uncollected(
     frame: DataFrame, existing: DataFrame | None, carried: StorageForTasks, number: int, kept: ExitStack
 ) -> None:
-    """As on one machine (`lakehouse/bulk/registration.py`): of files that somebody wrote long ago, and that no version
-    refers to, some may have been collected. What is collected from now on makes another version, so the registration
-    has a conflict. Raises `TransactionExpired`."""
+    """Raise `TransactionExpired` if given files may have been collected: old ones that no version refers to.
+
+    A later collection creates a version, so the registration has a conflict then (`lakehouse/bulk/registration.py`).
+    """
     given = frame.where("location is not null").select("location")
     old = _keep(given.mapInArrow(partial(_old, carried, number), _OLD), kept)
     if old.isEmpty():

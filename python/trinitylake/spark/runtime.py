@@ -100,7 +100,7 @@ def require_driver(spark: SparkSession, what: str) -> None:
 
 
 def let_parameters_in(spark: SparkSession) -> None:
-    """Let `spark.sql(…, args=…)` work beside Iceberg's extensions.
+    """Let `spark.sql(…, args=…)` work with Iceberg's extensions.
 
     Spark 4.1 has its parser fill in parameters (`ParserInterface.parsePlanWithParameters`), which Iceberg's parser does
     not hand on: with Iceberg 1.11 each parameter of each statement is UNBOUND_SQL_PARAMETER. Filled in after parsing,
@@ -111,6 +111,6 @@ def let_parameters_in(spark: SparkSession) -> None:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a package lies among the jars that every session of this installation gets."""
+    """Whether a package is among the jars that every session of this installation gets."""
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     return any(Path(home, "jars").glob(f"{name}-*.jar"))

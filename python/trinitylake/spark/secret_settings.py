@@ -1,7 +1,7 @@
 """Secrets of a catalog stay out of Spark's settings, which are properties of every job: Spark writes those into event
 logs, unredacted, sends them to pages and history servers, and shows them to `SET`.
 
-Two ways lead around them. What Iceberg's clients for files need is told by the server, to whoever has its token. The
+There are two ways around. The server sends what Iceberg's clients for files need to clients that have its token. The
 token is a variable in the environment of the driver's JVM, and the setting names it: Iceberg reads `env:NAME` whenever
 it opens a catalog, which it does again in the sessions that Spark makes for the batches of a stream.
 """
@@ -28,34 +28,34 @@ _OF_FILE_CLIENTS = ("s3.", "gcs.", "gcp.", "adls.", "client.", "oss.", "ecs.")
 
 
 def divided(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Properties of a catalog that the server tells, and those that become settings.
+    """Properties of a catalog that the server sends, and those that become settings.
 
     Raises `InvalidArgument` for a secret that Iceberg looks for in the settings alone.
     """
-    told = {name: value for name, value in properties.items() if name.startswith(_OF_FILE_CLIENTS)}
-    settings = {name: value for name, value in properties.items() if name not in told}
+    sent = {name: value for name, value in properties.items() if name.startswith(_OF_FILE_CLIENTS)}
+    settings = {name: value for name, value in properties.items() if name not in sent}
     for name, value in settings.items():
         if is_secret_name(name) and not value.startswith("env:"):
             raise InvalidArgument(
                 f"catalog_config {name} would become a setting of the session, which Spark writes into its event log: "
                 f"put it into the driver's environment and give env:NAME, or configure Hadoop with a file"
             )
-    return told, settings
+    return sent, settings
 
 
-def without_secrets(told: Mapping[str, str]) -> dict[str, str]:
-    """Properties of clients for files as settings, where the server is not ours and tells none of them.
+def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of clients for files as settings, where the server is not ours and sends none of them.
 
     Raises `InvalidArgument` for a secret.
     """
-    for name in told:
+    for name in properties:
         if is_secret_name(name):
             raise InvalidArgument(
                 f"{name} would become a setting of the session, which Spark writes into its event log: with uri= the "
                 "executors reach the store by their environment or their role, or the server gives access "
                 "(--vend-role, --sign-requests)"
             )
-    return dict(told)
+    return dict(properties)
 
 
 def read_token(token: str | None) -> str:
@@ -86,7 +86,7 @@ def checked_storage_options(options: Mapping[str, str]) -> dict[str, str]:
 def reference_to(token: str, spark: SparkSession) -> str:
     """What stands for a token in settings: `env:` and a variable that only the driver's JVM, and what it starts, has.
 
-    Raises `InvalidArgument` if that JVM lets nobody set one.
+    Raises `InvalidArgument` if that JVM does not allow to set one.
     """
     name = f"TRINITYLAKE_TOKEN_{uuid.uuid4().hex}"
     jvm: Any = spark._jvm  # noqa: SLF001 (PySpark has no public way to the JVM)

@@ -1,7 +1,7 @@
 """Sorting objects on executors in Arrow's columns: few large rows go through Spark's shuffle, not many small ones.
 
 Each task sorts what it reads and cuts it where the parts of the whole begin; each piece travels as one row, an Arrow
-stream in a binary column. Whoever gets the pieces of a part puts them in order, and keeps them as such streams.
+stream in a binary column. The task that gets the pieces of a part merges them, and keeps them as such streams.
 
 Objects have three columns: `text` (the key without its padding, which sorts as the key does), `location` and `is_new`.
 A task holds one part, of about `PART_ROWS` objects, so its memory does not grow with their number.

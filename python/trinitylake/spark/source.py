@@ -1,12 +1,12 @@
 """`format("trinitylake")`: tables of a lakehouse as a Spark data source, without a jar and without a server.
 
-Spark makes an object of this class wherever it needs one: in processes beside the driver that plan, read and commit,
-so nothing is shared between calls but the options (`options.py`).
+Spark creates an object of this class in each process that plans, reads or commits, so calls share nothing but the
+options (`options.py`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
@@ -22,12 +22,20 @@ spare_repeated_work()
 
 
 class TrinityLakeDataSource(DataSource):
-    """Reads and writes tables, in batches and as streams. Registered by itself where TrinityLake is installed.
+    """Reads and writes tables, in batches and as streams. Spark registers it where TrinityLake is installed.
 
-    A data frame keeps the version that was the latest when it was loaded, however often it is evaluated.
+    A data frame keeps the version that was the latest when it was loaded, however often it is evaluated; one with
+    `.schema(...)` that of its first evaluation.
     """
 
     _version: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pin the version when Spark stores this object in a data frame, also in one that was given a schema."""
+        options = Options.parse(self.options)
+        if self._version is None and options.txn is None and options.metadata is None:
+            self._version = options.reading(options.open()).version
+        return self.__dict__
 
     @classmethod
     def name(cls) -> str:
@@ -66,7 +74,7 @@ class TrinityLakeDataSource(DataSource):
         """For `frame.write` in the modes append and overwrite."""
         from trinitylake.spark.batch_write import BatchWriter
 
-        return BatchWriter(Options.parse(self.options), overwrite, schema.fieldNames())
+        return BatchWriter(Options.parse(self.options), overwrite, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
@@ -78,7 +86,7 @@ class TrinityLakeDataSource(DataSource):
         """For `frame.writeStream`."""
         from trinitylake.spark.stream_write import StreamWriter
 
-        return StreamWriter(Options.parse(self.options), overwrite)
+        return StreamWriter(Options.parse(self.options), overwrite, schema)
 
 
 def _chosen(schema: StructType, options: Options) -> StructType:

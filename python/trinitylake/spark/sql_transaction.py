@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from trinitylake.errors import CommitConflict, InvalidArgument, TransactionClosed, TrinityLakeError
+from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX
 from trinitylake.lakehouse.settings import Isolation
 from trinitylake.spark.connection import Connection, connection_of, unique_name
 from trinitylake.spark.runtime import is_remote
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: How often `run` begins again unless told otherwise.
+#: Default number of times that `run` begins again.
 RETRIES = 5
 #: The current catalog belongs to a session, which threads share.
 _current = threading.RLock()
 
 
 class OutsideTransaction(UserWarning):
-    """While a transaction was open, statements were committed beside it, through the plain catalog."""
+    """Statements were committed through the plain catalog while a transaction was open."""
 
 
 class SparkTransaction:
@@ -46,10 +47,10 @@ class SparkTransaction:
             spark.sql(f"DELETE FROM {tx}.nyc.planes WHERE …")      # the same with the name of its catalog
             frame.writeTo(f"{tx}.nyc.planes").append()
 
-    It commits when the block ends and rolls back when an exception leaves it. A data frame that reads its catalog has
-    to be evaluated inside the block. Transactions in one another know nothing of each other: each commits for itself.
-    A statement on the plain catalog inside the block is none of the transaction's: it commits at once, and stays
-    after a rollback. The end of the block warns of that (`OutsideTransaction`), if the server is in this driver.
+    It commits when the block ends and rolls back when an exception leaves it. Evaluate data frames that read its
+    catalog inside the block. Transactions inside each other are independent. A statement on the plain catalog inside
+    the block is not part of the transaction: it commits at once, and stays after a rollback. The end of the block warns
+    of that (`OutsideTransaction`), if the server is in this driver.
 
     Attributes:
         id: as in the log of the lakehouse.
@@ -66,14 +67,14 @@ class SparkTransaction:
         self._spark = spark
         self._connection = connection
         self._is_open = True
-        self._plain = catalog.rpartition("_txn_")[0]
+        self._plain = catalog.rpartition(TRANSACTION_CATALOG_INFIX)[0]
         self._began = _place(spark)
         self._others = connection.server.latest_commits()[-1:]
         connection.add_catalog(spark, catalog, self.warehouse)
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been neither committed nor rolled back nor handed over."""
+        """Whether it has been neither committed nor rolled back nor saved."""
         return self._is_open
 
     @property
@@ -100,7 +101,7 @@ class SparkTransaction:
         frames = frames if args is None else {"args": args, **frames}
         with self._as_current():
             frame = self._spark.sql(in_catalog(statement, self._plain, self.catalog), **frames)
-            # A query of Spark Connect is resolved anew whenever it is evaluated, by then in another catalog.
+            # Spark Connect resolves a query again whenever it is evaluated, by then in another catalog.
             if is_remote(self._spark) and frame.columns:
                 return self._connection.as_view(self._spark, self.catalog, frame)
             return frame
@@ -120,7 +121,7 @@ class SparkTransaction:
         return self.version
 
     def rollback(self) -> None:
-        """Give up: nothing becomes visible."""
+        """Roll back: nothing becomes visible."""
         if not self._is_open:
             return
         try:
@@ -129,10 +130,10 @@ class SparkTransaction:
             self._end()
 
     def save(self) -> str:
-        """Hand over: another process, or another Spark application, goes on with `resume`; returns the id.
+        """Save it, so that another process or Spark application can `resume` it; returns the id.
 
-        This transaction is then neither committed nor rolled back here. Raises as `trinitylake.Transaction.save` does.
-        A server elsewhere keeps it open, for others who ask that server, and saves it when nobody has used it for long.
+        The transaction is then neither committed nor rolled back here. Raises as `trinitylake.Transaction.save` does. A
+        server elsewhere keeps it open for its other clients, and saves it when it has not been used for long.
         """
         self._connection.server.hand_over(self.id)
         self._end(is_over=False)
@@ -171,7 +172,7 @@ class SparkTransaction:
         self._warn_of_others()
 
     def _warn_of_others(self) -> None:
-        """Tell of commits through the plain catalog; whoever meant them to be part of this would not find out."""
+        """Warn of commits through the plain catalog, which may have been meant for this transaction."""
         last = max(self._others, default=-1)
         if others := [version for version in self._connection.server.latest_commits() if version > last]:
             versions = f"version {others[0]}" if len(others) == 1 else f"versions {', '.join(map(str, others))}"
@@ -218,6 +219,7 @@ def transaction(
     author: str = "",
     id: str | None = None,
     properties: Mapping[str, str] | None = None,
+    restart: bool = False,
     catalog: str = "lake",
 ) -> SparkTransaction:
     """Begin a transaction, to be written in a `with` statement.
@@ -227,12 +229,14 @@ def transaction(
         isolation: this and what follows as for `trinitylake.Lakehouse.begin`.
         message: for the log.
         author: for the log.
-        id: makes the commit exactly-once.
+        id: makes the commit exactly-once: if the id was committed, the statements have no effect, and the commit
+            returns that version.
         properties: for the log.
+        restart: discard an attempt of the id that was not committed, open, saved or rolled back, and begin again.
         catalog: the name that was given to `connect`.
     """
     connection = connection_of(spark, catalog)
-    begun = connection.server.begin(isolation, message, author, id, {"engine": "spark", **(properties or {})})
+    begun = connection.server.begin(isolation, message, author, id, {"engine": "spark", **(properties or {})}, restart)
     return SparkTransaction(spark, connection, begun, unique_name(catalog))
 
 
@@ -283,7 +287,7 @@ def run(
 
 
 def resume(spark: SparkSession, id: str, *, catalog: str = "lake") -> SparkTransaction:
-    """Go on with a transaction that was saved, here or elsewhere. Raises `ObjectNotFound` and `TransactionExpired`."""
+    """Continue a transaction that was saved, here or elsewhere. Raises `ObjectNotFound` and `TransactionExpired`."""
     connection = connection_of(spark, catalog)
     connection.server.require_open(id)
     return SparkTransaction(spark, connection, id, unique_name(catalog))

@@ -1,4 +1,4 @@
-"""Reading a table as a stream: first all of it, or what came after a version, then what each new version adds."""
+"""A table as a stream: first all rows, or those committed after a version, then the rows of each new version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader):
-    """The source of one streaming query. Lives in a process beside the driver as long as the query runs."""
+    """Source of one streaming query, in a process next to the driver as long as the query runs."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.metadata is not None or options.txn is not None:
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader):
         """The files between two offsets. Spark also calls this to tell where a restarted query stands.
 
         Raises:
-            InvalidArgument: the offsets are not of one stream, or the start lies behind the end.
+            InvalidArgument: the offsets are not of one stream, or the start is after the end.
         """
         until = Offset.from_json(end)
         first, last = Offset.from_json(start).start_of_batch_until(until), until.position

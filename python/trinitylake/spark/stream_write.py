@@ -1,17 +1,19 @@
-"""Writing a stream: each micro-batch is one lakehouse transaction, applied once however often Spark runs it.
+"""Writing a stream: each micro-batch is one transaction, committed once however often Spark runs it.
 
-The number of the last batch of a query is kept as a property of the table, set by the commit that adds the rows. A
-batch that Spark runs again after a restart finds it and adds nothing; two drivers that run the same batch at once
-meet in the commit, where one of them loses and then finds it too.
+The number of the last batch of a query is a property of the table, set by the commit that adds the rows. A batch that
+Spark repeats finds it and adds nothing. Of two drivers that run the same batch at once, one loses the race for the
+commit, and finds it on the next attempt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from trinitylake.errors import CommitConflict, InvalidArgument, StorageError
 from trinitylake.spark.commit import begin_on, stage
@@ -23,28 +25,34 @@ if TYPE_CHECKING:
 
 #: Table property: the last batch of the query whose id follows.
 LAST_BATCH = "trinitylake.spark.last-batch."
-#: How often a batch is committed anew when a driver that runs it too was faster.
+#: Attempts to commit a batch that another driver runs as well.
 ATTEMPTS = 3
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The sink of one streaming query. With output mode "complete" each batch replaces all rows."""
+    """Sink of one streaming query. With output mode "complete" each batch replaces all rows."""
 
-    def __init__(self, options: Options, overwrite: bool) -> None:
+    def __init__(self, options: Options, overwrite: bool, rows: StructType | None = None) -> None:
         if options.version is not None or options.timestamp is not None or options.metadata is not None:
             raise InvalidArgument("the options version, timestamp and metadata are for reading")
         if options.txn is not None:
             raise InvalidArgument("a stream cannot take part in a transaction: each of its batches is one")
+        if options.partition_overwrite_mode is not None:
+            raise InvalidArgument("the option partitionOverwriteMode is for batches: mode complete replaces all rows")
         if options.id is not None or options.columns is not None:
             raise InvalidArgument("the options id and columns are for batches: each batch of a stream has an id")
         self._options = options
         self._overwrite = overwrite
+        self._rows = rows
 
     @cached_property
     def _plan(self) -> WritePlan:
-        """Made for each batch anew, beside the driver, and sent to the tasks, which send it on to the commit."""
+        """Made for each batch next to the driver, and sent to the tasks, which send it to the commit."""
         state = self._options.open().at()
-        return WritePlan.of(self._options, state.table(self._options.table_name), state.version)
+        plan = WritePlan.of(self._options, state.table(self._options.table_name), state.version)
+        if self._rows is not None:
+            plan.check_columns(self._rows)
+        return plan
 
     def __getstate__(self) -> dict[str, object]:
         """Plan before the writer is sent to tasks, so that all of them write into one folder."""
@@ -73,7 +81,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         plan, query_id = reported[0].plan, reported[0].query_id
         assert plan is not None
         if not query_id:
-            raise InvalidArgument("Spark named no streaming query, so a batch could not be told from its repetition")
+            raise InvalidArgument("Spark named no streaming query, so a repeated batch cannot be recognized")
         if files_of(reported) or self._overwrite:
             self._commit_once(plan, query_id, batchId, reported)
 
@@ -87,6 +95,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def _commit_once(self, plan: WritePlan, query_id: str, batch_id: int, messages: list[WrittenFiles]) -> None:
         """Commit, unless the table says that this batch is in it already."""
         last_batch = LAST_BATCH + query_id
+        # A batch of mode "complete" is the whole result, whatever the session says of overwrites.
+        whole = [replace(message, is_dynamic=False) for message in messages]
         for attempts_left in reversed(range(ATTEMPTS)):
             lake = plan.options.open()
             done = lake.table(plan.table_name).properties.get(last_batch)
@@ -97,7 +107,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             base = lake.version if self._overwrite else plan.version
             transaction = begin_on(lake, plan, f"spark-{query_id}-{batch_id}", base)
             try:
-                stage(transaction, plan, files_of(messages), self._overwrite, {last_batch: str(batch_id)})
+                stage(transaction, plan, whole, self._overwrite, {last_batch: str(batch_id)})
                 transaction.commit()
             except CommitConflict:
                 transaction.rollback()

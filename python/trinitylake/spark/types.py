@@ -50,6 +50,42 @@ def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
+def check_assignable(rows: spark.StructType, table: Schema) -> None:
+    """Raise `InvalidArgument` for a column of a frame that a column of a table does not take as Spark would store it.
+
+    Spark does not check a write to a Python data source. The rule is ANSI store assignment, without conversions whose
+    result depends on the session (time zone, format of text): those have to be a `CAST` in the query.
+    """
+    columns = {field.name: field.field_type for field in table.fields}
+    for field in rows.fields:
+        kind = columns.get(field.name)
+        if kind is not None and (wrong := _unassignable(field.dataType, kind, field.name)):
+            name, given, wanted = wrong
+            raise InvalidArgument(
+                f"column {name} of the table is {wanted}, and the rows have {given.simpleString()}, which Spark does "
+                f"not store there as it is: write CAST({name} AS …) in the query"
+            )
+
+
+def _unassignable(
+    given: spark.DataType, wanted: IcebergType, name: str
+) -> tuple[str, spark.DataType, IcebergType] | None:
+    """Name and both types of the first part that does not fit; None if all parts fit."""
+    parts: builtins.list[tuple[spark.DataType, IcebergType, str]] = []
+    if isinstance(given, spark.StructType) and isinstance(wanted, StructType):
+        fields = {field.name: field.field_type for field in wanted.fields}
+        parts = [(one.dataType, fields[one.name], f"{name}.{one.name}") for one in given.fields if one.name in fields]
+    elif isinstance(given, spark.ArrayType) and isinstance(wanted, ListType):
+        parts = [(given.elementType, wanted.element_type, f"{name}.element")]
+    elif isinstance(given, spark.MapType) and isinstance(wanted, MapType):
+        parts = [(given.keyType, wanted.key_type, f"{name}.key"), (given.valueType, wanted.value_type, f"{name}.value")]
+    elif isinstance(given, spark.NullType) or type(given) in _ASSIGNABLE.get(type(wanted), (type(given),)):
+        return None
+    else:
+        return name, given, wanted
+    return next((wrong for part in parts if (wrong := _unassignable(*part))), None)
+
+
 def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
     """The Arrow types that Spark's JVM reads as the types of `schema`."""
     arrow: pa.Schema = to_arrow_schema(schema)
@@ -78,6 +114,38 @@ _PRIMITIVE: dict[type[IcebergType], spark.DataType] = {
     UUIDType: spark.StringType(),
     FixedType: spark.BinaryType(),
     BinaryType: spark.BinaryType(),
+}
+
+
+_NUMBERS: tuple[type[spark.DataType], ...] = (
+    spark.ByteType,
+    spark.ShortType,
+    spark.IntegerType,
+    spark.LongType,
+    spark.FloatType,
+    spark.DoubleType,
+    spark.DecimalType,
+)
+_TEXTS: tuple[type[spark.DataType], ...] = (spark.StringType, spark.CharType, spark.VarcharType)
+#: The types of a frame that a column takes without a conversion that depends on the session. Types that Spark does not
+#: have are left to the conversion itself.
+_ASSIGNABLE: dict[type[IcebergType], tuple[type[spark.DataType], ...]] = {
+    BooleanType: (spark.BooleanType,),
+    IntegerType: _NUMBERS,
+    LongType: _NUMBERS,
+    FloatType: _NUMBERS,
+    DoubleType: _NUMBERS,
+    DecimalType: _NUMBERS,
+    DateType: (spark.DateType,),
+    TimestampType: (spark.TimestampNTZType, spark.DateType),
+    TimestamptzType: (spark.TimestampType,),
+    StringType: (*_TEXTS, spark.BooleanType, spark.DateType, *_NUMBERS[:4]),
+    UUIDType: (*_TEXTS, spark.BinaryType),
+    FixedType: (spark.BinaryType,),
+    BinaryType: (spark.BinaryType, *_TEXTS),
+    StructType: (),
+    ListType: (),
+    MapType: (),
 }
 
 

@@ -1,8 +1,8 @@
 """Spark's Python workers with this package loaded: the module for the setting `spark.python.daemon.module`.
 
 Spark forks its workers from a daemon, which has nothing loaded but PySpark, so each worker imports Iceberg, Arrow and
-pandas anew: more than a second, for tasks that may take a tenth of that. Forked from this daemon they have them, and do
-not read the lists of what Spark's archives hold before each task.
+pandas again: more than a second, for tasks that may take a tenth of that. Workers of this daemon have them, and do not
+read the lists of entries of Spark's archives before each task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEEDED = (
 
 
 def main() -> None:
-    """Load what tasks need, then be Spark's daemon until it is told to stop.
+    """Load what tasks need, then run Spark's daemon until it ends.
 
     What cannot be loaded here, with PySpark 3.5 the data source, is left to the tasks that ask for it: a daemon that
     ends takes every task with it.

@@ -1,9 +1,9 @@
-"""Writes data files on executors, and separates those that are committed from leftovers of failed tasks.
+"""Data files written on executors, and the removal of files that failed tasks left.
 
-Every write has a folder of its own below the table, `data/<write id>`. A task writes whatever rows it gets into new
-files there and reports them; only files whose report reaches the driver's commit become part of the table, so a
-retried, speculative or killed task adds nothing twice. What lies in the folder beside them is deleted at the end. A
-task that outlives the write may still leave a file: nothing refers to it, and `vacuum` collects it.
+Each write has its own folder below the table, `data/<write id>`. A task writes its rows into new files there and
+reports them. Only files whose report reaches the commit in the driver become part of the table, so a retried,
+speculative or killed task adds nothing twice. Other files in the folder are deleted at the end. A task that outlives
+the write may still leave an unreferenced file, which `vacuum` deletes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
@@ -26,6 +27,7 @@ from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
+from trinitylake.spark.types import check_assignable
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.declared_limits import Limits, limits_of
 from trinitylake.tables.filters import parse_filter
@@ -33,6 +35,8 @@ from trinitylake.tables.filters import parse_filter
 if TYPE_CHECKING:
     from trinitylake.tables.table import Table
 
+#: Setting of a session: what an overwrite of a partitioned table replaces.
+OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 #: How many bytes of Arrow data a task gathers before it writes them. In Parquet they are a fraction of that.
 BUFFER_SIZE_BYTES = 256 << 20
 
@@ -44,11 +48,13 @@ class WrittenFiles(WriterCommitMessage):
     Attributes:
         files: with statistics, partition values and partition spec.
         query_id: the streaming query that the task was part of, or "".
+        is_dynamic: whether an overwrite replaces only the partitions of these files.
         plan: what the task went by, where the commit is made by an object that does not know it.
     """
 
     files: list[DataFile]
     query_id: str = ""
+    is_dynamic: bool = False
     plan: WritePlan | None = None
 
 
@@ -89,9 +95,11 @@ class WritePlan:
             write_id=uuid.uuid4().hex,
         )
 
-    def check_columns(self, columns: Sequence[str]) -> None:
-        """Raises `InvalidArgument` if rows with these columns lack one that partitions are made of."""
+    def check_columns(self, rows: StructType) -> None:
+        """Raise `InvalidArgument` for rows that lack a column of a partition or have types that do not fit."""
         schema = self.metadata.schema()
+        check_assignable(rows, schema)
+        columns = rows.fieldNames()
         for field in self.metadata.spec().fields:
             name = schema.find_column_name(field.source_id)
             if name is not None and name.partition(".")[0] not in (*columns, *defaulted(schema)):
@@ -114,7 +122,7 @@ class WritePlan:
         if outside:
             raise InvalidArgument(
                 f"{outside} rows of the overwrite do not match its filter {self.options.filter!r}: they would be added "
-                "beside the rows that are replaced. Leave them out, or choose a filter that they match"
+                "without replacing any. Leave them out, or choose a filter that they match"
             )
 
     @property
@@ -141,7 +149,14 @@ class WritePlan:
                 with suppress(TrinityLakeError):  # the driver deletes what is left
                     io.storage.delete(path)
             raise
-        return WrittenFiles(files, _query_id())
+        return WrittenFiles(files, _local_property("sql.streaming.queryId"), self._is_dynamic())
+
+    def _is_dynamic(self) -> bool:
+        """Whether an overwrite replaces only partitions. A task knows the settings of the session."""
+        chosen = self.options.partition_overwrite_mode
+        if chosen is None and self.options.filter is None:
+            chosen = "dynamic" if _local_property(OVERWRITE_MODE).lower() == "dynamic" else "static"
+        return chosen == "dynamic"
 
     def delete_all_but(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the files of this write that `messages` do not tell of, as far as possible."""
@@ -175,9 +190,9 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
-def _query_id() -> str:
-    """The id of the streaming query, constant over restarts from one checkpoint; "" in a batch job."""
+def _local_property(name: str) -> str:
+    """A property of the job that a task is part of: a setting of the session, or the id of the streaming query."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return (context.getLocalProperty("sql.streaming.queryId") or "") if context is not None else ""
+    return (context.getLocalProperty(name) or "") if context is not None else ""

@@ -66,7 +66,7 @@ def engine_of(session: object) -> Engine:
 
 def collector_of(session: object) -> Collector:
     """As `engine_of`, for garbage collection."""
-    return cast(Collector, _module(session, "collection"))
+    return cast(Collector, _module(session, "vacuum"))
 
 
 def exporter_of(session: object) -> Exporter:

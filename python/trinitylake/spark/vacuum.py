@@ -1,19 +1,17 @@
-"""Garbage collection by executors: what `lake.vacuum()` does on one machine, file for file, for lakehouses beyond one.
+"""Garbage collection on executors, for more files than one machine reads; the result is that of one machine.
 
-The rules are in the core (`gc/distributed.rs`), and tasks call them; here lists of files are moved from one piece to
-the next, as frames:
+The core has the rules, and tasks call them. This module moves lists of files between the steps, as data frames:
 
 1. *Mark*, level by level: nodes, definitions, metadata, manifest lists, manifests. Tasks read the files of a level and
-   say what they name; Spark takes out what is named twice, so each file is read once.
-2. *List*: the driver takes the root apart, tasks list the folders.
-3. *Judge*: the list is joined with what was marked, and tasks say what becomes of each file.
-4. *Fence*: the driver makes the version after which nobody commits older files, if there is anything to delete.
-5. *Delete*, in lots. Before each the driver marks what was committed meanwhile, which no task deletes.
+   return the files that these name. Spark removes duplicates, so each file is read once.
+2. *List*: the driver divides the root into folders, tasks list them.
+3. *Classify*: the list is joined with the marked files, and tasks classify each file.
+4. *Fence*: if there is anything to delete, the driver creates the version after which no older file is committed.
+5. *Delete*, in lots. Before each lot the driver marks files that were committed meanwhile.
 
-No machine holds all paths: the driver has the numbers of the roots, the nodes of one version and what was committed
-meanwhile. A task that fails is run again, and a driver that dies leaves garbage and nothing else. If Spark loses what a
-task had found, it is found again, by the same rule: what was marked is there for as long as its versions are kept, or
-the collection ends, and a file that was written since is too young.
+No machine holds all paths: the driver has the numbers of the roots, the nodes of one version and the files committed
+meanwhile. Spark repeats failed tasks. A driver that dies leaves garbage and nothing else. Repeated tasks find the same:
+marked files exist as long as their versions are retained, or the collection ends, and later files are too young.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ Batches = Iterable[pa.RecordBatch]
 SORTS = ("table", "metadata", "external metadata", "manifest list", "manifest")
 #: No tree is as high.
 MAX_HEIGHT = 64
-#: How often it begins anew where versions expire while they are read.
-LOOKS = 5
-#: Files that a task judges at a time.
-JUDGED_AT_ONCE = 1_000
+#: Attempts to mark while versions expire.
+MARK_ATTEMPTS = 5
+#: Files that a task classifies at a time.
+CLASSIFIED_AT_ONCE = 1_000
 #: Files that a task reads at a time. One manifest names some ten thousand files, and all that they name is held.
 READ_AT_ONCE = 64
 #: Tasks of a level for each core: files differ, so a core that is done takes another task.
@@ -59,7 +57,7 @@ LOT_FILES = 100_000
 _NAMED = "sort string, name string"
 _LISTED = "path string, size_bytes long, modified_millis long"
 _LISTED_SCHEMA = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "modified_millis": pa.int64()})
-_JUDGED = "path string, size_bytes long, verdict string, kind string, folder string"
+_CLASSIFIED = "path string, size_bytes long, verdict string, kind string, folder string"
 
 
 def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: Asked) -> Vacuumed:
@@ -69,8 +67,8 @@ def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: Asked) -> Vacuumed
     with ExitStack() as kept:
         try:
             collection, marks = _marked(spark, core, asked, kept)
-            judged = _judged(spark, core.storage, collection, marks, kept)
-            return _swept(spark, core.storage, collection, judged, asked)
+            classified = _classified(spark, core.storage, collection, marks, kept)
+            return _swept(spark, core.storage, collection, classified, asked)
         except (CorruptFile, PySparkException) as error:
             damage = error if isinstance(error, CorruptFile) else raised_in_task(error)
             if damage is None:
@@ -83,27 +81,27 @@ def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: Asked) -> Vacuumed
 
 
 class Marks(NamedTuple):
-    """What is reached: files, and folders of tables."""
+    """Reachable files, and folders of tables."""
 
     files: DataFrame
     folders: DataFrame
 
 
-# The mark
+# Mark
 
 
 def _marked(
     spark: SparkSession, core: _core.Lakehouse, asked: Asked, kept: ExitStack
 ) -> tuple[_core.DistributedGc, Marks]:
-    """All that the roots reach. Begins anew where versions expire meanwhile, whose files others may have deleted."""
-    for look in range(LOOKS):
+    """The files that the roots reach. Starts again if versions expired meanwhile, whose files may have been deleted."""
+    for attempt in range(MARK_ATTEMPTS):
         collection = core.begin_distributed_gc(asked.grace_millis, asked.dry_run, *asked.note)
         try:
             return collection, _mark(spark, core.storage, collection.roots, kept, asked.progress)
         except PySparkException as error:
-            if raised_in_task(error) is None or core.oldest() <= collection.oldest or look == LOOKS - 1:
+            if raised_in_task(error) is None or core.oldest() <= collection.oldest or attempt == MARK_ATTEMPTS - 1:
                 raise
-    raise AssertionError("the last look returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _mark(
@@ -131,7 +129,7 @@ def _mark(
 
 
 class _Level(NamedTuple):
-    """What some files name, and how often each sort comes in it."""
+    """Files that other files name, and how many there are of each sort."""
 
     named: DataFrame
     counts: dict[str, int]
@@ -157,8 +155,8 @@ class _Levels:
         self._progress = progress
 
     def read(self, files: DataFrame, count: int) -> None:
-        """Reads each of them once. What they name is kept, because much is made of it, and counted at once, so that
-        what cannot be read shows before anything else is done."""
+        """Read each of them once. The result is persisted, because several levels use it, and counted at once, so a
+        file that cannot be read ends the collection early."""
         parts = min(self._most_parts, -(-count // READ_AT_ONCE))
         spread = files.repartition(parts, "name").distinct()
         read = spread.mapInArrow(self._read, _NAMED).persist(StorageLevel.MEMORY_AND_DISK)
@@ -171,12 +169,12 @@ class _Levels:
 
 
 def _read(carried: StorageForTasks, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """What files name."""
+    """The files that some files name."""
     for batch in _in_bounds(batches, READ_AT_ONCE):
         yield _core.gc_links(carried.storage, batch["sort"], batch["name"])
 
 
-# The list
+# List
 
 
 def _listed(spark: SparkSession, storage: _core.Storage) -> DataFrame:
@@ -197,52 +195,52 @@ def _listed(spark: SparkSession, storage: _core.Storage) -> DataFrame:
     return frame.mapInArrow(walked, _LISTED).union(top)
 
 
-# The verdict
+# Classification
 
 
-def _judged(
+def _classified(
     spark: SparkSession, storage: _core.Storage, collection: _core.DistributedGc, marks: Marks, kept: ExitStack
 ) -> DataFrame:
-    """Each file, and what becomes of it."""
+    """Each file below the root, and its class."""
     reached = marks.files.withColumn("reached", f.lit(True))
     files = _listed(spark, storage).join(reached, "path", "left")
-    # Folders matter for what is not reached alone. Of a path `a/b/c` these are `a`, `a/b` and itself.
+    # Folders matter only for files that are not reached. Of a path `a/b/c` these are `a`, `a/b` and itself.
     parts = f.split("path", "/")
     above = f.transform(f.sequence(f.lit(1), f.size(parts)), lambda n: f.array_join(f.slice(parts, 1, n), "/"))
     unreached = files.where("reached is null").select("path", f.explode(above).alias("name"))
     is_foreign = f.max(f.col("sort") == "foreign")  # also where a managed table has a folder above or below
-    lies = f.when(is_foreign, "foreign").otherwise("table").alias("lies")
-    lying = unreached.join(marks.folders, "name").groupBy("path").agg(lies)
-    mark = f.when(f.col("reached"), "reached").otherwise(f.coalesce("lies", f.lit("")))
-    files = files.join(lying, "path", "left").withColumn("mark", mark)
-    judge = partial(_judge, StorageForTasks(storage), collection.before_millis, collection.oldest)
-    judged = files.select("path", "size_bytes", "modified_millis", "mark").mapInArrow(judge, _JUDGED)
-    judged = judged.persist(StorageLevel.DISK_ONLY)
-    kept.callback(judged.unpersist)
-    return judged
+    folder = f.when(is_foreign, "foreign").otherwise("table").alias("folder")
+    in_folders = unreached.join(marks.folders, "name").groupBy("path").agg(folder)
+    mark = f.when(f.col("reached"), "reached").otherwise(f.coalesce("folder", f.lit("")))
+    files = files.join(in_folders, "path", "left").withColumn("mark", mark)
+    classify = partial(_classify, StorageForTasks(storage), collection.before_millis, collection.oldest)
+    classified = files.select("path", "size_bytes", "modified_millis", "mark").mapInArrow(classify, _CLASSIFIED)
+    classified = classified.persist(StorageLevel.DISK_ONLY)
+    kept.callback(classified.unpersist)
+    return classified
 
 
-def _judge(carried: StorageForTasks, before_millis: int, oldest: int, batches: Batches) -> Iterator[pa.RecordBatch]:
+def _classify(carried: StorageForTasks, before_millis: int, oldest: int, batches: Batches) -> Iterator[pa.RecordBatch]:
     classifier = _core.Classifier(carried.storage, before_millis, oldest)
-    for batch in _in_bounds(batches, JUDGED_AT_ONCE):
+    for batch in _in_bounds(batches, CLASSIFIED_AT_ONCE):
         sizes, times = batch["size_bytes"].cast(pa.uint64()), batch["modified_millis"].cast(pa.uint64())
         verdict = classifier.classify(batch["path"], sizes, times, batch["mark"])
         columns = [batch["path"], batch["size_bytes"], *verdict.columns]
         yield pa.RecordBatch.from_arrays(columns, ["path", "size_bytes", "verdict", "kind", "folder"])
 
 
-# The sweep
+# Delete
 
 
 def _swept(
     spark: SparkSession,
     storage: _core.Storage,
     collection: _core.DistributedGc,
-    judged: DataFrame,
+    classified: DataFrame,
     asked: Asked,
 ) -> Vacuumed:
-    counted = _counted(judged, "verdict", "kind")
-    garbage = judged.where(f.col("verdict") == "garbage")
+    counted = _counted(classified, "verdict", "kind")
+    garbage = classified.where(f.col("verdict") == "garbage")
     folders = _counted(garbage.where("folder is not null"), "folder")
     folders = folders.orderBy("folder").limit(collection.max_reported_folders)
     by_folder = {row["folder"]: Files(row["files"], row["size_bytes"]) for row in folders.collect()}
@@ -269,8 +267,8 @@ def _swept(
         of("young"),
         of("unknown"),
         of("foreign"),
-        _paths(judged, "garbage", asked.examples),
-        _paths(judged, "unknown", asked.examples),
+        _paths(classified, "garbage", asked.examples),
+        _paths(classified, "unknown", asked.examples),
     )
 
 
@@ -282,7 +280,7 @@ def _deleted(
     doomed: dict[str, Files],
     progress: Progress | None,
 ) -> int:
-    """Deletes it, lot by lot; returns the version of the fence."""
+    """Delete the garbage, lot by lot; returns the version of the fence."""
     total = sum(one.files for one in doomed.values())
     lots = -(-total // LOT_FILES)
     carried = StorageForTasks(storage)
@@ -311,11 +309,13 @@ def _counted(files: DataFrame, *by: str) -> DataFrame:
 
 
 def _planned(frame: DataFrame) -> DataFrame:
-    """The rows of a frame as one whose plan is made. Each level is made of all before it: with their plans in its own,
-    plans doubled with each level, and Spark spent more time on them than on files. What Spark loses of the rows it
-    makes again, which it does not with a local checkpoint."""
+    """The rows of a frame as a frame with a finished plan.
+
+    Each level is made of all levels before it: with their plans in its own, plans doubled with each level. Spark can
+    still compute lost rows again, unlike with a local checkpoint.
+    """
     session = frame.sparkSession
-    java: Any = frame._jdf  # noqa: SLF001 (PySpark has no way that keeps how lost rows are made again)
+    java: Any = frame._jdf  # noqa: SLF001 (PySpark has no way that keeps the lineage)
     inner: Any = session._jsparkSession  # noqa: SLF001 (the same)
     planned = inner.internalCreateDataFrame(java.queryExecution().toRdd(), java.schema(), False)
     return DataFrame(planned, session)
@@ -325,9 +325,9 @@ def _all(found: list[DataFrame]) -> DataFrame:
     return reduce(DataFrame.union, found)
 
 
-def _paths(judged: DataFrame, verdict: str, examples: int) -> list[str]:
+def _paths(classified: DataFrame, verdict: str, examples: int) -> list[str]:
     """The first paths of a verdict, as many as Spark can be asked for."""
-    paths = judged.where(f.col("verdict") == verdict).select("path").orderBy("path")
+    paths = classified.where(f.col("verdict") == verdict).select("path").orderBy("path")
     return [row.path for row in paths.limit(min(examples, 2**31 - 1)).collect()]
 
 

@@ -1,0 +1,72 @@
+"""A Spark application one of whose tasks fails and another one loses its executor, while it writes a table.
+
+Run by `test_retries.py` in a process of its own. The arguments are the root of the lakehouse and the folder in which
+each attempt of a task leaves a file: `<partition>-<attempt>-<what>`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from trinitylake.spark.runtime import use_this_python
+
+ROOT, MARKS = sys.argv[1], Path(sys.argv[2])
+MASTER = "local-cluster[2,2,700]"
+
+
+def unreliable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of four tasks one fails and one loses its executor, at the first attempt, after their rows."""
+    context = TaskContext.get()
+    assert context is not None
+    partition, attempt = context.partitionId(), context.attemptNumber()
+
+    def mark(what: str) -> None:
+        (MARKS / f"{partition}-{attempt}-{what}").touch()
+
+    mark("begun")
+    yield from batches
+    if attempt == 0 and partition == 0:
+        mark("fails")
+        raise RuntimeError("the disk of this worker is full")
+    if attempt == 0 and partition == 1:
+        mark("kills")
+        daemon = os.getppid()
+        executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(executor, signal.SIGKILL)
+        os._exit(1)
+    mark("ends")
+
+
+def main() -> None:
+    use_this_python()
+    settings = {
+        "spark.driver.memory": "700m",
+        "spark.executor.memory": "700m",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.task.maxFailures": "8",
+    }
+    builder = SparkSession.builder.appName("lost tasks").master(MASTER)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    rows = spark.range(0, 400, 1, 4).selectExpr("id", "cast(id % 3 as string) AS carrier")
+    lost = rows.mapInArrow(unreliable, rows.schema)
+    lost.write.format("trinitylake").option("root", ROOT).mode("append").save("nyc.flights")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

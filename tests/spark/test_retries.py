@@ -1,0 +1,170 @@
+"""Work that is done again: failed tasks, drivers that died between two writes, batches that Spark repeats."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import trinitylake as tl
+from trinitylake.spark import BatchTransaction, foreach_batch
+from trinitylake.spark.batch_write import BatchWriter
+from trinitylake.spark.options import Options
+
+JOB = Path(__file__).parent / "lost_tasks_job.py"
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "carrier": pa.array(["AA"] * len(ids), pa.string())})
+
+
+def ids(lake: tl.Lakehouse, name: str = "nyc.flights") -> list[int]:
+    return sorted(lake.table(name).scan().to_arrow()["id"].to_pylist())
+
+
+def data_files(lake: tl.Lakehouse) -> set[str]:
+    return {str(path) for path in Path(lake.uri.removeprefix("file://")).rglob("*.parquet")}
+
+
+def referenced_files(lake: tl.Lakehouse, *names: str) -> set[str]:
+    tasks = [task for name in names for task in lake.table(name).scan().iceberg.plan_files()]
+    return {task.file.file_path.removeprefix("file://") for task in tasks}
+
+
+@pytest.fixture
+def tables(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """Two empty tables of the same columns."""
+    with lake.transaction() as txn:
+        txn.create_namespace("nyc")
+        txn.create_table("nyc.flights", rows(), partition_spec="carrier")
+        txn.create_table("nyc.copy", rows())
+    return lake
+
+
+@pytest.mark.timeout(600)
+def test_failed_and_lost_tasks_add_their_rows_once(tables: tl.Lakehouse, tmp_path: Path) -> None:
+    """The files that attempts leave prove that they failed. Spark starts no speculative attempt on the same machine:
+    for those see `test_attempts_that_are_not_reported_leave_nothing`."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    environment = {**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+    done = subprocess.run(
+        [sys.executable, str(JOB), tables.uri, str(marks)], env=environment, capture_output=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {path.name for path in marks.iterdir()}
+    assert {"0-0-fails", "1-0-kills"} <= found
+    assert not {"0-0-ends", "1-0-ends"} & found
+    ended = {name.partition("-")[0] for name in found if name.endswith("-ends")}
+    assert {"0", "1"} <= ended, "later attempts end"
+    assert ids(tables) == list(range(400))
+    assert data_files(tables) == referenced_files(tables, "nyc.flights")
+
+
+def save_into(lake: tl.Lakehouse, table: str, data: pa.Table, overwrite: bool = False, **options: Any) -> BatchWriter:
+    """A write as Spark makes it: planned, written by one task, committed."""
+    writer = BatchWriter(Options.parse({"root": lake.uri, "path": table, **options}), overwrite)
+    writer.commit([writer.write(iter(data.to_batches()))])
+    return writer
+
+
+def test_a_driver_that_died_between_two_writes_does_not_repeat_the_first(tables: tl.Lakehouse) -> None:
+    """The saved transaction had the rows of the first write, and the second run wrote them again."""
+    tables.begin(id="load").save()
+    late = BatchWriter(Options.parse({"root": tables.uri, "path": "nyc.flights", "txn": "load", "id": "one"}), False)
+    reported = late.write(iter(rows(1).to_batches()))
+    for _ in range(2):
+        save_into(tables, "nyc.flights", rows(1), txn="load", id="one")
+    late.commit([reported])  # planned before the first, committed after it
+    save_into(tables, "nyc.flights", rows(2), txn="load", id="two")
+    save_into(tables, "nyc.copy", rows(3), txn="load", id="one")  # another table has its own writes
+    save_into(tables, "nyc.copy", rows(4), txn="load", id="all", overwrite=True)
+    save_into(tables, "nyc.copy", rows(4), txn="load", id="all", overwrite=True)
+    tables.resume("load").commit()
+    assert ids(tables) == [1, 2]
+    assert ids(tables, "nyc.copy") == [4]
+    tables.begin(id="other").save()
+    save_into(tables, "nyc.flights", rows(5), txn="other", id="one")  # another transaction too
+    tables.resume("other").commit()
+    assert ids(tables) == [1, 2, 5]
+
+
+def test_an_id_whose_attempt_failed_begins_again(tables: tl.Lakehouse) -> None:
+    """A step failed, the saved transaction was rolled back, and the id could never be used again."""
+
+    def load(step: str) -> int:
+        txn = tables.begin(id="load-1", restart=True)
+        if txn.version is not None:
+            return txn.version
+        txn.save()
+        save_into(tables, "nyc.flights", rows(1), txn="load-1", id="one")
+        if step == "fails":
+            tables.resume("load-1").rollback()
+        if step in ("fails", "dies"):
+            raise RuntimeError(step)
+        return tables.resume("load-1").commit()
+
+    for step in ("fails", "dies", "fails"):
+        with pytest.raises(RuntimeError, match=step):
+            load(step)
+        assert not tables.transactions.is_committed("load-1")
+    version = load("works")
+    assert load("works") == version
+    assert ids(tables) == [1]
+    assert tables.transactions.outcome("load-1") == ("committed", version)
+
+
+def follow(spark: SparkSession, lake: tl.Lakehouse, function: Any, checkpoint: Path) -> StreamingQuery:
+    source = spark.readStream.format("trinitylake").option("root", lake.uri).load("nyc.flights")
+    writer = source.writeStream.foreachBatch(foreach_batch(function, lake.uri, durability="none"))
+    return writer.option("checkpointLocation", str(checkpoint)).start()
+
+
+def test_a_batch_of_foreach_batch_is_one_commit_however_often_it_runs(
+    spark: SparkSession, tables: tl.Lakehouse, tmp_path: Path
+) -> None:
+    tables.create_table("nyc.counts", {"carrier": "string", "id": "bigint"})
+    tables.table("nyc.flights").append(rows(1, 2, 3))
+    faults = ["after the first table"]
+    calls: list[int] = []
+
+    def into_both(batch: DataFrame, tx: BatchTransaction) -> None:
+        calls.append(tx.number)
+        tx.write(batch, "nyc.copy")
+        if faults:
+            raise RuntimeError(faults.pop())
+        counts = tx.read("nyc.copy").groupBy("carrier").count().withColumnRenamed("count", "id")
+        tx.write(counts, "nyc.counts", mode="overwrite")
+
+    def run() -> None:
+        query = follow(spark, tables, into_both, tmp_path / "checkpoint")
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    with pytest.raises(StreamingQueryException, match="after the first table"):
+        run()
+    assert ids(tables, "nyc.copy") == []
+    run()
+    assert calls == [0, 0]
+    assert ids(tables, "nyc.copy") == [1, 2, 3]
+    assert ids(tables, "nyc.counts") == [3]
+    version = tables.version
+    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+    commits[-1].unlink()  # the driver died after the commit of the batch, and before Spark wrote it down
+    for checksum in (tmp_path / "checkpoint" / "commits").glob(".*.crc"):
+        checksum.unlink()
+    run()
+    assert calls == [0, 0]
+    assert tables.version == version
+    assert ids(tables, "nyc.copy") == [1, 2, 3]
