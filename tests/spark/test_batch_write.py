@@ -13,9 +13,10 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DateType, ListType, LongType, NestedField, StringType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructType
 
 import trinitylake as tl
+from trinitylake.spark.batch_read import BatchReader
 from trinitylake.spark.batch_write import BatchWriter
 from trinitylake.spark.options import Options
 from trinitylake.spark.types import check_assignable
@@ -328,3 +329,25 @@ def test_rows_that_do_not_fit_the_table_are_refused(spark: SparkSession, lake: t
         save(spark.createDataFrame([(1, 2.0)], "id long, speed double"), lake)
     assert lake.version == version
     assert data_files(lake) == referenced_files(table)
+
+
+#: The last second of the year 9999 in New York, and the first one of the year 1 in Tokyo, in microseconds of UTC.
+OUTSIDE = (253402300799_000_000 + 5 * 3600_000_000, -62135596800_000_000 - 9 * 3600_000_000)
+
+
+@pytest.mark.parametrize("spec", [None, "ts", "day(ts)", "bucket(4, ts)"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_timestamps_outside_of_the_years_of_python_are_written_and_read(
+    lake: tl.Lakehouse, spec: str | None, zone: str | None
+) -> None:
+    """`datetime` has no such values, and bounds and partition values were made of it."""
+    rows = pa.table({"id": pa.array([1, 2]), "ts": pa.array(OUTSIDE, pa.int64()).cast(pa.timestamp("us", zone))})
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.flights", rows, partition_spec=spec)
+    given = Options.parse({"root": lake.uri, "path": "nyc.flights"})
+    writer = BatchWriter(given, overwrite=False)
+    writer.commit([writer.write(iter(rows.to_batches()))])
+    schema = StructType().add("id", "long").add("ts", "timestamp_ntz" if zone is None else "timestamp")
+    reader = BatchReader(given, schema)
+    found = pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
+    assert sorted(found["ts"].cast(pa.int64()).to_pylist()) == sorted(OUTSIDE)
