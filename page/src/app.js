@@ -1,4 +1,4 @@
-// The page: its frame, and which view is shown for an address.
+// Frame of the page, and the view of each address.
 
 import { h, icon, mark, plain, replace, shown } from "./dom.js";
 import { note, waiting } from "./parts.js";
@@ -25,7 +25,7 @@ const PLACES = [
   ["tree", "Tree", "tree"], ["maintenance", "Maintenance", "maintenance"],
 ];
 
-/** Written into the page where there is no server, but the files of a lakehouse. */
+/** Set in the page of files, which has no server. */
 const rootOfFiles = document.querySelector('meta[name="trinitylake-root"]')?.content;
 const hasSqlOfFiles = document.querySelector('meta[name="trinitylake-sql"]') !== null;
 const source = rootOfFiles ? new FilesSource(new URL(rootOfFiles, document.baseURI), hasSqlOfFiles) : new ServerSource();
@@ -76,7 +76,7 @@ function setTheme(theme) {
   try {
     localStorage.setItem("trinitylake.theme", theme);
   } catch {
-    // It is forgotten with the page.
+    // It is not stored.
   }
 }
 
@@ -132,7 +132,7 @@ async function show() {
     title("Not shown");
   }
   const first = main.querySelector("h1");
-  // Whoever follows a link hears where it led. Who opens the page begins at its top.
+  // After a link the focus moves to the heading, for screen readers; not when the page is opened.
   if (first && !isFirst && !main.contains(document.activeElement) && document.activeElement !== field) {
     first.focus({ preventScroll: true });
   }
@@ -179,7 +179,7 @@ try {
   const theme = localStorage.getItem("trinitylake.theme");
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 } catch {
-  // The system's choice holds.
+  // The setting of the system applies.
 }
 frame();
 addEventListener("hashchange", show);

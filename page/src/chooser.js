@@ -1,4 +1,4 @@
-// Time travel: the choice of a version by its number, by a moment, or by a tag.
+// Time travel: choice of a version by number, time or tag.
 
 import { h, icon, replace, shown } from "./dom.js";
 import { note } from "./parts.js";

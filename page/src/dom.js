@@ -1,15 +1,15 @@
-// Elements, made of text and elements and never of markup. What a lakehouse holds reaches the page only through here.
+// DOM elements from text and elements, never from markup. All content of a lakehouse passes this module.
 
 const SVG = "http://www.w3.org/2000/svg";
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/u;
 const CONTROLS = new RegExp(CONTROL.source, "gu");
 
-/** An element. Attributes that could run code or lead elsewhere are refused, whatever their value is made of. */
+/** An element. Attributes that could run code or leave the page are refused. */
 export function h(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
 
-/** An element of a drawing. */
+/** An SVG element. */
 export function svg(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -42,7 +42,7 @@ export function replace(element, ...children) {
   append(element, children);
 }
 
-/** Text from a lakehouse: what cannot be seen, or turns the direction of what follows, is shown by its number. */
+/** Text from a lakehouse. Invisible and bidirectional control characters are shown as code points. */
 export function shown(text) {
   const value = String(text);
   if (!CONTROL.test(value)) return h("bdi", {}, value);
@@ -57,12 +57,12 @@ export function shown(text) {
   return h("bdi", {}, ...parts, value.slice(end));
 }
 
-/** The same, as plain text: for titles and labels. */
+/** As `text`, for titles and labels. */
 export function plain(text) {
   return String(text).replace(CONTROLS, "\ufffd");
 }
 
-/** Text of several lines: line ends and tabs stay what they are. */
+/** Text of several lines, with line ends and tabs. */
 export function lines(text) {
   return String(text)
     .split("\n")
@@ -93,7 +93,7 @@ export function icon(name) {
   );
 }
 
-/** The sign of the lakehouse: waves. */
+/** The logo. */
 export function mark() {
   const waves = [8, 12, 16].map((y) => `M3 ${y}c3-2.500 6-2.500 9 0s6 2.500 9 0`).join("");
   return svg("svg", { class: "icon mark", viewBox: "0 0 24 24", "aria-hidden": "true", focusable: "false" }, svg("path", { d: waves }));

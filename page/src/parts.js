@@ -1,4 +1,4 @@
-// Parts that several pages have: headings, facts, tables, badges, lists that are read as they are scrolled.
+// Parts of several views: headings, facts, tables, badges, lists that load on scrolling.
 
 import { append, h, icon, lines, plain, replace, shown } from "./dom.js";
 import { link, linkTo } from "./routes.js";
@@ -15,20 +15,20 @@ export function card(title, ...children) {
   return h("section", { class: "card" }, title ? h("h2", {}, title) : null, ...children);
 }
 
-/** Numbers with what they are, side by side. */
+/** Numbers with labels, in a row. */
 export function facts(pairs) {
   return h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-/** Names and values, one below the other. */
+/** Names and values, in a column. */
 export function properties(entries, empty = "There are none.") {
   if (!entries.length) return h("p", { class: "quiet" }, empty);
   return h("dl", { class: "properties" }, entries.map(([name, value]) =>
     h("div", {}, h("dt", {}, shown(name)), h("dd", {}, lines(value)))));
 }
 
-/** A table. `columns` are texts, or `[text, class]`; `rows` are lists of what the cells hold. */
+/** A table. `columns` are texts or `[text, class]`; `rows` are lists of cell contents. */
 export function grid(label, columns, rows, empty = "There is nothing.") {
   if (!rows.length) return h("p", { class: "quiet" }, empty);
   const classes = columns.map((one) => (Array.isArray(one) ? one[1] : ""));
@@ -72,13 +72,13 @@ export function waiting(text = "Reading…") {
   return h("p", { class: "waiting", role: "status" }, text);
 }
 
-/** The tabs of a page: links, so that each has an address. */
+/** Tabs of a view: links, so that each tab has an address. */
 export function tabs(label, chosen, entries) {
   return h("nav", { class: "tabs", "aria-label": label }, entries.map(([key, text, href]) =>
     h("a", { href, "aria-current": key === chosen ? "page" : null }, text)));
 }
 
-/** A part of a page that is read after the rest of it is shown. */
+/** A part of a view that loads after the rest is shown. */
 export function later(signal, read, draw, text) {
   const place = h("div", {}, waiting(text));
   read().then(
@@ -92,8 +92,8 @@ const ROW_HEIGHT = 36;
 const SMALL = 200;
 
 /**
- * A list of any length: pages of it are read as one scrolls, and only what can be seen has elements.
- * `load(token)` gives `{items, next}`; `draw(item)` an element.
+ * A list of any length: pages load on scrolling, and only visible items have elements.
+ * `load(token)` returns `{items, next}`; `draw(item)` an element.
  */
 export function longList({ label, load, draw, empty, signal }) {
   const items = [];

@@ -1,4 +1,4 @@
-// Addresses of the page: `#/<state>/<page>/<part>/…?<options>`. The state is what the server's paths call a prefix.
+// Addresses of the page: `#/<state>/<view>/<part>/…?<options>`. The state is the prefix of the server's paths.
 
 const LATEST = "latest";
 
@@ -17,7 +17,7 @@ export function link(at, page, parts = [], options = {}) {
   return `#/${path}${query ? `?${query}` : ""}`;
 }
 
-/** Where an object is shown. */
+/** Address of an object. */
 export function linkTo(at, kind, name) {
   const page = { namespace: "namespace", table: "table", view: "view" }[kind] ?? "namespace";
   return link(at, page, name);

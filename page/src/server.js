@@ -1,4 +1,4 @@
-// The data of a lakehouse from the server that sent this page. A token is kept for this tab alone.
+// Data of a lakehouse from the server of this page. A token is stored for this tab only.
 
 import { typeText } from "./words.js";
 
@@ -6,7 +6,7 @@ const KEY = "trinitylake.token";
 const PAGE = "trinitylake/v1/page";
 const SEPARATOR = "\u001f";
 
-/** An answer that is none: `code` 0 where nobody answered. */
+/** An error response; `code` 0 without a response. */
 export class Refused extends Error {
   constructor(code, message) {
     super(message);
@@ -25,7 +25,7 @@ export class ServerSource {
       if (token) sessionStorage.setItem(KEY, token);
       else sessionStorage.removeItem(KEY);
     } catch {
-      // It is kept in memory then.
+      // Then it is in memory only.
     }
   }
 
@@ -155,7 +155,7 @@ function stored() {
   }
 }
 
-/** A name in a path, as the server reads it: where a plus is a blank. */
+/** A name in a path. The server reads a plus as a space. */
 function escaped(text) {
   return encodeURIComponent(text).replace(/[!'()*]/g, (one) => `%${one.charCodeAt(0).toString(16).toUpperCase()}`);
 }

@@ -1,4 +1,4 @@
-// Sizes, numbers, ages and names as people read them.
+// Human-readable sizes, numbers, ages and names.
 
 import { h, plain } from "./dom.js";
 
@@ -37,7 +37,7 @@ export function age(millis) {
   return seconds < 0 ? `in ${words}` : `${words} ago`;
 }
 
-/** A moment: how long ago, with the exact time for whoever points at it. */
+/** A time: its age, with the exact time as tooltip. */
 export function when(millis) {
   if (millis === null || millis === undefined) return "–";
   const date = new Date(millis);
@@ -54,7 +54,7 @@ export function title(...words) {
   document.title = [...words.map(plain), "TrinityLake"].join(" · ");
 }
 
-/** A type as Iceberg's JSON has it. */
+/** A type from Iceberg's JSON. */
 export function typeText(type) {
   if (typeof type === "string") return type;
   if (type.type === "struct") return `struct<${type.fields.map((one) => `${one.name}: ${typeText(one.type)}`).join(", ")}>`;

@@ -23,7 +23,7 @@ from pyiceberg.types import LongType, NestedField
 import trinitylake as tl
 from rest.client import Client
 from rest.shop import ROWS
-from rest.test_growth import steps
+from rest.test_request_costs import steps
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import PlanTooLarge

@@ -21,7 +21,7 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client, running
-from rest.test_bad_peers import federated
+from rest.test_silent_peers import federated
 from trinitylake.base import header_timeouts
 from trinitylake.iceberg_storage.extended_pyiceberg import federated_catalog
 from trinitylake.iceberg_storage.federated_tables import federated_properties, open_federated

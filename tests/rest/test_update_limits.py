@@ -15,7 +15,7 @@ from pyiceberg.view.metadata import ViewVersion
 import trinitylake as tl
 from rest.client import Client
 from rest.shop import COLUMNS, VIEW_VERSION, with_tables
-from rest.test_growth import steps
+from rest.test_request_costs import steps
 from trinitylake.iceberg_storage.extended_pyiceberg import metadata_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.view_metadata import new_view_metadata

@@ -1,4 +1,4 @@
-// Avro files (of Iceberg's manifests): their schema is in them, records come in blocks.
+// Reader of Avro files (Iceberg's manifests).
 
 import { Damaged, decompressor } from "./core.js";
 
@@ -37,7 +37,7 @@ async function plain(bytes, codec) {
   if (codec === "" || codec === "null") return bytes;
   if (codec === "zstandard") return (await decompressor())(bytes, MAX_BLOCK);
   if (codec !== "deflate") throw new Damaged(`manifests that are compressed by ${codec} are not read here`);
-  // PyIceberg leaves three bytes of a checksum behind the data, which browsers refuse and readers of Avro do not see.
+  // PyIceberg writes three bytes of a checksum after the data, which browsers refuse and Avro readers ignore.
   return inflated(bytes).catch((error) => {
     if (error instanceof Damaged) throw error;
     return inflated(bytes.subarray(0, -3));
@@ -56,7 +56,7 @@ async function inflated(bytes) {
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** A function that reads a value of a type. */
+/** Decoder of a type. */
 function decoderOf(type, named) {
   if (Array.isArray(type)) {
     const branches = type.map((one) => decoderOf(one, named));

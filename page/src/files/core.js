@@ -1,4 +1,4 @@
-// The core of the library, compiled to WebAssembly: it reads what is fetched here, by the rules that it has everywhere.
+// The library's core, compiled to WebAssembly: it decodes the files that the page fetches.
 
 import { Refused } from "../server.js";
 
@@ -11,7 +11,7 @@ export class Damaged extends Error {
 
 let loading = null;
 
-/** Begins to load it; the next caller waits for the same. */
+/** Load the core once. */
 export function load() {
   loading ??= instance().catch((error) => {
     loading = null;
@@ -21,8 +21,8 @@ export function load() {
 }
 
 /**
- * The reply to a question (`page/core/src/question.rs`), with the bytes of a file where it is about one: an answer, or
- * which nodes are wanted first. Throws `Damaged` and `Refused`.
+ * The reply to a question (`page/core/src/question.rs`), with the bytes of a file if it is about one: an answer, or the
+ * nodes that are needed first. Throws `Damaged` and `Refused`.
  */
 export async function ask(question, file = new Uint8Array()) {
   const core = await load();
@@ -35,7 +35,7 @@ export async function ask(question, file = new Uint8Array()) {
   throw code === 500 ? new Damaged(message) : new Refused(code, message);
 }
 
-/** What a frame of ZSTD holds, at most `limit` bytes. Throws `Damaged`. */
+/** The content of a ZSTD frame, at most `limit` bytes. Throws `Damaged`. */
 export async function decompressor() {
   const core = await load();
   return (frame, limit = MAX_PAGE) => guarded(() => {
@@ -45,7 +45,7 @@ export async function decompressor() {
   });
 }
 
-/** A server of files may have unpacked it on the way. */
+/** A file server may have decompressed it. */
 async function instance() {
   const answer = await fetch(FILE);
   if (!answer.ok) throw new Refused(answer.status, "A file of this page is not there: ui/core.bin.");
@@ -59,7 +59,7 @@ export async function unzipped(bytes) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/** What has ended in a trap may have left anything behind: it begins anew. */
+/** After a trap the memory is undefined, so a new instance is created. */
 function guarded(work) {
   try {
     return work();
@@ -70,14 +70,14 @@ function guarded(work) {
   }
 }
 
-/** Bytes in the memory of the core, which owns them from now on. */
+/** Bytes in the memory of the core, which takes ownership. */
 function given(core, bytes) {
   const at = core.allocate(bytes.length) >>> 0;
   new Uint8Array(core.memory.buffer).set(bytes, at);
   return [at, bytes.length];
 }
 
-/** The bytes of an answer: the address in the upper half, the size in the lower one. */
+/** The bytes of an answer: address in the upper half, size in the lower half. */
 function taken(core, answer) {
   const at = Number(BigInt.asUintN(32, answer >> 32n)), size = Number(BigInt.asUintN(32, answer));
   const bytes = new Uint8Array(core.memory.buffer).slice(at, at + size);

@@ -1,11 +1,11 @@
-// A table as the page shows it, out of its definition and Iceberg's metadata.
+// Description of a table from its definition and Iceberg's metadata.
 
 import { typeText } from "../words.js";
 import { Damaged } from "./core.js";
 
 const MAX_SNAPSHOTS = 200;
 
-/** The same answer as a server's. Without metadata, for a table that lies elsewhere, what its definition repeats. */
+/** The same answer as a server's. For an external table, without metadata, from its definition. */
 export function describe(name, table, metadata) {
   const base = { name, id: table.id, type: table.type, properties: table.properties, columns: table.columns };
   const none = { rows: null, files: null, "delete-files": null, "size-bytes": null };
@@ -52,7 +52,7 @@ function count(snapshot, name) {
   return text !== undefined && /^\d+$/.test(text) ? Number(text) : null;
 }
 
-/** Metadata as it lies in its file; ids of snapshots, which are longer than a browser's numbers, as text. */
+/** The JSON of a metadata file. Snapshot ids exceed JavaScript's integers and become text. */
 export function parsed(text) {
   return JSON.parse(text.replace(/("(?:current-|parent-)?snapshot-id"\s*:\s*)(-?\d{16,})(?=\s*[,}])/g, '$1"$2"'));
 }

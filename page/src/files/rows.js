@@ -1,4 +1,4 @@
-// Rows of a table out of its files: Iceberg's manifests, and Parquet by hyparquet. Loaded when rows are asked for.
+// Rows of a table from Iceberg's manifests and Parquet files (hyparquet). Loaded on demand.
 
 import { Refused } from "../server.js";
 import { parquetMetadataAsync, parquetReadObjects } from "hyparquet";
@@ -7,12 +7,12 @@ import { Damaged, decompressor } from "./core.js";
 import { textOf } from "./values.js";
 
 const MAX_COLUMNS = 100, MAX_MANIFESTS = 40;
-/** Bytes of a file that may be read for its first rows, and of all files of a table for all of its rows. */
+/** Limits of bytes: of one file for first rows, and of all files of a table for all rows. */
 const MAX_READ = 64 << 20;
 const REMOVED = 2, DELETES = 1;
 
 /**
- * The same answer as a server's. `metadata` is Iceberg's; `whole(location)` gives the bytes of a small file, and
+ * The same answer as a server's. `metadata` is Iceberg's; `whole(location)` returns the bytes of a small file,
  * `part(location, start, end)` those of a range.
  */
 export async function firstRows({ metadata, limit, whole, part }) {
@@ -35,7 +35,7 @@ export async function firstRows({ metadata, limit, whole, part }) {
   return answer;
 }
 
-/** All rows, of some fields, as texts that are not cut. */
+/** All rows of some fields, as complete texts. */
 export async function* rowsOfTable({ metadata, fields, whole, part }) {
   const budget = { left: MAX_READ };
   try {
@@ -50,7 +50,7 @@ export async function* rowsOfTable({ metadata, fields, whole, part }) {
 
 class TooMany extends Error {}
 
-/** The data files of the current snapshot, as manifests describe them. */
+/** The data files of the current snapshot, from its manifests. */
 async function* dataFiles(metadata, whole) {
   const snapshot = metadata.snapshots?.find((one) => one["snapshot-id"] === metadata["current-snapshot-id"]);
   if (!snapshot) return;
@@ -88,7 +88,7 @@ async function rowsOfFile(file, { fields, limit, part, budget, longest }) {
   }
 }
 
-/** The columns of a file by Iceberg's ids, with their names there. Values keep the form that they have in the file. */
+/** Columns of a file by Iceberg's field ids, with their names in the file. Values are not converted. */
 function namesIn(metadata, fields) {
   for (const one of metadata.schema) {
     const isText = one.converted_type === "UTF8" || one.logical_type?.type === "STRING";
@@ -117,7 +117,7 @@ function defaultOf(field) {
   return given === undefined || given === null ? null : typeof given === "object" ? JSON.stringify(given) : String(given);
 }
 
-/** What is read of a file: the columns of its first groups of rows, as many as hold the rows that are wanted. */
+/** The parts of a file to read: columns of the first row groups with enough rows. */
 function spend(budget, metadata, names, limit) {
   let size = 0, rows = 0;
   for (const group of metadata.row_groups) {

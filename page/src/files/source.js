@@ -1,30 +1,30 @@
-// The data of a lakehouse out of its files, fetched over HTTP: the same questions as to a server, and the same answers.
+// Data of a lakehouse from its files over HTTP, with the same interface as `server.js`.
 
 import { Refused } from "../server.js";
 import { ask, Damaged, load, unzipped } from "./core.js";
 import { describe, parsed } from "./metadata.js";
 
-/** Requests after which a search asks whether to go on. */
+/** Requests after which a search asks whether to continue. */
 const MAX_SEARCHED = 40;
 const PAGE = 500, LOG = 25, MAX_FOUND = 50;
-/** Changes of a transaction that the log names. */
+/** Changes of a transaction in the log. */
 const MAX_NAMED = 20;
-/** Versions between two that are compared, and objects that are looked up at once. */
+/** Limits of a comparison: versions in between, and concurrent lookups. */
 const MAX_VERSIONS = 50, MAX_LOCATED = 100;
-/** Times that nodes are fetched for one answer: no tree is so high, and no list goes over so many nodes. */
+/** Rounds of node reads for one answer: more than any tree or list needs. */
 const MAX_ROUNDS = 1000;
-/** Of a data file on a server that knows no ranges. */
+/** Size of a data file on a server without range requests. */
 const MAX_WHOLE = 16 << 20;
 
 export class FilesSource {
-  /** `root` is the address of the root, with a slash at its end; `hasSql` is whether DuckDB lies beside the page. */
+  /** `root` is the address of the root, ending in a slash; `hasSql` is whether the page contains DuckDB. */
   constructor(root, hasSql = false) {
     this.root = root;
     this.hasSql = hasSql;
     this.token = "";
     this.newest = null;
     this.requests = 0;
-    // While the hint is asked for.
+    // In parallel with the hint.
     load().catch(() => {});
   }
 
@@ -75,7 +75,7 @@ export class FilesSource {
     }
   }
 
-  /** What reads them is loaded when somebody asks for rows. */
+  /** The reader of rows is loaded on demand. */
   async rows(at, name, limit, signal) {
     const { firstRows } = await import("./rows.js");
     const [, metadata] = await this.#tableOf(at, name, signal);
@@ -86,7 +86,7 @@ export class FilesSource {
     });
   }
 
-  /** DuckDB, which lies beside the page, is loaded when somebody asks. */
+  /** DuckDB is loaded on demand. */
   async sql(at, query, signal) {
     const { run } = await import("./sql/query.js");
     const root = await this.#rootPath(at, signal);
@@ -112,7 +112,7 @@ export class FilesSource {
     };
   }
 
-  /** The definition of a table, and Iceberg's metadata; null for a table that lies elsewhere. */
+  /** Definition and Iceberg metadata of a table; null metadata for an external table. */
   async #tableOf(at, name, signal) {
     const table = await this.#definition(at, "table", name, signal);
     const path = table.format.metadata_location;
@@ -126,7 +126,7 @@ export class FilesSource {
     }
   }
 
-  /** Where a location of Iceberg's metadata lies below the root, of which the definition tells all names. */
+  /** Path below the root of a location in Iceberg's metadata. The definition has all names of the root. */
   #pathIn(location) {
     const plain = String(location).replace(/^s3a:/, "s3:").replace(/^file:(\/\/localhost)?\/(?!\/)/, "file:///");
     const root = this.definition.roots.find((one) => plain.startsWith(one));
@@ -168,7 +168,7 @@ export class FilesSource {
     })));
     for (; version >= last; version -= 1) {
       const root = roots[version - last];
-      // What is not there has expired, and so has all before it. Where one before it is there, this one is lost.
+      // A missing version has expired, with all before it; if an earlier version exists, it is lost.
       if (root.code === 404 && roots.slice(0, version - last).every((one) => one.code === 404)) {
         return { entries, next: null, "oldest-version": version + 1 };
       }
@@ -188,7 +188,7 @@ export class FilesSource {
     return { entries, next: last > 0 ? last : null, "oldest-version": 0 };
   }
 
-  /** Objects that differ between two versions that are not far apart, without rollbacks and registrations between them. */
+  /** Objects that differ between two close versions, without rollbacks and registrations in between. */
   async diff(from, to, start, signal) {
     const [low, high] = [Math.min(from, to), Math.max(from, to)];
     if (high - low > MAX_VERSIONS) throw new Refused(413, `Without a server, versions are compared that are at most ${MAX_VERSIONS} apart.`);
@@ -216,7 +216,7 @@ export class FilesSource {
     return { ...node, at: way, path, keys: node.keys.slice(0, 200), separators: node.children.length ? node.keys : [] };
   }
 
-  /** Where the definition of an object lies. */
+  /** Path of the definition of an object. */
   async #location(root, kind, name, signal) {
     const [found] = await this.#locations(root, [{ kind, name }], signal);
     if (found === null) throw new Refused(404, `There is no ${kind} ${name.join(".")} in this version.`);
@@ -235,12 +235,12 @@ export class FilesSource {
   async #definition(at, kind, name, signal) {
     const root = await this.#rootPath(at, signal);
     const path = await this.#location(root, kind, name, signal);
-    // What the root holds may have no file: its writer may be on the way to it, or have died there.
+    // A definition in the root may have no file yet: its writer is about to write it, or has died.
     const held = await this.#answer({ held: { root, kind, path } }, signal);
     return held ?? this.#answer({ definition: { kind, path } }, signal, await this.#fetch(path, signal));
   }
 
-  /** The answer of the core to a question, for which all nodes are fetched that it wants. */
+  /** The answer of the core to a question, with all nodes that it needs. */
   async #answer(question, signal, file) {
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
       const reply = await ask(question, file);
@@ -279,7 +279,7 @@ export class FilesSource {
     return names;
   }
 
-  /** The newest version: the core says which files to look for, until it knows. */
+  /** The latest version: the core names the files to check until it is known. */
   async #latest(signal) {
     const known = this.newest, heard = [];
     let step = {};
@@ -298,13 +298,13 @@ export class FilesSource {
     return version;
   }
 
-  /** What it begins with: the core knows which content is that of a hint. */
+  /** The hint, parsed by the core. */
   async #hint(path, signal) {
     const content = await this.#fetch(path, signal, true).catch(notFound);
     return content === null ? null : new TextDecoder().decode(content.subarray(0, 100));
   }
 
-  /** The newest version of a moment: the core says which ones to look at, until it knows. */
+  /** The latest version at a time: the core names the versions to read until it is known. */
   async #versionAt(millis, signal) {
     if (Number.isNaN(millis)) throw new Refused(400, "That is no time.");
     const newest = await this.#latest(signal), heard = [];
@@ -320,7 +320,7 @@ export class FilesSource {
     return this.#answer({ root: { root: await pathOf(version), named: MAX_NAMED } }, signal);
   }
 
-  /** Stores that may not be listed answer 403 for what is not there. */
+  /** Stores without permission to list answer 403 for a missing file. */
   async #exists(path, signal) {
     const answer = await this.#request(path, { method: "HEAD", cache: "no-store", signal });
     if (!answer.ok && ![403, 404, 410].includes(answer.status)) throw new Refused(answer.status, "The store of the lakehouse does not answer as it should.");
@@ -328,13 +328,13 @@ export class FilesSource {
   }
 
   async #fetch(path, signal, isFresh = false) {
-    // Files never change, but for the hint: a browser may keep them.
+    // Files other than the hint never change: a browser may cache them.
     const answer = await this.#request(path, { signal, cache: isFresh ? "no-store" : "default" });
     if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} is not there.`);
     return new Uint8Array(await answer.arrayBuffer());
   }
 
-  /** A range of a file; the whole file from a server that knows no ranges. */
+  /** A range of a file; the whole file from a server without range requests. */
   async #part(path, start, end, signal) {
     const answer = await this.#request(path, { signal, headers: { Range: `bytes=${start}-${end - 1}` } });
     if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} is not there.`);
@@ -361,13 +361,13 @@ export class FilesSource {
   }
 }
 
-/** Where the root of a version lies. */
+/** Path of the root of a version. */
 async function pathOf(version) {
   if (!Number.isSafeInteger(version) || version < 0) throw new Refused(404, "There is no such version.");
   return (await ask({ "root-path": { version } })).answer;
 }
 
-/** Whether a name that was set is new, its message does not say. */
+/** A message that sets a name does not say whether the name is new. */
 function shownInLog(transaction) {
   const changes = transaction.changes?.map(({ removes, ...object }) => ({ sign: removes ? "-" : "=", ...object })) ?? null;
   return { ...transaction, changes, "is-whole": true, principal: "" };

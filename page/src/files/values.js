@@ -1,16 +1,16 @@
-// Values of Parquet files as text, by the types of Iceberg: the same words as a server's.
+// Values of Parquet files as text by Iceberg's types, equal to a server's.
 
 const MAX_VALUE = 1000;
 const DAY = 86_400_000n;
 
-/** A text for a value, null for none; cut at 1,000 characters if nothing else is said. `type` is Iceberg's. */
+/** Text of a value, null for NULL; by default cut at 1,000 characters. `type` is Iceberg's. */
 export function textOf(value, type, longest = MAX_VALUE) {
   if (value === null || value === undefined) return null;
   const text = typeof type === "object" ? json(nested(value, type)) : plain(value, type, longest);
   return text.length > longest ? `${text.slice(0, longest)}…` : text;
 }
 
-/** With the spaces that a server writes. */
+/** JSON with the same spaces as a server's. */
 function json(value) {
   if (Array.isArray(value)) return `[${value.map(json).join(", ")}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
@@ -27,7 +27,7 @@ function nested(value, type) {
   return Object.fromEntries(type.fields.map((one) => [one.name, nested(value[one.name], one.type)]));
 }
 
-/** Numbers stay numbers where JSON can hold them. */
+/** Numbers stay numbers if JSON can represent them. */
 function ofJson(value, type) {
   if (type === "long" && Number.isSafeInteger(Number(value))) return Number(value);
   if ((type === "double" || type === "float") && Number.isFinite(value)) return value;
@@ -55,7 +55,7 @@ function partsOf(type) {
   return scale === undefined ? [type, 0] : ["decimal", Number(scale)];
 }
 
-/** A whole number that lies in its bytes, the greatest first, in two's complement. */
+/** An integer from big-endian bytes in two's complement. */
 function whole(value) {
   if (!(value instanceof Uint8Array)) return BigInt(value);
   return BigInt.asIntN(8 * value.length, value.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n));

@@ -1,4 +1,4 @@
-// The log: versions as a graph, the newest first, with what rollbacks have undone on a branch of its own.
+// The log: versions as a graph, newest first, with undone versions on a separate line.
 
 import { h, replace, shown } from "../dom.js";
 import { badge, heading, note } from "../parts.js";
@@ -41,7 +41,7 @@ function searchForm(text) {
   } }, h("label", { for: "log-search" }, "Messages, authors, ids, names of objects that hold"), h("div", { class: "together" }, field, h("button", { type: "submit" }, "Search")));
 }
 
-/** Whether a version is on the way from the newest one back, or was undone: a rollback leads to its target. */
+/** Whether a version is an ancestor of the latest one, or was undone by a rollback. */
 function place(one, walk) {
   const first = walk.next === undefined;
   const undone = !first && one.version > walk.next;
@@ -63,13 +63,13 @@ function line(one, above, draws) {
       one.transactions.length > 1 ? ` · ${counted(one.transactions.length, "transaction")}` : "")));
 }
 
-/** A version in one line: its number, and what it is about. */
+/** A version in one line: its number and description. */
 export function entryLine(one) {
   return h("a", { class: "entry-link", href: link("latest", "version", [String(one.version)]) },
     h("span", { class: "no" }, number(one.version)), h("span", { class: "message" }, aboutOf(one)));
 }
 
-/** What the library says of transactions that have a message of their own, too. */
+/** The summary of transactions that also have a message. */
 function summaries(one) {
   return one.transactions.filter((each) => each.message && each.summary).slice(0, 3).map((each) => (each.summary.length > 160 ? `${each.summary.slice(0, 160)}…` : each.summary));
 }
@@ -79,7 +79,7 @@ function who(one) {
   return names.length ? [shown(names.join(", ")), " · "] : "";
 }
 
-/** What a version is about: its messages, or else what it changed. */
+/** Description of a version: its messages, or else its changes. */
 export function aboutOf(one) {
   if (one.problem) return shown(one.problem);
   if (!one.transactions.length) return one.version === 0 ? "The lakehouse was created" : "No transaction";

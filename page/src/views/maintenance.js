@@ -1,4 +1,4 @@
-// What maintenance would free: estimates by the dry runs of expiry and vacuum, begun by hand.
+// Estimates of what maintenance would delete, started by the user.
 
 import { h, replace, shown } from "../dom.js";
 import { card, facts, grid, heading, note } from "../parts.js";

@@ -1,4 +1,4 @@
-// A namespace: what is nested in it, its tables and views, its properties.
+// A namespace: its namespaces, tables, views and properties.
 
 import { h, icon, shown } from "../dom.js";
 import { badge, card, crumbs, heading, later, longList, objectLink, properties } from "../parts.js";

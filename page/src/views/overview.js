@@ -1,4 +1,4 @@
-// The lakehouse: what is in it, and what happened last.
+// The lakehouse: its content and latest versions.
 
 import { h, shown } from "../dom.js";
 import { badge, card, facts, heading, later, longList, objectLink, properties } from "../parts.js";

@@ -1,4 +1,4 @@
-// The search for names, which the server does.
+// Search for names, by the server.
 
 import { h, shown } from "../dom.js";
 import { badge, card, heading, longList, objectLink } from "../parts.js";

@@ -1,11 +1,11 @@
-// A query over one version, which reads and changes nothing.
+// A read-only query over one version.
 
 import { h, replace, shown } from "../dom.js";
 import { card, heading, note, waiting } from "../parts.js";
 import { counted } from "../words.js";
 import { rowsOf } from "./table.js";
 
-/** What was written last, as long as the page is open. */
+/** The last query, while the page is open. */
 let last = "";
 
 export async function sql({ source, lakehouse, route, signal }) {

@@ -60,7 +60,7 @@ function rows({ source, at, name, signal }) {
   return later(signal, () => source.rows(at, name, 50, signal), rowsOf, "Reading rows…");
 }
 
-/** Rows as they come from a preview or a query. */
+/** Rows of a preview or a query. */
 export function rowsOf(found) {
   const value = (one) => (one === null ? h("span", { class: "null" }, "null") : one === "" ? h("span", { class: "null" }, "empty") : shown(one));
   return [

@@ -1,4 +1,4 @@
-// The tree of node files, drawn level by level along the way that was chosen.
+// The tree of node files, level by level along the selected path.
 
 import { h, icon, shown } from "../dom.js";
 import { badge, card, facts, grid, heading } from "../parts.js";

@@ -1,4 +1,4 @@
-// One version: its transactions, and what differs from another version.
+// One version: its transactions, and its difference to another version.
 
 import { append, h, lines, replace, shown } from "../dom.js";
 import { badge, card, change, facts, heading, later, note, properties } from "../parts.js";

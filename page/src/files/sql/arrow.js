@@ -1,10 +1,10 @@
-// Columns of text out of Arrow's files: what DuckDB-Wasm answers with (https://arrow.apache.org/docs/format/Columnar.html).
+// Text columns of Arrow files, the results of DuckDB-Wasm (https://arrow.apache.org/docs/format/Columnar.html).
 
 const MAGIC = 8;
 const SCHEMA = 1, RECORD_BATCH = 3;
 const CONTINUATION = 0xffffffff;
 
-/** Names and rows of a file of Arrow whose columns are all text; null where there is none. */
+/** Names and rows of an Arrow file whose columns are all text; null for NULL. */
 export function texts(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const names = [], rows = [];
@@ -36,7 +36,7 @@ function batch(bytes, view, header, body, count) {
   }));
 }
 
-/** Where the fields of a table of a flat buffer lie; 0 for one that is not there. */
+/** Positions of the fields of a FlatBuffers table; 0 for a missing field. */
 function table(view, at) {
   const fields = at - view.getInt32(at, true);
   const size = view.getUint16(fields, true);

@@ -1,14 +1,14 @@
-// DuckDB-Wasm behind the messages of its worker, which is ended when nobody waits for it any more.
+// DuckDB-Wasm through the messages of its worker, which is terminated when no query waits for it.
 
 import { Refused } from "../../server.js";
 import { texts } from "./arrow.js";
 
 const DUCKDB = new URL("duckdb/", document.baseURI);
 const WORKER = new URL("ui/worker.js", document.baseURI).href;
-/** Which rules of the optimizer would hide the columns that a query needs. */
+/** Rules of the optimizer that would hide the columns that a query needs. */
 const HIDING = "filter_pushdown,statistics_propagation,empty_result_pullup,late_materialization";
 
-/** One worker, for one query after the other. */
+/** One worker, which runs one query at a time. */
 class Engine {
   constructor() {
     this.waiting = new Map();
@@ -44,7 +44,7 @@ class Engine {
 
 let engine = null;
 
-/** Work with empty databases, one after the other; `signal` ends the worker with all that it does. */
+/** Run work with an empty database, one at a time; `signal` terminates the worker. */
 export async function working(signal, work) {
   signal?.throwIfAborted();
   if (!engine || engine.ended) engine = new Engine();
@@ -55,7 +55,7 @@ export async function working(signal, work) {
     await mine.ready;
     return await work(() => opened(mine));
   } catch (error) {
-    // What ran out of memory may have left anything behind.
+    // After running out of memory its state is undefined.
     if (!(error instanceof Refused) || /out of memory|memory access|unreachable/i.test(error.message)) mine.end(error);
     throw error;
   } finally {
@@ -67,11 +67,11 @@ async function opened(mine) {
   await mine.ask("OPEN", { path: ":memory:" });
   const connection = await mine.ask("CONNECT", null);
   const database = {
-    /** The texts of all rows, with their names: every column of the statement is text. */
+    /** Names and rows of a statement whose columns are all text. */
     texts: async (statement) => texts(await mine.ask("RUN_QUERY", [connection, statement])),
     file: (name, bytes) => mine.ask("REGISTER_FILE_BUFFER", [name, bytes], [bytes.buffer]),
     dropFile: (name) => mine.ask("DROP_FILE", name),
-    /** From here on it reaches nothing, and nothing changes that. */
+    /** Disable external access, irreversibly. */
     close: async () => {
       await database.texts("SET enable_external_access = false");
       await database.texts("SET lock_configuration = true");
@@ -83,7 +83,7 @@ async function opened(mine) {
   return database;
 }
 
-/** Which columns of which tables a query reads, by the names of tables without their namespaces; null for all columns. */
+/** Columns that a query reads, by names of tables without namespaces; null for all columns. */
 export async function columnsRead(database, query) {
   await database.texts(`SET disabled_optimizers = '${HIDING}'`);
   await database.close();
@@ -102,7 +102,7 @@ export async function columnsRead(database, query) {
   return found;
 }
 
-/** Scripts of workers are named by nobody but this function. */
+/** The only function that creates worker scripts. */
 function script() {
   if (!globalThis.trustedTypes) return WORKER;
   script.policy ??= trustedTypes.createPolicy("trinitylake-sql", { createScriptURL: () => WORKER });

@@ -1,4 +1,4 @@
-// The names in a text of SQL that could be those of tables: `a.b` and longer ones, outside of texts and comments.
+// Names in SQL that could be tables: `a.b` and longer ones, outside of string literals and comments.
 
 const PARTS = [
   String.raw`--[^\n]*`, String.raw`\/\*[^]*?(?:\*\/|$)`, "'(?:[^']|'')*'", String.raw`\$(\w*)\$[^]*?\$\1\$`,
@@ -8,7 +8,7 @@ const PARTS = [
 const TOKEN = new RegExp(PARTS.join("|"), "gu");
 const PART = /"((?:[^"]|"")*)"|[\p{L}_][\p{L}\p{N}_$]*/gu;
 
-/** Where names stand: `{start, parts: [{text, end}]}`, whose ends are places in the text. */
+/** Positions of names: `{start, parts: [{text, end}]}`. */
 export function namesIn(query) {
   const found = [];
   for (const match of query.matchAll(TOKEN)) {
@@ -21,7 +21,7 @@ export function namesIn(query) {
   return found;
 }
 
-/** The object that the first parts of a name would be, longest first: its own parts, as the lakehouse has them. */
+/** Objects that the first parts of a name could be, longest first. */
 export function readings({ parts }) {
   const found = [];
   for (let count = parts.length; count > 1; count -= 1) {
@@ -31,7 +31,7 @@ export function readings({ parts }) {
   return found.filter((one) => !one.name.includes(""));
 }
 
-/** As SQL writes it: the namespace is one schema, whatever dots are in it. */
+/** The name in SQL: the namespace is one schema, also with dots in it. */
 export function quoted(name) {
   return [name.slice(0, -1).join("."), name.at(-1)].map(identifier).join(".");
 }

@@ -1,5 +1,5 @@
-// One query over tables and views of one version. DuckDB-Wasm has no reader of Parquet in it and would fetch one from
-// elsewhere, so this page reads the columns that the query needs, and gives DuckDB their rows.
+// One query over tables and views of one version. DuckDB-Wasm would download its Parquet reader from another origin, so
+// the page reads the columns that the query needs, and passes their rows to DuckDB.
 
 import { Refused } from "../../server.js";
 import { rowsOfTable } from "../rows.js";
@@ -7,14 +7,14 @@ import { columnsRead, working } from "./duckdb.js";
 import { identifier, literal, namesIn, quoted, readings } from "./names.js";
 
 const MAX_ROWS = 1000, MAX_NAMES = 200, MAX_VIEWS = 50;
-/** Values that are read for one query. */
+/** Limit of the values that one query reads. */
 const MAX_VALUES = 5_000_000;
 const NONE = "\\N";
 const READS = /^(?:\s|--[^\n]*\n|\/\*[^]*?\*\/|\()*(?:select|with|from|values|table|describe|summarize|pivot|unpivot)\b/i;
 
 /**
- * The same answer as a server's. `locate(names)` says of each name whether it is a "table", a "view", or null; `table(name)`
- * gives Iceberg's metadata, `view(name)` a view; `files` reads `whole` files and a `part` of one.
+ * The same answer as a server's. `locate(names)` returns "table", "view" or null for each name; `table(name)` returns
+ * Iceberg's metadata, `view(name)` a view; `files` reads a `whole` file or a `part` of one.
  */
 export async function run({ query, locate, table, view, files, signal }) {
   const text = query.trim().replace(/;\s*$/, "");
@@ -36,7 +36,7 @@ export async function run({ query, locate, table, view, files, signal }) {
   });
 }
 
-/** The query with the names of its tables as DuckDB is to read them, and the tables and views behind them. */
+/** The query with rewritten names of tables, and the tables and views that it reads. */
 async function resolved(query, { locate, table, view }) {
   const tables = new Map(), views = new Map();
   const rewritten = async (text, namespace, above) => {
@@ -69,13 +69,13 @@ async function resolved(query, { locate, table, view }) {
     if (!own || !READS.test(own.sql)) throw new Refused(400, `The view ${name.join(".")} has no text that DuckDB could read.`);
     const namespace = found.namespace.length ? found.namespace : name.slice(0, -1);
     const text = await rewritten(own.sql.trim().replace(/;\s*$/, ""), namespace, [...above, key]);
-    // After the views that it reads: in this order they are made.
+    // After the views that it reads: the order of creation.
     views.set(key, { name, text, namespace });
   };
   return { text: await rewritten(query, null, []), tables: [...tables.values()], views: [...views.values()] };
 }
 
-/** In a view a name without a namespace is looked up in that of the view; DuckDB finds it by its search path. */
+/** A name without a namespace in a view is in the namespace of the view: DuckDB finds it by its search path. */
 function inNamespace({ parts }, namespace) {
   return namespace && parts.length === 1 ? [{ name: [...namespace, parts[0].text], isBare: true }] : [];
 }
@@ -102,7 +102,7 @@ async function fill(database, { name, metadata }, read, files) {
   const fields = fieldsOf(metadata);
   const known = new Set(fields.map((one) => one.name));
   const needed = wanted.every((one) => known.has(one)) ? fields.filter((one) => wanted.includes(one.name)) : fields;
-  // To count rows needs a column, too: a small one.
+  // Counting rows needs a column: a small one.
   const chosen = needed.length ? needed : [fields.find((one) => typeof one.type !== "object" && one.type !== "string") ?? fields[0]];
   const lines = [];
   let left = MAX_VALUES;
@@ -112,7 +112,7 @@ async function fill(database, { name, metadata }, read, files) {
     lines.push(row.map((one) => (one === null ? NONE : `"${one.replaceAll('"', '""')}"`)).join(","));
   }
   if (!lines.length) return;
-  // The reader's buffers are a multiple of it.
+  // The buffers of the reader are a multiple of it.
   const longest = lines.reduce((most, one) => Math.max(most, 4 * one.length), 1 << 20);
   await database.file("rows.csv", new TextEncoder().encode(`${lines.join("\n")}\n`));
   const columns = chosen.map((one, at) => `'c${at}': '${isBytes(one.type) ? "VARCHAR" : typeOf(one.type)}'`);
@@ -129,11 +129,11 @@ function fieldsOf(metadata) {
 
 const TYPES = new Map(Object.entries({
   boolean: "BOOLEAN", int: "INTEGER", long: "BIGINT", float: "FLOAT", double: "DOUBLE", date: "DATE", time: "TIME", uuid: "UUID",
-  // Without a library for zones, which DuckDB would fetch from elsewhere: in UTC.
+  // In UTC: DuckDB would download its time zones from another origin.
   timestamp: "TIMESTAMP", timestamptz: "TIMESTAMP", timestamp_ns: "TIMESTAMP_NS", timestamptz_ns: "TIMESTAMP_NS", binary: "BLOB",
 }));
 
-/** Lists, structs and maps are their JSON. */
+/** Lists, structs and maps as JSON. */
 function typeOf(type) {
   if (typeof type === "object") return "VARCHAR";
   if (isBytes(type)) return "BLOB";

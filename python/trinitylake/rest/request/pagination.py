@@ -39,18 +39,11 @@ def identifiers_response(
 ) -> Response:
     """A page of the visible tables or views of one namespace. Raises `NoSuchNamespaceError`."""
     after, size = _asked(call.query)
-    token: str | None = None
-    if size is None:
-        found = catalog.list_tables(namespace) if kind == "table" else catalog.list_views(namespace)
-        names = [one[-1] for one in found if call.principal.may(Role.READER, one)]
-    else:
-        state, within = catalog.state(), ".".join(namespace)
-        following = objects_after(state, kind, within, after, _expected(size))
-        names, token = _page(
-            (one for one in following if call.principal.may(Role.READER, (*namespace, one.name))), size
-        )
-        if not names:
-            require_namespace(state, within)
+    state, within = catalog.state(), ".".join(namespace)
+    following = objects_after(state, kind, within, after, _expected(size))
+    names, token = _page((one for one in following if call.principal.may(Role.READER, (*namespace, one.name))), size)
+    if not names:
+        require_namespace(state, within)
     identifiers = [{"namespace": namespace, "name": name} for name in names]
     return json_response({"identifiers": identifiers, "next-page-token": token})
 
@@ -58,22 +51,17 @@ def identifiers_response(
 def namespaces_response(call: Call, catalog: ServedCatalog, parent: Name) -> Response:
     """A page of the visible namespaces directly below `parent`. Raises `NoSuchNamespaceError`."""
     after, size = _asked(call.query)
-    token: str | None = None
-    if size is None:
-        found = [one for one in catalog.list_namespaces(parent) if call.principal.sees(one)]
-    else:
-        state, above = catalog.state(), ".".join(parent) or None
-        following = children_after(state, above, after, _expected(size))
-        names, token = _page((one for one in following if call.principal.sees((*parent, one.name))), size)
-        found = [(*parent, name) for name in names]
-        if not found and above is not None:
-            require_namespace(state, above)
-    return json_response({"namespaces": found, "next-page-token": token})
+    state, above = catalog.state(), ".".join(parent) or None
+    following = children_after(state, above, after, _expected(size))
+    names, token = _page((one for one in following if call.principal.sees((*parent, one.name))), size)
+    if not names and above is not None:
+        require_namespace(state, above)
+    return json_response({"namespaces": [(*parent, name) for name in names], "next-page-token": token})
 
 
-def _expected(size: int) -> int:
+def _expected(size: int | None) -> int:
     """Number of keys to read first: one more than the page shows whether another page follows."""
-    return min(size + 1, MAX_KEYS_AT_ONCE)
+    return MAX_KEYS_AT_ONCE if size is None else min(size + 1, MAX_KEYS_AT_ONCE)
 
 
 def _asked(query: QueryParams) -> tuple[str | None, int | None]:
