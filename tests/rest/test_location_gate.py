@@ -26,8 +26,8 @@ from trinitylake.rest import RestServer
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.files import signing
 from trinitylake.rest.handlers import (
+    body_parts,
     metrics,
-    names,
     namespaces,
     scan_planning,
     table_changes,
@@ -65,8 +65,8 @@ def walked(kind: Any, path: str, seen: frozenset[Any] = frozenset()) -> Iterator
 
 
 REQUEST_MODULES = (
+    body_parts,
     metrics,
-    names,
     namespaces,
     scan_planning,
     table_changes,
