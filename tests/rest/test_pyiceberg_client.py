@@ -20,7 +20,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
 
 import trinitylake as tl
-from trinitylake.spark.catalog_server import ServerHere
+from trinitylake.spark.catalog_server import LocalServer
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
 VERSION = ViewVersion(
@@ -122,7 +122,7 @@ def test_the_log_tells_the_rows_that_a_new_table_came_with(catalog: RestCatalog,
 
 def test_what_a_spark_session_commits_by_itself_is_of_spark(lake: tl.Lakehouse) -> None:
     """Its author was the beginning of the hash of a token that nobody had chosen."""
-    server = ServerHere(lake, {})
+    server = LocalServer(lake, {})
     server.start()
     try:
         RestCatalog("spark", uri=server.url, token=server.token).create_namespace("shop")

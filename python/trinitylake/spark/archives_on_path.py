@@ -1,9 +1,9 @@
-"""Archives among the places where Python looks for modules.
+"""Import finders for the archives on Python's module path in Spark's workers.
 
-Spark puts its own Python there, as an archive, and every jar of `spark.jars.packages`, because some hold modules.
-Before each task a worker lets Python forget what it knows of these places (`importlib.invalidate_caches`); then
-Python reads the list of an archive's entries again for every package that it imported from there, in Python.
-Iceberg's runtime has 26,000 entries, of which none is a module; all of that took longer than most tasks.
+Spark adds its own Python, as an archive, and every jar of `spark.jars.packages`, because some contain modules. Before
+each task a worker calls `importlib.invalidate_caches`. Then Python reads the entries of an archive again for every
+package that it imported from there. Iceberg's runtime has 26,000 entries and no module; reading them took longer than
+most tasks.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _MODULE = b".py"
 
 
 class NoModules:
-    """Where there is nothing to import."""
+    """Finder of an archive without modules."""
 
     def find_spec(self, name: str, target: object = None) -> None:
-        """There is none."""
+        """Return None: there is no module."""
 
 
 class ArchiveFinder(zipimporter):

@@ -1,4 +1,4 @@
-"""The server that the catalogs of a connection ask: one in this process, or one that runs elsewhere."""
+"""Server of the catalogs of a connection: in this process, or elsewhere."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.transaction import Transaction
 
-#: How long a server elsewhere may take to answer, but for a commit.
+#: Timeout of a request to a server elsewhere, except a commit.
 ANSWER_SECONDS = 60.0
 #: A commit may be tried again by the server for 120 seconds.
 COMMIT_SECONDS = 300.0
 
 
 class CatalogServer(Protocol):
-    """What a connection needs of its server."""
+    """Operations of a server that a connection uses."""
 
     @property
     def url(self) -> str:
-        """What clients call `uri`."""
+        """The property `uri` of clients."""
 
     @property
     def token(self) -> str:
-        """What lets clients in; "" if nothing is asked for."""
+        """The token of clients; "" if the server requires none."""
 
     def start(self) -> None:
-        """Begin to answer, or find out that it does."""
+        """Start the server, or check that it answers."""
 
     def stop(self) -> None:
-        """End what was started here."""
+        """Stop what `start` started."""
 
     def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
         """The version of a number or a time. Raises `VersionNotFound` and `VersionExpired`."""
@@ -68,7 +68,7 @@ class CatalogServer(Protocol):
         """Raise `ObjectNotFound`, `TransactionClosed` or `TransactionExpired` unless the transaction is open."""
 
     def add_check(self, id: str, check: str | Check[Transaction]) -> None:
-        """Something that must hold when the transaction commits."""
+        """Add a condition that must hold at the commit."""
 
     def commit(self, id: str) -> int:
         """Commit; returns the version."""
@@ -83,7 +83,7 @@ class CatalogServer(Protocol):
         """The versions that requests committed outside of transactions, as far as they are known; oldest first."""
 
 
-class ServerHere:
+class LocalServer:
     """A server in this process, on loopback, with a random port and a random token.
 
     Its clients get the properties `client_properties`.
@@ -93,7 +93,7 @@ class ServerHere:
         from trinitylake.rest import THIS_PROGRAM, ServerOptions, serve
 
         self._lake = lake
-        self._who = THIS_PROGRAM
+        self._principal = THIS_PROGRAM
         options = ServerOptions(client_properties=dict(client_properties))
         self._token = secrets.token_urlsafe(32)
         # The name is that of the author in the log.
@@ -133,21 +133,21 @@ class ServerHere:
         return begun.id
 
     def require_open(self, id: str) -> None:
-        with self._server.transactions.borrowed(id, self._who):
+        with self._server.transactions.borrowed(id, self._principal):
             pass
 
     def add_check(self, id: str, check: str | Check[Transaction]) -> None:
-        with self._server.transactions.borrowed(id, self._who) as transaction:
+        with self._server.transactions.borrowed(id, self._principal) as transaction:
             transaction.add_check(check)
 
     def commit(self, id: str) -> int:
-        return self._server.transactions.commit(id, self._who)
+        return self._server.transactions.commit(id, self._principal)
 
     def rollback(self, id: str) -> None:
-        self._server.transactions.rollback(id, self._who)
+        self._server.transactions.rollback(id, self._principal)
 
     def hand_over(self, id: str) -> None:
-        with self._server.transactions.borrowed(id, self._who) as transaction:
+        with self._server.transactions.borrowed(id, self._principal) as transaction:
             transaction.save()
         self._server.transactions.release(id)
 

@@ -1,4 +1,4 @@
-"""Spark SQL over a lakehouse: a session with a catalog whose server runs in the driver, on loopback, or elsewhere.
+"""Spark SQL over a lakehouse: a session with a catalog whose server runs in the driver or elsewhere.
 
 A connection is a server and the catalogs of the sessions that use it. It lives as long as the driver, or until
 `disconnect`. The token of a server in the driver is random. No setting of a session holds a secret, because Spark
@@ -22,8 +22,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX
 from trinitylake.lakehouse.opening import Durability
 from trinitylake.lakehouse.opening import open as open_lakehouse
-from trinitylake.spark.catalog_server import CatalogServer, RemoteServer, ServerHere
-from trinitylake.spark.object_stores import catalog_properties
+from trinitylake.spark.catalog_server import CatalogServer, LocalServer, RemoteServer
 from trinitylake.spark.runtime import (
     CATALOG_CLASS,
     EXTENSIONS,
@@ -50,8 +49,8 @@ class Connection:
 
     Attributes:
         root: the URI of the lakehouse, "" if only the server knows it.
-        server: where the catalogs of the sessions ask.
-        token: what stands for the server's token in settings; "" if it asks for none.
+        server: of the catalogs of the sessions.
+        token: the server's token in settings; "" if it requires none.
         config: more settings of each catalog.
     """
 
@@ -204,7 +203,7 @@ def connect(
     if uri is None and root is not None:
         lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
     place = lake.uri if lake is not None else "" if root is None else _core.normalize_root(os.fspath(root))
-    from_options = catalog_properties(place, storage_options or {}) if place else {}
+    from_options = _core.iceberg_properties(place, storage_options or {}) if place else {}
     client_properties, settings = divided({**from_options, **(catalog_config or {})})
     session = spark or _active()
     if session is None:
@@ -223,12 +222,12 @@ def connect(
         known = _connections.get(key)
         if known is None:
             if lake is not None:
-                server: CatalogServer = ServerHere(lake, client_properties)
+                server: CatalogServer = LocalServer(lake, client_properties)
             else:
                 server = RemoteServer(uri or "", read_token(token))
                 settings |= without_secrets(client_properties)
             server.start()
-            known = _connections[key] = Connection(place, server, _told_token(server, token, session), settings)
+            known = _connections[key] = Connection(place, server, _token_setting(server, token, session), settings)
         elif known.root != place or (uri or known.server.url).rstrip("/") != known.server.url:
             where = known.root or known.server.url
             raise InvalidArgument(f"catalog {catalog} is connected to {where}: choose another name")
@@ -306,8 +305,8 @@ def _start(config: Mapping[str, str]) -> SparkSession:
     return session
 
 
-def _told_token(server: CatalogServer, given: str | None, spark: SparkSession) -> str:
-    """What stands for the token in the settings of a session."""
+def _token_setting(server: CatalogServer, given: str | None, spark: SparkSession) -> str:
+    """The token as a setting of a session: a reference to the environment."""
     if not server.token:
         return ""
     if given is not None and given.startswith("env:"):

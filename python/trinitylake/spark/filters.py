@@ -1,6 +1,6 @@
 """Spark's filters as Iceberg expressions.
 
-A filter is taken over only if Iceberg answers it exactly as Spark does, nulls included; the others stay with Spark.
+A filter is used only if Iceberg answers it exactly as Spark does, including nulls; the others stay with Spark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writing data frames with what Spark's Python data sources do not offer: making the table, clustering the rows.
+"""Writes of data frames that also create the table and cluster the rows.
 
-Spark 4.1 asks a Python data source neither how rows are to be distributed before they are written, nor does it write to
-one in the modes `errorifexists` and `ignore`. Both are done here around the write.
+Spark 4.1 does not ask a Python data source how to distribute rows before a write, and refuses the modes `errorifexists`
+and `ignore`. `write` does both around the data source.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def write(
         durability: as for `trinitylake.open`.
 
     Raises:
-        ObjectAlreadyExists: in the mode `errorifexists`, if the table is there.
-        ObjectNotFound: in the modes `append` and `overwrite`, if it is not.
-        CommitConflict: another writer was faster.
+        ObjectAlreadyExists: in the mode `errorifexists`, if the table exists.
+        ObjectNotFound: in the modes `append` and `overwrite`, if it does not.
+        CommitConflict: another writer changed the same rows first.
     """
     if mode not in _MODES:
         raise InvalidArgument(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
@@ -154,7 +154,7 @@ def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
 
 
 def _key(column: Column, field: PartitionField, kind: type) -> Column:
-    """Something that rows of one partition have in common."""
+    """An expression with one value for all rows of a partition."""
     transform = field.transform
     if (unit := _TRUNCATED.get(type(transform))) is not None:
         return _sql.date_trunc(unit, column)

@@ -1,6 +1,6 @@
 """Tasks that write the leaves of the tree for a sorted part, or only check that every object can have a key.
 
-In a file apart from `registration.py`, so that a Python worker that is started for these tasks imports little.
+Separate from `registration.py`, so that a Python worker that is started for these tasks imports little.
 """
 
 from __future__ import annotations

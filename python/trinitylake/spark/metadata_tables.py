@@ -99,7 +99,7 @@ class MetadataReader(DataSourceReader):
             yield tuple(row[position] for position in self._positions)
 
     def _log(self, lake: Lakehouse) -> Iterator[Row]:
-        """One row for each version that is kept, the newest first."""
+        """One row for each retained version, the newest first."""
         for entry in lake.log(None, before=self._version + 1):
             transactions = [
                 (one.id, one.isolation, one.message, one.author, one.began_at_version, one.properties)
@@ -122,7 +122,7 @@ class MetadataReader(DataSourceReader):
         ]
         for entry in reversed(entries):
             if entry.version == 0 or (since is None and entry is entries[-1]):
-                continue  # the first version that is kept has nothing to be compared with
+                continue  # there is no earlier version to compare with
             diff = lake.diff(entry.version - 1, entry.version)
             for change, objects in (("added", diff.added), ("removed", diff.removed), ("changed", diff.changed)):
                 for one in objects:

@@ -1,7 +1,7 @@
-"""What Spark SQL over a lakehouse needs besides Python: Java, and Iceberg's runtime for Spark, which is a jar.
+"""Requirements of Spark SQL over a lakehouse: Java, Iceberg's runtime for Spark, and its clients for the object store.
 
-The jar is looked for where a session would find it: on the class path, at a path that is given, and else with Spark's
-own resolution of packages, from Maven Central or the mirror that Spark is set up for.
+The runtime is a jar on the class path, at a given path, or resolved by Spark as a package, from Maven Central or a
+mirror. The clients of the store are one more package; Iceberg chooses a client by the scheme of each file.
 """
 
 from __future__ import annotations
@@ -15,17 +15,25 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.spark.object_stores import store_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
+_ICEBERG = "1.11.0"
 #: Iceberg's runtime, by the version of Spark that it is made for.
 PACKAGES = {
-    "3.5": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.11.0",
-    "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+    "3.5": f"org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:{_ICEBERG}",
+    "4.1": f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{_ICEBERG}",
+}
+#: Iceberg's clients of an object store, by the scheme of a root.
+CLIENT_BUNDLES = {
+    "s3": "iceberg-aws-bundle",
+    "gs": "iceberg-gcp-bundle",
+    "az": "iceberg-azure-bundle",
+    "abfs": "iceberg-azure-bundle",
+    "abfss": "iceberg-azure-bundle",
 }
 #: Statements that only Iceberg has, such as `ALTER TABLE … ADD PARTITION FIELD`.
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -67,9 +75,9 @@ def jar_settings(jars: Sequence[str], root: str) -> dict[str, str]:
     if jars:
         return {"spark.jars": ",".join(jars)}
     packages = [] if _is_installed("iceberg-spark-runtime") else [package()]
-    store = store_of(root)
-    if store is not None and not _is_installed(store.bundle):
-        packages.append(store.package)
+    bundle = CLIENT_BUNDLES.get(root.partition("://")[0])
+    if bundle is not None and not _is_installed(bundle):
+        packages.append(f"org.apache.iceberg:{bundle}:{_ICEBERG}")
     return {"spark.jars.packages": ",".join(packages)} if packages else {}
 
 

@@ -1,7 +1,7 @@
-"""Reading data files on executors: what a task is sent, and the Arrow batches it gives back.
+"""Tasks that read data files on executors and return Arrow batches.
 
-The driver plans a scan once; a task gets its files and the few parts of the table's metadata that reading them
-takes, so that its size does not grow with the table's history.
+The driver plans a scan once. A task gets its files and the parts of the table's metadata that reading needs, so its
+size does not grow with the history of the table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trinitylake.spark.types import arrow_schema_of, to_spark_batch
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
-#: What opening one more file costs, as a size: many small files make fewer tasks than their bytes alone would.
+#: Cost of opening a file, as a size: many small files make fewer tasks than their bytes alone.
 OPEN_FILE_COST_BYTES = 4 << 20
 
 

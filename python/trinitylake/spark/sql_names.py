@@ -1,10 +1,10 @@
-"""Names of one catalog in a statement of SQL, turned into names of another."""
+"""Replacement of a catalog name in an SQL statement."""
 
 from __future__ import annotations
 
 from trinitylake.base.sql_tokens import tokens_of
 
-#: What a name of a catalog follows where only its namespace comes after it.
+#: Words before a name that consists of a catalog and a namespace.
 _BEFORE_NAMESPACES = {"database", "databases", "exists", "from", "in", "namespace", "schema", "use"}
 
 

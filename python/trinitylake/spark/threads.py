@@ -1,9 +1,9 @@
-"""Threads of a driver that write with `format("trinitylake")`.
+"""Activation of the session of a frame, for threads that use `format("trinitylake")`.
 
-Spark 4.1 looks for a Python data source in the session that is active in the JVM's thread, not in that of the frame
-(`DataSource.lookupDataSource`). A thread that Python starts has a thread of the JVM to itself, with no active session;
-`pyspark.InheritableThread` takes local properties along, and not the session. So a write from there says
-`DATA_SOURCE_NOT_FOUND`. Here a write with our format makes the session of its frame active first.
+Spark 4.1 searches for a Python data source in the active session of the JVM's thread, not in that of the frame
+(`DataSource.lookupDataSource`). A thread that Python starts has its own thread in the JVM, without an active session;
+`pyspark.InheritableThread` copies local properties, not the session. So a write fails there with
+`DATA_SOURCE_NOT_FOUND`. With our format, the session of the frame is activated first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MARK = "_trinitylake_activates"
 
 
 def activate(spark: Any) -> None:
-    """Make a session the active one of this thread, if none is. Nothing to do with Spark Connect."""
+    """Activate a session in this thread, if none is active. Does nothing with Spark Connect."""
     if getattr(spark, "_jvm", None) is None:
         return
     # PySpark has no public way to the JVM.
@@ -26,7 +26,7 @@ def activate(spark: Any) -> None:
 
 
 def install() -> None:
-    """Let our format be found in any thread of this process. Doing it twice changes nothing."""
+    """Activate sessions in all threads of this process that use our format. Idempotent."""
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
