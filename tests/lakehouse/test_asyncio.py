@@ -251,7 +251,7 @@ def test_rows_of_a_cancelled_task_are_not_appended(shop: tl.Lakehouse) -> None:
 
 def test_a_call_that_nobody_awaits_is_told(shop: tl.Lakehouse) -> None:
     """`lake.aio.create_namespace("a")` without `await` does nothing, and said nothing."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         shop.aio.create_namespace("forgotten")
 
@@ -259,8 +259,8 @@ def test_a_call_that_nobody_awaits_is_told(shop: tl.Lakehouse) -> None:
             await shop.aio.table("shop.orders").scan().count()
 
         asyncio.run(main())
-    assert [one.category for one in told] == [RuntimeWarning]
-    assert "never awaited" in str(told[0].message)
+    assert [one.category for one in caught] == [RuntimeWarning]
+    assert "never awaited" in str(caught[0].message)
     assert not shop.exists("forgotten")
 
 

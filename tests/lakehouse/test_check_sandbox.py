@@ -1,4 +1,4 @@
-"""A check is chosen by whoever added it and run by whoever commits: it reaches nothing but the transaction."""
+"""A check reads only the transaction: another user than the one that commits may have written it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_check_in_sql_reaches_no_file_and_no_network(
     ],
 )
 def test_the_error_of_a_check_does_not_quote_what_it_read(shop: tl.Lakehouse, sql: str) -> None:
-    """The server repeated the rows that a query broke off at to whoever committed, who may not be able to read them."""
+    """An error quoted the row at which a query failed, and the client that commits may have no right to read it."""
     txn = shop.begin()
     txn.add_check(sql)
     with pytest.raises(tl.InvalidArgument, match="Exception") as caught:

@@ -352,7 +352,7 @@ def test_a_view_is_looked_up_from_where_it_says(shop: tl.Lakehouse) -> None:
 @pytest.mark.parametrize(
     ("view_sql", "sql", "message"),
     [
-        ("SELECT * FROM shop.known", "SELECT true FROM shop.known", "made of itself"),
+        ("SELECT * FROM shop.known", "SELECT true FROM shop.known", "refers to itself"),
         ("SELECT * FROM read_text('/etc/hostname')", "SELECT true FROM shop.known", "not for queries"),
         ("SELECT 1; SELECT 2", "SELECT true FROM shop.known", "one statement"),
         ("SELECT 1", "DROP TABLE shop.orders", "SELECT"),

@@ -366,7 +366,7 @@ def test_views_are_made_of_views_and_never_of_themselves(shop: tl.Lakehouse) -> 
     assert shop.sql("SELECT id FROM shop.c ORDER BY 1").fetchall() == [(10,), (11,)]
     version = shop.version
     shop.replace_view("shop.a", 'SELECT * FROM "shop.old".b')
-    with pytest.raises(tl.InvalidArgument, match=r"view shop\.a is made of itself"):
+    with pytest.raises(tl.InvalidArgument, match=r"view shop\.a refers to itself"):
         shop.sql("SELECT * FROM shop.a")
     assert shop.at(version).sql("SELECT count(*) FROM shop.a").fetchone() == (4,)
     shop.replace_view("shop.a", "SELECT * FROM nowhere")

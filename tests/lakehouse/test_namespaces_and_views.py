@@ -224,7 +224,7 @@ def test_stats_count_live_objects(lake: tl.Lakehouse) -> None:
 
 def test_a_namespace_is_created_though_all_that_a_handle_knows_has_expired(tmp_path: Path) -> None:
     """Another process had committed twice and kept only the newest version, all within a moment. `create_namespace`,
-    which does not look for it, told of a transaction that had expired, though its caller had begun none."""
+    which does not look for it, raised TransactionExpired, though its caller had begun no transaction."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("known")
     other = tl.open(str(tmp_path / "lake"))

@@ -102,7 +102,7 @@ def test_the_log_shows_tags_and_rollbacks(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
 def test_hostile_texts_stay_texts_in_every_class(tmp_path: Path, place: int) -> None:
-    """A message of a commit was markup, and ran in the notebook of whoever looked at the log."""
+    """A message of a commit was markup, and ran in the notebook that showed the log."""
     text = HOSTILE[place]
     lake = tl.create(tmp_path / "lake", durability="none")
     said = text.encode("utf-8", "replace").decode()

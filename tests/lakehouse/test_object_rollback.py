@@ -34,7 +34,7 @@ def _rows(lake: tl.Lakehouse, name: str = "shop.t") -> int:
     return int(lake.table(name).scan().count())
 
 
-def _told(changes: list[ObjectChange]) -> list[tuple[int, str, str]]:
+def _summaries(changes: list[ObjectChange]) -> list[tuple[int, str, str]]:
     return [(change.version, change.action, change.name) for change in changes]
 
 
@@ -178,7 +178,7 @@ def test_the_history_of_an_object_tells_each_version_that_changed_it(shop: tl.La
     shop.create_namespace("noise2")
     shop.drop_table("shop.u")
     shop.rollback(6, objects=["shop.u"])
-    assert _told(shop.log(of="shop.u")) == [
+    assert _summaries(shop.log(of="shop.u")) == [
         (8, "restored", "shop.u"),
         (7, "dropped", "shop.u"),
         (5, "renamed", "shop.u"),
@@ -193,9 +193,11 @@ def test_the_history_of_an_object_tells_each_version_that_changed_it(shop: tl.La
     assert (created.transaction.message, created.transaction.author) == ("one", "ann")
     assert [change.version for change in shop.log(of="shop.v")] == [1]
     assert [change.version for change in shop.log(of="shop")] == [1]
-    assert _told(shop.log(of="shop.t"))[0] == (5, "renamed", "shop.u"), "the last name is the one that it was given"
+    assert _summaries(shop.log(of="shop.t"))[0] == (5, "renamed", "shop.u"), (
+        "the last name is the one that it was given"
+    )
     shop.rollback(3)
-    assert _told(shop.log(of="shop.t"))[0] == (9, "renamed", "shop.t")
+    assert _summaries(shop.log(of="shop.t"))[0] == (9, "renamed", "shop.t")
 
 
 def test_a_history_comes_in_pages(shop: tl.Lakehouse) -> None:
@@ -210,11 +212,11 @@ def test_a_history_comes_in_pages(shop: tl.Lakehouse) -> None:
 def test_an_object_that_is_gone_has_a_history(shop: tl.Lakehouse) -> None:
     shop.drop_table("shop.t")
     shop.create_table("shop.t", ROWS)
-    assert _told(shop.log(of="shop.t")) == [(5, "created", "shop.t")], "another object with the same name"
+    assert _summaries(shop.log(of="shop.t")) == [(5, "created", "shop.t")], "another object with the same name"
     shop.drop_table("shop.t")
-    assert _told(shop.log(of="shop.t")) == [(6, "dropped", "shop.t"), (5, "created", "shop.t")]
+    assert _summaries(shop.log(of="shop.t")) == [(6, "dropped", "shop.t"), (5, "created", "shop.t")]
     shop.drop_view("shop.v")
-    assert _told(shop.log(of="shop.v")) == [(7, "dropped", "shop.v"), (1, "created", "shop.v")]
+    assert _summaries(shop.log(of="shop.v")) == [(7, "dropped", "shop.v"), (1, "created", "shop.v")]
     with pytest.raises(tl.ObjectNotFound):
         shop.log(of="shop.never")
 
@@ -228,7 +230,7 @@ def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
     start = lake.version
     lake.alter_namespace("n20", {"a": "1"})
     lake.rollback(start)
-    assert _told(lake.log(of="n20")) == [
+    assert _summaries(lake.log(of="n20")) == [
         (start + 2, "changed", "n20"),
         (start + 1, "changed", "n20"),
         (21, "created", "n20"),
@@ -237,7 +239,7 @@ def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
 
 
 def test_a_history_passes_over_versions_that_changed_something_else(tmp_path: Path) -> None:
-    """It used to be that whoever wanted to know who changed a table read the whole log."""
+    """Finding the changes of a table took a read of the whole log."""
     lake = tl.create(tmp_path / "lake", order=5, durability="none", properties={"root.buffer-size-bytes": "600"})
     for number in range(60):
         lake.create_namespace(f"m{number:03}")
@@ -259,8 +261,8 @@ def test_the_commands_tell_and_bring_back(tmp_path: Path) -> None:
     run = CliRunner().invoke
     done = run(app, ["undrop", "shop.t", "--at", "2", "--root", root, "--json"])
     assert (done.exit_code, json.loads(done.stdout)["names"]) == (0, ["shop.t"])
-    told = run(app, ["history", "shop.t", "--root", root])
-    rows = [line.split(" ago ")[1] for line in told.stdout.splitlines() if " ago " in line]
+    result = run(app, ["history", "shop.t", "--root", root])
+    rows = [line.split(" ago ")[1] for line in result.stdout.splitlines() if " ago " in line]
     assert [row.split()[0] for row in rows] == ["restored", "dropped", "created"]
     moment = datetime.now(UTC).isoformat()
     assert "nothing to do" in run(app, ["undrop", "shop.t", "--at", moment, "--root", root]).stdout

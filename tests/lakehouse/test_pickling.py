@@ -1,4 +1,4 @@
-"""Handles in pickles: each is opened again where it arrives, and no secret travels that was not told to."""
+"""Pickles of handles: a handle is opened again where it is unpickled, and a pickle has no secret unless allowed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def ids(table: Any) -> list[int]:
 
 
 def test_a_lakehouse_arrives_as_the_newest_version_and_can_be_written(lake: tl.Lakehouse) -> None:
-    """A handle could not be sent to another process: whoever used a pool had to send its root and options by hand."""
+    """A handle could not be sent to another process: a program with a process pool had to send root and options."""
     arrived = again(lake)
     lake.create_namespace("later")
     assert (arrived.uri, arrived.namespaces()) == (lake.uri, ["later", "nyc"])
@@ -320,7 +320,7 @@ def test_secrets_travel_for_who_says_so(server: S3Server) -> None:
     for handle in handles(lake, server.storage_options):
         assert found_in(pickle.dumps(handle)) == SECRETS, type(handle)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        # Pickled again there, by who was told nothing but the pickle.
+        # Pickled again in a process that has nothing but the pickle.
         assert found_in(pool.submit(pickled_there, lake).result(PATIENCE_SECONDS)) == [
             ACCESS_KEY,
             SECRET_KEY,
@@ -419,7 +419,7 @@ def test_a_pool_of_processes_takes_every_handle(lake: tl.Lakehouse, method: str)
     table = lake.table("nyc.t")
     sent: list[Any] = [lake, lake.at(), table, table.scan(), table.iceberg, TrinityLakeCatalog("mine", lakehouse=lake)]
     context = multiprocessing.get_context(method)
-    processes = 2 if method == "fork" else 1  # each of the others imports everything anew
+    processes = 2 if method == "fork" else 1  # each of the others imports everything again
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         assert list(pool.map(use, sent, timeout=PATIENCE_SECONDS)) == [3] * len(sent)
         assert len(set(pool.map(append_one, [lake] * 6, range(10, 16), timeout=PATIENCE_SECONDS))) >= 1
@@ -455,8 +455,8 @@ CLOSED: list[Callable[[tl.Lakehouse], Any]] = [
 def test_every_protocol_does(lake: tl.Lakehouse, protocol: int) -> None:
     for handle in (lake, lake.at(), lake.table("nyc.t"), lake.table("nyc.t").scan(), lake.view("nyc.v")):
         assert type(pickle.loads(pickle.dumps(handle, protocol))) is type(handle)
-    for told in CLOSED:
-        assert pickle.loads(pickle.dumps(told(lake), protocol)) == told(lake)
+    for value in CLOSED:
+        assert pickle.loads(pickle.dumps(value(lake), protocol)) == value(lake)
 
 
 def test_a_key_that_encrypts_files_is_a_secret(tmp_path: Path) -> None:

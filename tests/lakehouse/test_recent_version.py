@@ -76,7 +76,7 @@ def folder_of(lake: tl.Lakehouse) -> str:
     return lake.uri.removeprefix("file://")
 
 
-def told(folder: Path, story: Story, durability: Durability) -> list[object]:
+def results(folder: Path, story: Story, durability: Durability) -> list[object]:
     """All that can be seen of it: answers, errors and the log."""
     lake = tl.create(folder, durability=durability)
     story(lake, tl.open(folder, durability=durability))
@@ -134,7 +134,7 @@ def told(folder: Path, story: Story, durability: Durability) -> list[object]:
 def test_statement_on_a_recent_version_answers_as_on_the_latest(
     tmp_path: Path, story: Story, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_recent = told(tmp_path / "lake", story, durability)
+    on_recent = results(tmp_path / "lake", story, durability)
     shutil.rmtree(tmp_path / "lake", ignore_errors=True)
     monkeypatch.setattr(tl.Lakehouse, "_recent_version", lambda lake: None)
-    assert on_recent == told(tmp_path / "lake", story, durability)
+    assert on_recent == results(tmp_path / "lake", story, durability)

@@ -344,7 +344,7 @@ def test_a_lakehouse_that_never_recorded_its_root_is_told_where_it_was(old: Path
 
 
 def test_deletion_vectors_come_along(tmp_path: Path) -> None:
-    """A moved table of format version 3 could not be written anew: its deletion vectors were refused."""
+    """A moved table of format version 3 could not be rewritten: its deletion vectors were refused."""
     lake = tl.create(str(tmp_path / "old"), durability="none")
     with lake.transaction() as txn:
         txn.create_namespace("a")

@@ -63,7 +63,7 @@ def numbers(lake: tl.Lakehouse) -> tl.Table:
 
 @pytest.fixture
 def beaten_once(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Somebody else always commits first, once: the next statement starts anew. How often it started is the result."""
+    """Another writer commits first, once, so the statement runs again. Returns the number of runs."""
     runs = 0
     execute = tl.Transaction.commit
 

@@ -124,8 +124,8 @@ def test_nan_is_larger_than_all_numbers(lake: tl.Lakehouse, column: str, partiti
     assert _numbers(table, f"not ({column} is nan)") == sorted({*of(1.0, 2.0, 3.0, 0.0, INF, -INF)})
     assert _numbers(table, f"{column} > 1.0 and {column} < 3.0") == of(2.0)
     for condition in ("!= 2.0", "> 2.0", ">= 2.0", "< 2.0", "<= 2.0", "= 2.0", "not in (2.0, 0.0)"):
-        told = lake.sql(f"SELECT n FROM a.t WHERE {column} {condition} ORDER BY n").to_arrow().column("n").to_pylist()
-        assert told == _numbers(table, f"{column} {condition}")
+        found = lake.sql(f"SELECT n FROM a.t WHERE {column} {condition} ORDER BY n").to_arrow().column("n").to_pylist()
+        assert found == _numbers(table, f"{column} {condition}")
     table.delete(f"{column} != 2.0")
     assert _numbers(table) == sorted({*of(2.0), *(n for n, one in enumerate(values) if one is None)})
 

@@ -136,7 +136,7 @@ def test_a_table_that_changed_is_read_as_it_is_now(is_direct: bool, data: st.Dat
 
 
 def test_rows_that_positions_deleted_do_not_come_back(tmp_path: Any) -> None:
-    """DuckDB reads data files as they are: of one with deleted rows it must not be told."""
+    """DuckDB ignores delete files, so it must not read a data file with deleted rows itself."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     table = lake.create_table("a.t", {"x": "bigint"})

@@ -1,4 +1,4 @@
-"""How DuckDB plans queries: by what it is told of files, and with nothing left from other queries."""
+"""Plans of DuckDB: they use row counts and bounds of files, and nothing of other queries."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def plan_of(table: tl.Table, where: str = "true") -> str:
 
 
 def test_duckdb_knows_how_many_rows_a_table_has(table: tl.Table) -> None:
-    """It opens no file whose columns it is told, took each table for a small one, and joined them in the wrong order:
+    """Given the columns of a file it did not open it, took each table for small, and joined them in a bad order:
     of TPC-H at scale 1 the fifth query took 17 times as long as over the same files."""
     for rows in (10, 4_990, 700):
         table.append({"x": range(rows), "y": range(rows)})

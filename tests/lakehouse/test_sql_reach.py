@@ -229,7 +229,7 @@ def _all_hidden(tree: dict[str, Any], _: frozenset[str]) -> Any:
 
 
 def test_only_who_can_let_a_query_leave_is_told_how(lake: tl.Lakehouse) -> None:
-    """The page told its readers to pass `allow_external=True`, which it does not have, and so did views, which stay
+    """Errors on the page and of views named `allow_external=True`, which the page does not have; views stay
     inside whatever is passed."""
     inside = "is not for queries that stay inside of the lakehouse"
     with pytest.raises(tl.InvalidArgument, match=inside) as caught:

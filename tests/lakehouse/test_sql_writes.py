@@ -62,20 +62,20 @@ def test_a_table_is_created_from_a_query(shop: tl.Lakehouse) -> None:
 def test_people_are_told_in_words_what_a_statement_did(shop: tl.Lakehouse, capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever made a namespace in the shell was shown a table of three columns with a zero in each."""
     for statement, words in (
-        ("CREATE SCHEMA told", "done"),
-        ("CREATE TABLE told.t (id BIGINT)", "done"),
-        ("CREATE TABLE IF NOT EXISTS told.t (id BIGINT)", "done"),
-        ("INSERT INTO told.t SELECT range FROM range(3000)", "3,000 rows inserted"),
-        ("UPDATE told.t SET id = 9000 WHERE id = 5", "1 row updated"),
-        ("DELETE FROM told.t WHERE id < 0", "0 rows changed"),
+        ("CREATE SCHEMA said", "done"),
+        ("CREATE TABLE said.t (id BIGINT)", "done"),
+        ("CREATE TABLE IF NOT EXISTS said.t (id BIGINT)", "done"),
+        ("INSERT INTO said.t SELECT range FROM range(3000)", "3,000 rows inserted"),
+        ("UPDATE said.t SET id = 9000 WHERE id = 5", "1 row updated"),
+        ("DELETE FROM said.t WHERE id < 0", "0 rows changed"),
         (
-            "MERGE INTO told.t USING (SELECT unnest([1, 2, -1]) AS id) AS s ON s.id = t.id WHEN MATCHED AND s.id = 2 "
+            "MERGE INTO said.t USING (SELECT unnest([1, 2, -1]) AS id) AS s ON s.id = t.id WHEN MATCHED AND s.id = 2 "
             "THEN DELETE WHEN MATCHED THEN UPDATE SET id = 8000 WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
             "1 row updated, 1 deleted, 1 inserted",
         ),
-        ("CREATE TABLE IF NOT EXISTS told.t AS SELECT 1 AS id", "0 rows changed"),
-        ("CREATE TABLE told.u AS SELECT 1 AS id", "1 row inserted"),
-        ("DROP TABLE told.u", "done"),
+        ("CREATE TABLE IF NOT EXISTS said.t AS SELECT 1 AS id", "0 rows changed"),
+        ("CREATE TABLE said.u AS SELECT 1 AS id", "1 row inserted"),
+        ("DROP TABLE said.u", "done"),
     ):
         done = shop.sql(statement)
         done.show()
@@ -222,7 +222,7 @@ def test_a_statement_that_loses_a_race_is_run_again(shop: tl.Lakehouse, monkeypa
 
 
 def test_writers_of_other_rows_do_not_disturb_each_other(shop: tl.Lakehouse) -> None:
-    """Which rows a statement looked for is told by its filter, as with `delete`."""
+    """The filter of a statement is the rows that it reads, as for `delete`."""
     shop.sql("CREATE TABLE shop.days (id BIGINT, day DATE) PARTITIONED BY (day)")
     shop.sql("INSERT INTO shop.days SELECT i, DATE '2026-01-01' + i::INTEGER FROM range(4) AS r(i)")
     one, other = shop.begin(), shop.begin()

@@ -1,4 +1,4 @@
-"""Every transaction says in the log what it did, in one line of the library, whoever committed it."""
+"""Summaries: every transaction has one line in the log that says what it did, from any client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     return lake
 
 
-def told(lake: tl.Lakehouse) -> str:
+def summary(lake: tl.Lakehouse) -> str:
     """What the newest version says."""
     [transaction] = lake.log(1)[0].transactions
     return transaction.summary
@@ -36,19 +36,19 @@ def test_a_writer_that_says_nothing_leaves_a_line_in_the_log(shop: tl.Lakehouse)
     """`trinitylake log` showed "transaction 0192f…" for most versions, since few writers give a message. To learn what
     a version did one had to compare it with the one before.
     """
-    assert told(shop) == "create namespace shop; create table shop.items; create table shop.orders"
+    assert summary(shop) == "create namespace shop; create table shop.items; create table shop.orders"
     with shop.transaction() as txn:
         txn.table("shop.orders").append(ROWS)
         with txn.table("shop.items").update_schema() as update:
             update.add_column("stock", LongType())
-    assert told(shop) == "schema shop.items +1 column; append +3,000 rows shop.orders"
-    assert shop.log(1)[0].summary == told(shop)
-    assert told(shop) in repr(shop.log(1)[0])
-    assert told(shop) in repr(txn)
-    assert txn.summary == told(shop)
+    assert summary(shop) == "schema shop.items +1 column; append +3,000 rows shop.orders"
+    assert shop.log(1)[0].summary == summary(shop)
+    assert summary(shop) in repr(shop.log(1)[0])
+    assert summary(shop) in repr(txn)
+    assert txn.summary == summary(shop)
     [change] = shop.changes(shop.version - 1)
-    assert change.transaction.summary == told(shop)
-    assert shop.log(of="shop.orders")[0].transaction.summary == told(shop)  # type: ignore[union-attr]
+    assert change.transaction.summary == summary(shop)
+    assert shop.log(of="shop.orders")[0].transaction.summary == summary(shop)  # type: ignore[union-attr]
 
 
 STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {
@@ -100,7 +100,7 @@ def test_each_statement_has_its_words(shop: tl.Lakehouse, name: str) -> None:
     shop.table("shop.items").append([{"id": id, "price": 1} for id in (1, 2, 3)])
     statement, expected = STATEMENTS[name]
     statement(shop)
-    assert told(shop) == expected
+    assert summary(shop) == expected
 
 
 def test_the_log_is_printed_a_line_for_a_version(shop: tl.Lakehouse) -> None:
@@ -129,19 +129,19 @@ def test_statements_tell_the_rows_that_they_updated(shop: tl.Lakehouse) -> None:
     resumed.sql("UPDATE shop.items SET price = 3 WHERE id < 5")
     shop.table("shop.items").append([{"id": 100, "price": 1}])
     resumed.commit()  # redone on what others have appended
-    assert told(shop) == "update ~35 rows shop.items"
+    assert summary(shop) == "update ~35 rows shop.items"
     with shop.transaction() as txn:
         items = txn.table("shop.items")
         items.merge({"id": [1, 2, 500]}, on="id").when_matched_update({"price": "9"}).execute()
         items.upsert([{"id": 1, "price": 5}, {"id": 501, "price": 7}])
         items.delete("id = 3")
-    assert told(shop) == "overwrite +1 -1 ~3 rows shop.items"
+    assert summary(shop) == "overwrite +1 -1 ~3 rows shop.items"
     shop.sql("UPDATE shop.items SET price = 3 WHERE id < 0")
     assert shop.log(1)[0].summary == "overwrite +1 -1 ~3 rows shop.items"  # no row, no version
     with shop.transaction() as txn:
         txn.create_table("shop.new", {"id": "bigint"}).append({"id": [1, 2, 3]})
         txn.sql("UPDATE shop.new SET id = 4 WHERE id = 3")
-    assert told(shop) == "create table shop.new +3 ~1 rows"
+    assert summary(shop) == "create table shop.new +3 ~1 rows"
 
 
 def test_what_writers_set_by_themselves_is_not_told(shop: tl.Lakehouse) -> None:
@@ -151,29 +151,29 @@ def test_what_writers_set_by_themselves_is_not_told(shop: tl.Lakehouse) -> None:
     table.transaction().set_properties(
         {name_mapping: table.schema().name_mapping.model_dump_json()}
     ).commit_transaction()
-    assert told(shop) == "properties shop.orders"
+    assert summary(shop) == "properties shop.orders"
     before = shop.table("shop.orders").properties[name_mapping]
     rows = ROWS.append_column("note", pa.array(["new"] * 3000))
     shop.table("shop.orders").append(rows, evolve_schema=True)
     assert shop.table("shop.orders").properties[name_mapping] != before
-    assert told(shop) == "append +3,000 rows shop.orders; schema shop.orders +1 column"
+    assert summary(shop) == "append +3,000 rows shop.orders; schema shop.orders +1 column"
     with shop.transaction() as txn:
         txn.table("shop.orders").delete("id = 1")
         txn.table("shop.orders").set_properties({"owner": "ann"})
-    assert told(shop) == "delete -1 row shop.orders; properties shop.orders"
+    assert summary(shop) == "delete -1 row shop.orders; properties shop.orders"
     shop.table("shop.orders").iceberg.transaction().remove_properties(name_mapping).commit_transaction()
-    assert told(shop) == "properties shop.orders"
+    assert summary(shop) == "properties shop.orders"
 
 
 def test_what_is_done_to_a_new_or_renamed_table_is_told_with_it(shop: tl.Lakehouse) -> None:
     with shop.transaction() as txn:
         txn.create_table("shop.new", ROWS.schema).append(ROWS)
-    assert told(shop) == "create table shop.new +3,000 rows"
+    assert summary(shop) == "create table shop.new +3,000 rows"
     with shop.transaction() as txn:
         txn.rename_table("shop.new", "shop.newer")
         txn.table("shop.newer").append(ROWS)
         txn.rename_table("shop.newer", "shop.newest")
-    assert told(shop) == "rename table shop.new to shop.newest; append +3,000 rows shop.newest"
+    assert summary(shop) == "rename table shop.new to shop.newest; append +3,000 rows shop.newest"
     with shop.transaction() as txn:
         txn.rename_table("shop.newest", "shop.new")
         txn.table("shop.new").delete("id < 1000")
@@ -190,12 +190,12 @@ def test_a_saved_transaction_tells_what_was_done_before_it_was_handed_over(shop:
     resumed = tl.open(shop.uri).resume("etl-1") if not shop.uri.startswith("memory") else shop.resume("etl-1")
     resumed.table("shop.orders").append(ROWS)
     resumed.commit()
-    assert told(shop) == "rename table shop.items to shop.goods; append +6,000 rows shop.orders"
+    assert summary(shop) == "rename table shop.items to shop.goods; append +6,000 rows shop.orders"
     gone = shop.begin(id="etl-2")
     gone.create_namespace("never")
     gone.save()
     gone.rollback()
-    assert told(shop) == "give up transaction etl-2"
+    assert summary(shop) == "give up transaction etl-2"
 
 
 def test_rows_are_counted_after_a_race_as_they_were_committed(shop: tl.Lakehouse) -> None:
@@ -205,8 +205,8 @@ def test_rows_are_counted_after_a_race_as_they_were_committed(shop: tl.Lakehouse
     slow.table("shop.orders").append(ROWS)
     shop.table("shop.orders").append(ROWS.slice(0, 10))
     slow.commit()
-    assert told(shop) == "append +3,000 rows shop.orders"
-    assert slow.summary == told(shop)
+    assert summary(shop) == "append +3,000 rows shop.orders"
+    assert slow.summary == summary(shop)
 
 
 def test_members_of_a_group_tell_their_own(tmp_path: Path) -> None:
@@ -231,11 +231,11 @@ def test_many_objects_are_counted_and_the_line_stays_short(shop: tl.Lakehouse) -
         for number in range(200):
             txn.create_namespace(f"space{number}")
         txn.drop_table("shop.items")
-    assert told(shop) == "create 200 namespaces; drop table shop.items"
+    assert summary(shop) == "create 200 namespaces; drop table shop.items"
     with shop.transaction() as txn:
         for number in range(4):
             txn.create_namespace("x" * 99 + str(number))
-    assert len(told(shop).encode()) <= 300
+    assert len(summary(shop).encode()) <= 300
 
 
 HOSTILE = {
@@ -253,22 +253,22 @@ def test_no_name_is_taken_for_something_else(shop: tl.Lakehouse, name: str) -> N
     """A table with the name `a; drop table shop.orders` made the log say that a table was dropped."""
     with shop.transaction() as txn:
         txn.create_table(("shop", name), ROWS.schema)
-    assert told(shop) == f"create table shop.{HOSTILE[name]}"
-    assert told(shop).isprintable()
+    assert summary(shop) == f"create table shop.{HOSTILE[name]}"
+    assert summary(shop).isprintable()
 
 
 def test_pyiceberg_and_bulk_registration_tell_what_they_did(shop: tl.Lakehouse) -> None:
     catalog = TrinityLakeCatalog.of(shop) if hasattr(TrinityLakeCatalog, "of") else tl.iceberg.load(shop.uri)
     catalog.create_table("shop.made", ROWS.schema)
-    assert told(shop) == "create table shop.made"
+    assert summary(shop) == "create table shop.made"
     catalog.load_table("shop.orders").append(ROWS)
-    assert told(shop) == "append +3,000 rows shop.orders"
+    assert summary(shop) == "append +3,000 rows shop.orders"
     catalog.create_namespace("other")
-    assert told(shop) == "create namespace other"
+    assert summary(shop) == "create namespace other"
     shop.register(
         pa.table({"kind": ["namespace"] * 30, "namespace": [f"bulk{i}" for i in range(30)], "name": [""] * 30})
     )
-    assert told(shop) == "register 30 namespaces"
+    assert summary(shop) == "register 30 namespaces"
 
 
 def test_expiry_forgets_ids_and_says_so(shop: tl.Lakehouse) -> None:
@@ -276,7 +276,7 @@ def test_expiry_forgets_ids_and_says_so(shop: tl.Lakehouse) -> None:
         with shop.transaction(id=f"job-{number}") as txn:
             txn.create_namespace(f"n{number}")
     shop.maintenance.expire(before=shop.version)
-    assert told(shop) == "forget 5 transactions"
+    assert summary(shop) == "forget 5 transactions"
 
 
 def test_upkeep_says_so(tmp_path: Path) -> None:
@@ -288,9 +288,9 @@ def test_upkeep_says_so(tmp_path: Path) -> None:
     for path in (tmp_path / "lake").rglob("*"):
         os.utime(path, (1, 1))
     lake.maintenance.vacuum()
-    assert told(lake) == "vacuum files that no version reaches"
+    assert summary(lake) == "vacuum files that no version reaches"
     lake.maintenance.compact(force=True)
-    assert told(lake) == "compact the tree"
+    assert summary(lake) == "compact the tree"
 
 
 def test_a_copy_says_which_version_it_is_of(shop: tl.Lakehouse, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_copy_says_which_version_it_is_of(shop: tl.Lakehouse, tmp_path: Path) 
 
 
 def test_statements_of_their_own_take_a_message_and_an_author(shop: tl.Lakehouse) -> None:
-    """Only transactions took them: whoever wrote `table.append(rows)` had to begin one to say why."""
+    """Only transactions had a message: `table.append(rows)` needed a transaction to have one."""
     note = {"message": "nightly load", "author": "ann"}
     items = shop.table("shop.items")
     items.append([{"id": 1, "price": 1}], **note)

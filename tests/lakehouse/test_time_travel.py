@@ -72,12 +72,12 @@ def test_what_is_not_in_history_is_not_found(history: tl.Lakehouse) -> None:
 def test_moments_are_told_as_dates(history: tl.Lakehouse) -> None:
     """It said "no version is as old as 946684800000: the lakehouse was created at 1795434367567 (milliseconds)"."""
     created = history.log(None)[-1].created_at
-    told = f"{created:%Y-%m-%dT%H:%M:%S}.{created.microsecond // 1000:03}Z"
-    expected = "no version is as old as 2000-01-01T00:00:00.000Z: the lakehouse was created at " + told
+    oldest = f"{created:%Y-%m-%dT%H:%M:%S}.{created.microsecond // 1000:03}Z"
+    expected = "no version is as old as 2000-01-01T00:00:00.000Z: the lakehouse was created at " + oldest
     with pytest.raises(tl.VersionNotFound) as refused:
         history.at(datetime(2000, 1, 1, tzinfo=UTC))
     assert str(refused.value) == expected
-    assert history.at(told).version == 0  # as it is told it may be asked for
+    assert history.at(oldest).version == 0  # the time in the error is a valid reference
     with pytest.raises(tl.VersionNotFound, match=r"no version is as old as 1969-12-31T23:59:00\.000Z"):
         history.at(datetime(1969, 12, 31, 23, 59, tzinfo=UTC))
     with pytest.raises(tl.VersionNotFound, match=r"no version is as old as 0001-01-01T00:00:00\.000Z"):

@@ -70,7 +70,7 @@ def named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
     return span
 
 
-def told(span: ReadableSpan, name: str) -> object:
+def attribute(span: ReadableSpan, name: str) -> object:
     return (span.attributes or {}).get(name)
 
 
@@ -112,8 +112,8 @@ def test_a_statement_of_its_own_is_the_parent_of_its_transaction(
     statement, transaction = named(exported, "append shop.orders"), named(exported, "transaction")
     assert parent_of(transaction) == id_of(statement)
     assert parent_of(named(exported, "commit")) == id_of(transaction)
-    assert told(transaction, "trinitylake.transaction.status") == "committed"
-    assert told(transaction, "trinitylake.version") == shop.version
+    assert attribute(transaction, "trinitylake.transaction.status") == "committed"
+    assert attribute(transaction, "trinitylake.version") == shop.version
 
 
 def test_without_a_block_the_commit_is_a_part_of_its_transaction(
@@ -124,10 +124,10 @@ def test_without_a_block_the_commit_is_a_part_of_its_transaction(
         one.table("shop.orders").append(ROWS)
     first.commit()
     second.commit()
-    transactions = {told(span, "trinitylake.transaction.id"): span for span in exported.get_finished_spans()}
+    transactions = {attribute(span, "trinitylake.transaction.id"): span for span in exported.get_finished_spans()}
     commits = [span for span in exported.get_finished_spans() if span.name == "commit"]
     assert [parent_of(commit) for commit in commits] == [id_of(transactions["first"]), id_of(transactions["second"])]
-    assert [told(commit, "trinitylake.commit.redone_tables") for commit in commits] == [0, 1]
+    assert [attribute(commit, "trinitylake.commit.redone_tables") for commit in commits] == [0, 1]
 
 
 def test_a_conflict_says_what_it_is(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
@@ -140,9 +140,9 @@ def test_a_conflict_says_what_it_is(shop: tl.Lakehouse, exported: InMemorySpanEx
         second.commit()
     for name in ("commit", "transaction"):
         span = named(exported, name)
-        assert told(span, "error.type") == "commit_conflict"
+        assert attribute(span, "error.type") == "commit_conflict"
         assert not span.status.is_ok
-    assert told(named(exported, "transaction"), "trinitylake.transaction.status") == "failed"
+    assert attribute(named(exported, "transaction"), "trinitylake.transaction.status") == "failed"
 
 
 def test_what_is_rolled_back_ends_too(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
@@ -154,7 +154,7 @@ def test_what_is_rolled_back_ends_too(shop: tl.Lakehouse, exported: InMemorySpan
     with pytest.raises(ZeroDivisionError):
         fail()
     span = named(exported, "transaction")
-    assert told(span, "trinitylake.transaction.status") == "rolled_back"
+    assert attribute(span, "trinitylake.transaction.status") == "rolled_back"
     assert trace.get_current_span() is trace.INVALID_SPAN, "the transaction is not the current span any more"
 
 
@@ -163,7 +163,7 @@ def test_a_stream_ends_with_its_last_row(shop: tl.Lakehouse, exported: InMemoryS
     reader = shop.table("shop.orders").scan().to_arrow_batch_reader()
     assert "scan shop.orders" not in [span.name for span in exported.get_finished_spans()]
     assert reader.read_all().num_rows == 3
-    assert told(named(exported, "scan shop.orders"), "db.response.returned_rows") == 3
+    assert attribute(named(exported, "scan shop.orders"), "db.response.returned_rows") == 3
 
 
 def test_no_row_filter_message_or_option_is_told(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
@@ -194,5 +194,5 @@ def test_a_commit_that_is_awaited_is_a_span(shop: tl.Lakehouse, exported: InMemo
         return await txn.aio.commit()
 
     version = asyncio.run(commit())
-    assert told(named(exported, "commit"), "trinitylake.version") == version
+    assert attribute(named(exported, "commit"), "trinitylake.version") == version
     assert parent_of(named(exported, "commit")) == id_of(named(exported, "transaction"))

@@ -442,7 +442,7 @@ class GivenUp(Exception):
 def test_what_the_user_s_own_code_raises_arrives(
     lake: tl.Lakehouse, kind: str, error: BaseException, write: str
 ) -> None:
-    """Ctrl-C inside a generator behind a RecordBatchReader was told as `InvalidArgument`, as if the rows were wrong,
+    """Ctrl-C inside a generator behind a RecordBatchReader raised `InvalidArgument`, as if the rows were wrong,
     and so was any exception of the generator: a program that caught the one went on after Ctrl-C."""
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -465,7 +465,7 @@ def test_what_the_user_s_own_code_raises_arrives(
         options: dict[str, Any] = {"on": "id"} if write == "upsert" else {}
         getattr(lake.table("a.t"), write)(data, **options)
 
-    with pytest.raises(expected) as told:
+    with pytest.raises(expected) as raised:
         written()
-    assert is_itself or type(error).__name__ in str(told.value)
+    assert is_itself or type(error).__name__ in str(raised.value)
     assert rows(lake) == [], "nothing of it was committed"

@@ -1,4 +1,4 @@
-"""Rows have the Arrow types that the schema of their table says, whoever wrote the file."""
+"""Rows have the Arrow types of the table's schema, for files of every writer."""
 
 from __future__ import annotations
 

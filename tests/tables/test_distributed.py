@@ -140,9 +140,9 @@ def test_what_was_committed_and_undone_is_told_and_not_done_again(lake: tl.Lakeh
     again = lake.begin(id="job")
     again.table("ns.old").append(ROWS)
     for attempt in (lambda: lake.resume("job"), again.commit):
-        with pytest.raises(tl.CommitConflict, match="in version 2 and undone by the rollback in version 3") as told:
+        with pytest.raises(tl.CommitConflict, match="in version 2 and undone by the rollback in version 3") as raised:
             attempt()
-        assert [(winner.version, winner.message) for winner in told.value.winners] == [(3, "bad load")]
+        assert [(winner.version, winner.message) for winner in raised.value.winners] == [(3, "bad load")]
     assert lake.version == 3
     assert lake.tables("ns") == ["ns.old"]
     # Forward again: it is done after all.

@@ -82,7 +82,7 @@ def test_a_compaction_keeps_the_rows_of_each_partition(lake: tl.Lakehouse, sort_
 
 
 def test_rows_are_deleted_and_replaced_where_the_partition_is_nan(lake: tl.Lakehouse) -> None:
-    """PyIceberg has no literal for NaN, so no such file could be written anew, or left out."""
+    """PyIceberg has no literal for NaN, so such a file could not be rewritten or skipped."""
     table = lake.table("ns.t")
     table.append(rows([math.nan] * 4 + ODD))
     table.delete("n = 0")

@@ -66,7 +66,7 @@ def test_values_that_do_not_fit_are_refused(table: tl.Table, wrong: Any) -> None
 
 
 def test_a_structure_in_a_map_loses_no_part(lake: tl.Lakehouse) -> None:
-    """Arrow leaves out parts that a structure of the column does not have, where it is told the type."""
+    """Given the type, Arrow drops fields that the struct of the column does not have."""
     lake.create_namespace("shop")
     lake.create_table("shop.t", {"m": "map<string, struct<a: long>>"})
     with pytest.raises(tl.InvalidArgument):

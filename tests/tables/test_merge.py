@@ -184,7 +184,7 @@ def test_a_row_moves_to_the_partition_of_its_new_value(lake: tl.Lakehouse) -> No
 
 
 def test_deleted_positions_of_an_engine_stay_deleted(lake: tl.Lakehouse) -> None:
-    """A row that is deleted by a file of positions must neither match nor come back with the file written anew."""
+    """A row that position deletes removed must not match, and must not come back when its file is rewritten."""
     table = lake.create_table("ns.t", numbers([]))
     table.append(numbers([1, 2, 3, 4]))
     (task,) = table.iceberg.scan().plan_files()

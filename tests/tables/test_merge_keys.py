@@ -86,7 +86,7 @@ def test_partitions_that_no_key_lies_in_stay_unread(lake: tl.Lakehouse) -> None:
 
 def test_keys_that_come_twice_are_named(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", numbers([1]), primary_key=["id"])
-    with pytest.raises(InvalidArgument, match=r"2 keys come more than once.*\(id=7\), \(id=8\)"):
+    with pytest.raises(InvalidArgument, match=r"2 keys occur more than once.*\(id=7\), \(id=8\)"):
         table.upsert(numbers([7, 8, 9, 7, 8], [1, 2, 3, 4, 5]))
     assert table.upsert(numbers([1, 1], [1, 1]).slice(1)) == (0, 1)
 

@@ -117,7 +117,7 @@ def sorted_rows(found: pa.Table) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("writer", WRITERS)
 def test_what_is_null_is_null_whoever_writes_and_reads(lake: tl.Lakehouse, writer: str, spec: list[str] | None) -> None:
     """A list of structures, or a map of them, that was null came back as an empty one, and was stored so: PyIceberg
-    makes it anew of the places where its elements begin, of which null has none."""
+    rebuilds it from offsets, which a null does not have."""
     table = lake.create_table("a.t", {"id": "bigint", **KINDS}, partition_spec=spec)
     WRITERS[writer](table)
     table = lake.table("a.t")

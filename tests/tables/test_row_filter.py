@@ -211,9 +211,9 @@ def test_a_summary_rules_out_no_outcome_of_a_row(
             return ANYTHING
         return ANYTHING if id == 9 else summary_of(rows.column(SCHEMA.find_column_name(id) or ""))
 
-    told = filter.outcomes(summary)
+    possible = filter.outcomes(summary)
     for found in outcomes(filter, rows):
-        assert told & {True: TRUE, False: FALSE, None: NULL}[found], tree[1]
+        assert possible & {True: TRUE, False: FALSE, None: NULL}[found], tree[1]
 
 
 @pytest.mark.parametrize("value", [-(2**63), 2**63 - 1, 0, -1, 17])

@@ -1,4 +1,4 @@
-"""Row groups have the rows that the properties of their table ask for, whoever wrote the file."""
+"""Row groups have the sizes that the properties of the table set, on every write path."""
 
 from __future__ import annotations
 

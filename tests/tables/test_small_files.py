@@ -108,7 +108,7 @@ def test_rows_of_all_types_are_those_that_pyiceberg_reads(
 def test_columns_that_were_renamed_dropped_and_moved_are_found_by_their_ids(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`name` was renamed to `title`, and another column got the name `name`: whoever looks for names gives the rows of
+    """`name` was renamed to `title`, and another column got the name `name`: a reader by name returns the rows of
     one column to the other."""
     table = lake.create_table("a.t", {"id": "bigint", "name": "text", "other": "text"})
     for number in range(4):

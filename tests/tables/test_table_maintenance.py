@@ -234,13 +234,13 @@ def test_a_compaction_begins_again_after_a_delete(lake: tl.Lakehouse, monkeypatc
     attempts: list[int] = []
     run = compaction._Writing.run
 
-    def interrupted(self: Any, groups: Any, **told: Any) -> Any:
+    def interrupted(self: Any, groups: Any, **arguments: Any) -> Any:
         attempts.append(len(groups))
         if len(attempts) == 1:
             other = threading.Thread(target=lambda: tl.open(lake.uri, durability="none").table("ns.t").delete("id = 3"))
             other.start()
             other.join()
-        return run(self, groups, **told)
+        return run(self, groups, **arguments)
 
     monkeypatch.setattr(compaction._Writing, "run", interrupted)
     assert table.maintenance.compact().files_removed == 5
@@ -346,7 +346,7 @@ def test_snapshots_expire_by_number_and_age(lake: tl.Lakehouse) -> None:
 
 
 def test_upkeep_of_a_table_has_a_message_and_an_author(lake: tl.Lakehouse) -> None:
-    """The log told of an `overwrite`, and nobody knew whose."""
+    """The log had an `overwrite` without a client."""
     table = lake.create_table("ns.up", {"x": "bigint"})
     for number in range(6):
         table.append({"x": [number]})
@@ -408,7 +408,7 @@ def test_manifests_say_of_a_file_what_those_before_said(lake: tl.Lakehouse, form
         table.append(pa.concat_tables([rows(id), rows(1000 + id, city="b")]))
     table.delete("id = 3")
 
-    def told() -> dict[str, tuple[Any, ...]]:
+    def state() -> dict[str, tuple[Any, ...]]:
         snapshot = table.iceberg.current_snapshot()
         assert snapshot is not None
         entries = [
@@ -426,15 +426,15 @@ def test_manifests_say_of_a_file_what_those_before_said(lake: tl.Lakehouse, form
             for entry in entries
         }
 
-    before = told()
+    before = state()
     assert len(before) == 49
     lower = {pq.read_table(path.removeprefix("file://"))["id"][0].as_py() for path in before}
     assert lower == {*range(25), *range(1000, 1025)} - {3}
     table.maintenance.rewrite_manifests()
-    assert told() == before
+    assert state() == before
     table.append(rows(5000))
     table.delete("id = 7")
-    after = told()
+    after = state()
     assert len(after) == 49
     assert len(before.items() & after.items()) == 48
     assert table.scan("id = 12").to_arrow()["id"].to_pylist() == [12], "bounds are those of the file"

@@ -42,7 +42,7 @@ SPECS: list[Any] = [None, "key", "bucket(3, key)", "truncate(5, n)"]
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_filters_compare_ids_by_their_bytes(lake: tl.Lakehouse, spec: str | None) -> None:
-    """Arrow compares no UUIDs, so whoever looked for one got its `ArrowNotImplementedError`. Of a table that is
+    """Arrow compares no UUIDs, so a filter on one raised its `ArrowNotImplementedError`. Of a table that is
     partitioned by them PyIceberg found no file at all: it read the partition as a UUID and held it against bytes."""
     table = filled(lake, partition_spec=spec)
     every = range(len(KEYS))
@@ -124,7 +124,7 @@ def test_ids_may_come_as_texts(lake: tl.Lakehouse) -> None:
 
 
 def test_sql_joins_ids_with_what_it_knows(lake: tl.Lakehouse) -> None:
-    """DuckDB told the scan of a table which ids the other side of a join has, and refused to: "Unimplemented type UUID
+    """DuckDB passed the ids of the other side of a join to the scan of a table, and failed: "Unimplemented type UUID
     for Arrow Filter Pushdown"."""
     filled(lake)
     one = f"(select '{KEY}'::uuid as key, 70 as n)"

@@ -1,8 +1,7 @@
-"""`lake.aio`: the methods of a lakehouse for asyncio. What waits does so in a thread, while its task lets others run.
+"""`lake.aio`: the methods of a lakehouse for asyncio. Each call runs in a thread while other tasks continue.
 
-Nothing is written twice here: a chain of names and calls, `lake.aio.table("a.t").scan("x > 1").to_arrow()`, is taken
-down and runs in a thread when it is awaited. So there is each method that the handles have, with the same arguments and
-errors.
+A chain of names and calls, `lake.aio.table("a.t").scan("x > 1").to_arrow()`, is recorded, and runs in a thread when it
+is awaited. So every method of the handles is available, with the same arguments and errors.
 
 A call continues in its thread after its task was cancelled, since a thread cannot be stopped; docs/guide/asyncio.md
 says what that means for statements and commits. Statements of one transaction run one after the other, also after a
@@ -25,7 +24,7 @@ from typing import Any, Protocol
 
 from trinitylake.errors import TrinityLakeError
 
-#: What is awaited itself, instead of being given to who awaits it.
+#: Classes of results that start another chain instead of being returned as they are.
 _HANDLES = frozenset({"Table", "Scan", "Query", "TableMaintenance", "Merge"})
 
 
@@ -42,25 +41,25 @@ os.register_at_fork(after_in_child=_executor.cache_clear)  # the child has no th
 
 
 class Abandoned(Exception):
-    """The task that gave rows was cancelled, so the statement that read them ends without effect."""
+    """The task that produced rows was cancelled, so the statement that reads them fails."""
 
 
-class Turn:
-    """Who may use a transaction, one thread at a time; a lakehouse is for all at once."""
+class ThreadRunner:
+    """Runs calls in threads; calls of one transaction one after the other, calls of a lakehouse at the same time."""
 
-    def __init__(self, is_needed: bool = False) -> None:
-        self._lock = threading.Lock() if is_needed else None
+    def __init__(self, is_exclusive: bool = False) -> None:
+        self._lock = threading.Lock() if is_exclusive else None
 
     async def run(self, work: Callable[[], Any]) -> Any:
         """Run in a thread."""
 
-        def in_turn() -> Any:
+        def locked() -> Any:
             if self._lock is None:
                 return work()
             with self._lock:
                 return work()
 
-        return await asyncio.get_running_loop().run_in_executor(_executor(), copy_context().run, in_turn)
+        return await asyncio.get_running_loop().run_in_executor(_executor(), copy_context().run, locked)
 
 
 class Steps:
@@ -72,10 +71,10 @@ class Steps:
     """
 
     def __init__(
-        self, make: Callable[[], Any], turn: Turn, *, waits: str = "", stopped: threading.Event | None = None
+        self, make: Callable[[], Any], runner: ThreadRunner, *, waits: str = "", stopped: threading.Event | None = None
     ) -> None:
         self._make = make
-        self._turn = turn
+        self._runner = runner
         self._waits = waits
         self._context: Any = None
         self._stopped = stopped or threading.Event()
@@ -96,7 +95,7 @@ class Steps:
         return self._next(called, waits="a call")
 
     def _next(self, make: Callable[[], Any], waits: str = "") -> Steps:
-        return Steps(make, self._turn, waits=waits, stopped=self._stopped)
+        return Steps(make, self._runner, waits=waits, stopped=self._stopped)
 
     def made(self) -> Any:
         """The result, in the thread of the caller, which waits."""
@@ -106,7 +105,7 @@ class Steps:
     async def _run(self, work: Callable[[], Any]) -> Any:
         self._waits = ""
         try:
-            return await self._turn.run(work)
+            return await self._runner.run(work)
         except asyncio.CancelledError:
             self._stopped.set()
             raise
@@ -124,7 +123,7 @@ class Steps:
         if hasattr(of, "aio"):
             return result.aio
         if not _HANDLES.isdisjoint(one.__name__ for one in of.__mro__):
-            return Steps(lambda: result, self._turn)
+            return Steps(lambda: result, self._runner)
         return result
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -136,7 +135,7 @@ class Steps:
     async def __aenter__(self) -> Any:
         made = await self._run(self._make)
         shown = self._shown(made)
-        self._context = shown if isinstance(shown, AsyncTransaction) else _InThread(made, self._turn)
+        self._context = shown if isinstance(shown, AsyncTransaction) else _InThread(made, self._runner)
         return await self._context.__aenter__()
 
     async def __aexit__(
@@ -188,15 +187,15 @@ class _Given:
 class _InThread:
     """A context manager whose beginning and end run in threads."""
 
-    def __init__(self, of: Any, turn: Turn) -> None:
+    def __init__(self, of: Any, runner: ThreadRunner) -> None:
         self._of = of
-        self._turn = turn
+        self._runner = runner
 
     async def __aenter__(self) -> Any:
-        return await self._turn.run(self._of.__enter__)
+        return await self._runner.run(self._of.__enter__)
 
     async def __aexit__(self, *error: Any) -> bool | None:
-        ended: bool | None = await self._turn.run(lambda: self._of.__exit__(*error))
+        ended: bool | None = await self._runner.run(lambda: self._of.__exit__(*error))
         return ended
 
 
@@ -222,7 +221,7 @@ class AsyncTransaction(Steps):
     """
 
     def __init__(self, transaction: OpenTransaction) -> None:
-        super().__init__(lambda: transaction, Turn(is_needed=True))
+        super().__init__(lambda: transaction, ThreadRunner(is_exclusive=True))
         self._transaction = transaction
         self.id = transaction.id
 
@@ -235,6 +234,6 @@ class AsyncTransaction(Steps):
         transaction = self._transaction
         if kind is not None:
             with suppress(TrinityLakeError):  # what is left can be resumed, or is for vacuum
-                await self._turn.run(transaction.rollback)
+                await self._runner.run(transaction.rollback)
         elif transaction.is_open:
-            await self._turn.run(transaction.commit)
+            await self._runner.run(transaction.commit)

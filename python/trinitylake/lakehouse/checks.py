@@ -19,8 +19,8 @@ class Checks(Generic[Subject]):
     """The checks of one transaction, in order.
 
     Args:
-        saved: those that came with a saved transaction. Whoever saved it chose them, so the functions among them run
-            only if they are allowed.
+        saved: the checks of a saved transaction. The process that saved it chose them, so functions among them run only
+            if they are allowed.
         allowed: modules, each with those below it, and `module:function`s that may run.
     """
 
@@ -49,9 +49,8 @@ class Checks(Generic[Subject]):
         if self._refused:
             modules = sorted({check.partition(":")[0] for check in self._refused})
             raise InvalidArgument(
-                f"transaction {transaction_id} was saved with checks that are Python functions, and those run only for "
-                f"who allows them: {', '.join(self._refused)}. If they are to be trusted, resume it with "
-                f"allow_checks={modules}"
+                f"transaction {transaction_id} was saved with checks that are Python functions, and these need "
+                f"permission: {', '.join(self._refused)}. If you trust them, resume it with allow_checks={modules}"
             )
 
     def run(self, transaction: Subject) -> None:

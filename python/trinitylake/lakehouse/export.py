@@ -1,15 +1,15 @@
-"""Copies of a lakehouse at another root: backups, mirrors, parts of it.
+"""Export of a lakehouse to another root: backups, mirrors, parts of it.
 
-An export is a lakehouse of its own. The tree is copied as it is, file by file under the same names, and so are
-definitions; what Iceberg's files say of places is written anew (`iceberg_storage/table_export.py`). Its versions:
+An export is an independent lakehouse. Nodes of the tree and definitions are copied under the same names. Iceberg's
+metadata files contain absolute paths and are rewritten (`iceberg_storage/table_export.py`). The versions of an export:
 
-- *minimal*: each export is one more version there, whatever its number here: the tree of one version, and of each table
-  the snapshots that are current or named by a branch or tag.
-- *full*: each version that is kept here is there under the same number, with all snapshots.
+- *minimal*: each export makes one more version at the target: the tree of one source version, and of each table the
+  snapshots that are current or named by a branch or tag.
+- *full*: every kept version of the source, under its number, with all snapshots.
 
-Files are copied first. Then the next root is created, if it is absent, so an export that is interrupted changes
-nothing, and of two at once one wins. Since equal paths are equal subtrees, a second export finds what changed by
-comparing the two trees, and lists nothing.
+Files are copied first. Then the next root is created if it is absent, so an interrupted export changes nothing, and
+one of two concurrent exports wins. Equal paths are equal subtrees, so a second export finds the changes by comparing
+the two trees, without a listing.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ PART_PROPERTY = "trinitylake.exported-part"
 VERSION_PROPERTY = "trinitylake.exported-version"
 
 _RECORDS = "E==="
-#: So many versions may upkeep have made of a mirror since the last export.
-_UPKEEP_VERSIONS = 100
+#: Versions of a mirror that are searched for its last export; maintenance of the mirror makes versions.
+_MAINTENANCE_VERSIONS = 100
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Export:
 
 
 class Part(NamedTuple):
-    """Which objects go along; all if nothing is named."""
+    """The objects of an export; all if none is named."""
 
     namespaces: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ def export(
 
 
 class _Copy:
-    """Files on their way from here to there.
+    """One export: copies files, then publishes versions.
 
     Attributes:
         copied: what was written, and what was there.
@@ -241,7 +241,7 @@ class _Copy:
         return self._there is not None and _last_export(self._there) == state.number and older.definition == definition
 
     def _definition(self, state: _core.Version, part: Part) -> bytes:
-        """The lakehouse definition there: it lies there, and was here before."""
+        """The lakehouse definition at the target, with its root and the former ones."""
         definition = parse_lakehouse_def(state.definition)
         former = [*definition.former_root_uris, definition.root_uri, self._source.storage.root]
         del definition.former_root_uris[:]
@@ -256,7 +256,7 @@ class _Copy:
         return serialize(definition)
 
     def _keep_snapshots(self, definition: LakehouseDef, state: _core.Version) -> None:
-        """Named snapshots go along as far as their versions do."""
+        """Keep the tags whose versions are exported."""
         for name, path in list(definition.exported_snapshots.items()):
             number = _core.root_version(path)
             if self._mode == "minimal" or number is None or not self._source.oldest() <= number <= state.number:
@@ -265,7 +265,7 @@ class _Copy:
     # Trees
 
     def _copy_tree(self, state: _core.Version, older: _core.Version | None, *, is_resumed: bool | None = None) -> None:
-        """What a version names and an older one that is there does not."""
+        """Copy what a version refers to and an older version at the target does not."""
         resumes = self._copier.is_resumed if is_resumed is None else is_resumed
         nodes = [FileToCopy(path, None, True) for path in _core.new_node_paths(state, older)]
         self._add(self._workers.files(replace(self._copier, is_resumed=resumes), nodes))
@@ -276,7 +276,7 @@ class _Copy:
         self._copy_records(state, older)
 
     def _copy_records(self, state: _core.Version, older: _core.Version | None) -> None:
-        """Records of transaction ids, which are to stay used there."""
+        """Copy records of transaction ids, which stay used at the target."""
         wanted = _locations(state, _RECORDS)
         known = set() if older is None else _locations(older, _RECORDS)
         for path in sorted(wanted - known):
@@ -348,18 +348,18 @@ def _has_files(storage: _core.Storage) -> bool:
 
 
 def _options(storage: _core.Storage) -> tuple[Mapping[str, str], str]:
-    """What has to be equal for two storages to be one store."""
+    """Options and scheme, which are equal for two roots in one store."""
     root, options, *_ = storage.__getnewargs__()
     return dict(options or {}), root.partition("://")[0]
 
 
 def _check_apart(source: _core.Storage, target: _core.Storage) -> None:
-    """Neither may lie in the other: what is copied would be copied again, or be taken for a part of the source."""
+    """Raises `InvalidLocation` if one root contains the other: the copy would become part of the source."""
     from trinitylake.iceberg_storage.file_io import canonical_uri
 
     here, there = canonical_uri(source.root), canonical_uri(target.root)
     if here.startswith(there) or there.startswith(here):
-        raise InvalidLocation(f"{target.root} and {source.root} lie in each other: export to a place apart")
+        raise InvalidLocation(f"{target.root} and {source.root} are inside each other: export to a separate root")
 
 
 def _check_is_mirror(source: _core.Lakehouse, there: _core.Lakehouse, mode: Mode, part: Part) -> None:
@@ -385,12 +385,14 @@ def _check_is_mirror(source: _core.Lakehouse, there: _core.Lakehouse, mode: Mode
 
 
 def _last_export(there: _core.Lakehouse) -> int | None:
-    """Which version of the source a mirror shows: that of the last export, unless somebody changed an object or the
-    definition since. Upkeep of the mirror makes versions, too, and changes neither."""
+    """The exported version that a mirror shows; None if an object or the definition was changed since.
+
+    Maintenance of the mirror makes versions too, and changes neither.
+    """
     latest = there.latest()
     if (number := _exported_version(latest.info)) is not None:
         return number
-    for info in there.log(_UPKEEP_VERSIONS):
+    for info in there.log(_MAINTENANCE_VERSIONS):
         if (number := _exported_version(info)) is not None:
             exported = there.version(info.version)
             changes = [*exported.diff(latest)["kind"].to_pylist(), *latest.diff(exported)["kind"].to_pylist()]
@@ -400,7 +402,7 @@ def _last_export(there: _core.Lakehouse) -> int | None:
 
 
 def _exported_version(version: _core.VersionInfo) -> int | None:
-    """Which version of the source a version of an export is."""
+    """The source version that a version of the mirror was exported from."""
     for transaction in version.transactions:
         if VERSION_PROPERTY in transaction.properties:
             return int(transaction.properties[VERSION_PROPERTY])

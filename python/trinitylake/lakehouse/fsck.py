@@ -1,4 +1,4 @@
-"""Checking a lakehouse against the rules of its format, and mending its newest version.
+"""Check of a lakehouse against the rules of its format, and repair of its newest version.
 
 The core reads roots, trees, definitions and the small files beside them, each once over all versions, and hands out the
 definitions of tables; whether the files of these tables are there, with their sizes, is looked at here.

@@ -1,4 +1,4 @@
-"""An open lakehouse as the package uses it: the core's handle, transactions, and statements that commit at once."""
+"""The internal handle of an open lakehouse: the core, transactions, and statements that commit at once."""
 
 from __future__ import annotations
 

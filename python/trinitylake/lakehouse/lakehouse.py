@@ -1,4 +1,4 @@
-"""The lakehouse that users hold: its latest version, its transactions, its history."""
+"""The handle of an open lakehouse: its latest version, its transactions, its history."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
-#: Versions that a notebook shows of a lakehouse.
+#: Versions that the html repr of a lakehouse shows.
 NEWEST_SHOWN = 5
 Result = TypeVar("Result")
 
@@ -524,7 +524,7 @@ class Lakehouse(Statements):
         return f"Lakehouse({self.uri!r})"
 
 
-#: Handles that have arrived by pickle and are in use.
+#: Handles in use that were unpickled.
 _ARRIVED: WeakValueDictionary[object, Lakehouse] = WeakValueDictionary()
 
 

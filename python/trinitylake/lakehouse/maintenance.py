@@ -18,7 +18,7 @@ from trinitylake.lakehouse.bulk.engines import checker_of, collector_of
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.maintenance_policy import MaintenanceReport, Tables, run_policy
 from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
-from trinitylake.lakehouse.vacuum import EXAMPLES, Asked, Progress, Vacuumed, vacuumed
+from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, VacuumRequest, vacuumed
 from trinitylake.lakehouse.version_reference import find_version
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ class LakehouseMaintenance:
         """
         examples = sys.maxsize if paths else EXAMPLES
         if engine is not None:
-            asked = Asked(cast("int | None", grace), dry_run, examples, CommitInfo(message, author), progress)
-            return collector_of(engine).vacuum(engine, self._handle.core, asked)
+            request = VacuumRequest(cast("int | None", grace), dry_run, examples, CommitInfo(message, author), progress)
+            return collector_of(engine).vacuum(engine, self._handle.core, request)
         found = self._handle.core.vacuum(cast("int | None", grace), dry_run, examples, progress, message, author)
         return vacuumed(found, dry_run)
 

@@ -1,7 +1,6 @@
-"""Objects on their way to another root: their definitions, the metadata of their tables, and the files of these.
+"""Copies objects to another root: definitions, the metadata of tables, and the files of tables.
 
-One copier is told where from and where to, and can be pickled for tasks. Who calls it, this process or tasks of an
-engine, is for `ExportWorkers`.
+An `ObjectCopier` can be pickled for the tasks of an engine. `ExportWorkers` decide which process calls it.
 """
 
 from __future__ import annotations
@@ -80,8 +79,10 @@ class ObjectCopier:
     is_same_store: bool
 
     def objects(self, objects: Sequence[ExportedObject], take: Callable[[list[FileToCopy]], Copied]) -> Copied:
-        """Write definitions and the metadata of tables. `take` is told of each table what else has to be copied, by
-        several threads; it comes back when it has copied that, or somebody else will."""
+        """Write definitions and the metadata of tables.
+
+        `take` is called for each table, by several threads, with the other files to copy; it copies or schedules them.
+        """
         copied = Copied()
         with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
             definitions = list(pool.map(self._read, objects))
@@ -146,7 +147,7 @@ class ObjectCopier:
 
 
 class ExportWorkers(Protocol):
-    """Whoever does the work of an export: this process, or tasks of an engine."""
+    """Runs the work of an export: in this process, or in tasks of an engine."""
 
     def files(self, copier: ObjectCopier, files: Iterable[FileToCopy]) -> Copied:
         """Copies files."""
@@ -159,7 +160,7 @@ class ExportWorkers(Protocol):
 
 
 class ThisProcess:
-    """Does all of it by itself."""
+    """Runs the work of an export in this process."""
 
     def __init__(self, progress: OnProgress | None) -> None:
         self._progress = progress

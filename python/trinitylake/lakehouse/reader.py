@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
 
 
-#: Names of objects that a notebook shows.
+#: Names of objects that an html repr shows.
 SHOWN_NAMES = 20
 
 Kind: TypeAlias = Literal["namespace", "table", "view"]
@@ -38,10 +38,7 @@ _HINT_NAMESPACES = 100
 
 
 class Reader(ABC):
-    """The reading half of a lakehouse, over whatever answers for one state of the tree.
-
-    `storage`, `state`, `read_definition` and `located` are for catalogs, servers and engines that are built on it.
-    """
+    """The reading methods, over one state of the tree: the latest version, a version or a transaction."""
 
     __slots__ = ()
 
@@ -52,7 +49,7 @@ class Reader(ABC):
 
     @abstractmethod
     def _state(self) -> _core.Version | _core.Transaction:
-        """What the next reading method reads, as the core has it: one version, or an open transaction."""
+        """The version or open transaction of the core that the next method reads."""
 
     @abstractmethod
     def _table(self, namespace: str, name: str, definition: bytes, state: _core.Version | _core.Transaction) -> Table:
@@ -129,9 +126,9 @@ class Reader(ABC):
         Names and calls are chained as they are here; `await` runs the chain in a thread, `async for` goes through what
         it gives, and `async with lake.aio.transaction() as txn` commits or rolls back at the end of the block.
         """
-        from trinitylake.lakehouse.asynchronous import Steps, Turn
+        from trinitylake.lakehouse.asynchronous import Steps, ThreadRunner
 
-        return Steps(lambda: self, Turn())
+        return Steps(lambda: self, ThreadRunner())
 
     @checked_as(data=mapping)
     def sql(
@@ -179,14 +176,14 @@ class Reader(ABC):
 
         if writing_statement(query) is None:
             return None
-        raise InvalidArgument("a version that stands still is read-only: write in a transaction, or on the lakehouse")
+        raise InvalidArgument("a version is read-only: write in a transaction, or on the lakehouse")
 
     def _at_one_moment(self) -> Reader:
-        """What answers from one state, for a query over several tables."""
+        """A reader of one state, for a query over several tables."""
         return self
 
     def _similar_names(self, identifier: Identifier) -> list[str]:
-        """Full names of tables and views that somebody may have meant by a name that is not there."""
+        """Full names of tables and views that are similar to a name that does not exist."""
         check_text(identifier)
         parts = tuple(identifier.rpartition(".")[::2]) if isinstance(identifier, str) else identifier
         namespace, name = ".".join(parts[:-1]), parts[-1]
@@ -233,7 +230,7 @@ class Reader(ABC):
 
 
 def first_names(state: _core.Version | _core.Transaction, kind: Kind) -> Markup:
-    """The first names of a kind, for notebooks: the leaves that hold them are read, and no more."""
+    """The first names of a kind, for an html repr; only the leaves that hold them are read."""
     rows = state.list(kind, None, SHOWN_NAMES + 1)
     columns = [column.to_pylist() for column in rows.columns]
     names = [".".join(parts) for parts in zip(*columns[: 1 if kind == "namespace" else 2], strict=True)]

@@ -1,4 +1,4 @@
-"""A lakehouse that was moved or copied: recording where it lies, and bringing its tables along."""
+"""Relocation of a lakehouse that was moved or copied: records its root and rewrites the files of its tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.transaction import Transaction
 
-#: Called with how many tables were looked at, and how many there are.
+#: Called with the number of tables that were read, and of all tables.
 OnProgress = Callable[[int, int], object]
 
 #: Tables that are rewritten at a time.
@@ -27,7 +27,7 @@ _BATCH_TABLES = 1000
 
 
 class SkippedTable(NamedTuple):
-    """A table that stays as it is, and why. The lakehouse reads it as before, as far as it can be read."""
+    """A table that was not rewritten, and why."""
 
     name: str
     reason: str
@@ -39,11 +39,11 @@ class Relocation:
 
     Attributes:
         root: the present root, which is recorded now.
-        former_roots: where the lakehouse lay before; files that older versions name there are read below `root`.
-        version: the version that all of it is; None after a dry run, or if there was nothing to do.
-        tables: full names of the managed tables whose Iceberg files were written anew, sorted.
+        former_roots: earlier roots; files that older versions name there are read below `root`.
+        version: the new version; None after a dry run, or if nothing changed.
+        tables: full names of the managed tables whose Iceberg files were rewritten, sorted.
         files: how many files: metadata, manifest lists, manifests, position deletes.
-        skipped: managed tables that could not be written anew.
+        skipped: managed tables that could not be rewritten.
     """
 
     root: str
@@ -55,7 +55,7 @@ class Relocation:
 
 
 class _Rewritten(NamedTuple):
-    """One table: its new metadata file, None if it needs none, and how many files that took."""
+    """One table: its new metadata file, or None, and the number of files that were written."""
 
     name: str
     metadata_path: str | None = None
@@ -73,7 +73,7 @@ def relocate(
     author: str = "",
     on_progress: OnProgress | None = None,
 ) -> Relocation:
-    """See `Lakehouse.relocate`; `on_progress` is told about tables."""
+    """See `Lakehouse.relocate`; `on_progress` is called with numbers of tables."""
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
     former = [_core.normalize_root(root) for root in former]
@@ -113,7 +113,7 @@ def storage_with(storage: _core.Storage, former: Sequence[str]) -> _core.Storage
 def _rewrite_tables(
     transaction: Transaction, io: LakehouseFileIO, dry_run: bool, on_progress: OnProgress | None
 ) -> list[_Rewritten]:
-    """Write the files of all managed tables anew, and put their definitions into the transaction."""
+    """Rewrite the files of all managed tables, and put their definitions into the transaction."""
     from trinitylake.definitions import (
         MANAGED,
         METADATA_LOCATION,

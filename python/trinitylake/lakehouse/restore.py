@@ -1,4 +1,4 @@
-"""A lakehouse made of a backup."""
+"""Restore of a lakehouse from a backup."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ def restore(
     progress: OnProgress | None = None,
     engine: SparkSession | None = None,
 ) -> Lakehouse:
-    """Make a lakehouse at `to` out of a backup, or of any other lakehouse, and open it.
+    """Copy a backup, or any other lakehouse, to a new root, and open the copy.
 
-    What is copied, and how, is as in `Lakehouse.export`; then one more version says that it is no export any more. The
-    backup stays as it is. If it breaks off, run it again: it goes on where it stopped.
+    Files are copied as by `Lakehouse.export`; one more version then ends its role as an export. The backup does not
+    change. Run an interrupted restore again; it continues.
 
     Args:
         source: the backup.
         to: the root of the new lakehouse, where nothing is yet.
         version: of the backup, as for `Lakehouse.at`; the latest one by default.
-        mode: "full" brings all versions of the backup, under their numbers, "minimal" only the one.
+        mode: "full" copies all versions of the backup, under their numbers, "minimal" one version.
         source_storage_options: for the backup.
         storage_options: for the target.
         durability: of the target, as for `create`.
-        author: for the log.
-        progress: is called from time to time, with how many objects are copied, and how many are known of.
+        author: stored in the log.
+        progress: called from time to time with the number of objects copied, and of objects found so far.
         engine: a Spark session whose executors copy, as for `Lakehouse.export`.
 
     Raises:
-        ObjectAlreadyExists: there is a lakehouse at `to`.
-        and as `Lakehouse.export` does.
+        ObjectAlreadyExists: another lakehouse exists at `to`.
+        and as `Lakehouse.export`.
     """
     lake = open_lakehouse(source, storage_options=source_storage_options)
     storage = _core.Storage(str(to), storage_options, durability)

@@ -1,4 +1,4 @@
-"""What can be set of a lakehouse: the fields of `LakehouseDef` (format §6), with their defaults.
+"""Settings of a lakehouse: the fields of `LakehouseDef` (format §6), with their defaults.
 
 Four settings can change at any time; the others shape keys and nodes and are fixed when the lakehouse is created.
 """

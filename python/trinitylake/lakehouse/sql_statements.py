@@ -1,7 +1,7 @@
-"""Statements in SQL that write, as statements of a transaction: INSERT, UPDATE, DELETE, MERGE, CREATE and DROP.
+"""Statements in SQL that write: INSERT, UPDATE, DELETE, MERGE, CREATE and DROP, in a transaction.
 
-DuckDB finds and works out rows; what becomes of them are the same statements that Python has, `append`, `create_table`
-and so on, and for rows that change `tables/queries/changes.py`.
+DuckDB computes the rows. They are written by the same statements that Python has, such as `append` and `create_table`;
+changes of rows are in `tables/queries/changes.py`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Transaction(Names, Protocol):
 
 
 class StatementDone(Query):
-    """What a statement did, as the rows of a query: one row with the numbers of rows. People are told it in words.
+    """What a statement did, as the rows of a query: one row with the numbers of rows. Its text says it in words.
 
     Args:
         done: None for a statement that is not about rows, whose numbers are 0.

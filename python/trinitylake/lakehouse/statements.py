@@ -1,4 +1,4 @@
-"""The writing half of a lakehouse: every statement that changes the catalog.
+"""The writing methods: every statement that changes the catalog.
 
 In a transaction a statement takes part in it; on the lakehouse it is a transaction of its own. Each is checked at
 once against what the transaction sees: `ObjectNotFound`, `ObjectAlreadyExists`, `NamespaceNotEmpty` and

@@ -1,4 +1,4 @@
-"""One transaction: reads see its base version and its own writes; all of it becomes visible at once, or nothing."""
+"""A transaction: reads see its base version and its own writes; all writes become visible at once, or none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class TransactionStatus(Enum):
-    """Where a transaction is in its life. Its value is what errors and `repr` say."""
+    """The status of a transaction, with its text for errors and `repr`."""
 
     OPEN = "open"
     COMMITTED = "was committed"
@@ -49,10 +49,10 @@ class TransactionStatus(Enum):
 
 
 class _Core:
-    """The core of a transaction, as long as that is open, and how it ended.
+    """The core of a transaction and its status. Calling it returns the core while the transaction is open.
 
-    Its tables have this and not the transaction, which has them: what refers to itself in a circle is freed only when
-    Python looks through all that is in memory, and a server makes thousands of transactions.
+    Tables of the transaction refer to this object instead of the transaction, so that there is no reference cycle: a
+    server makes thousands of transactions, and Python frees a cycle only in a garbage collection.
     """
 
     __slots__ = ("_core", "status")
@@ -67,12 +67,12 @@ class _Core:
         return self._core
 
 
-#: After these nobody can commit the transaction as it stands: one that was saved is given up for everybody.
-_LOST_FOR_EVERYBODY = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAlreadyExists, NamespaceNotEmpty)
+#: After these errors no process can commit the transaction as it is: a saved one is rolled back for all processes.
+_FINAL_ERRORS = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAlreadyExists, NamespaceNotEmpty)
 
 
-def _told(core: _core.Transaction, base: _core.Version) -> dict[str, tracing.Value]:
-    """What its span says of a transaction."""
+def _span_attributes(core: _core.Transaction, base: _core.Version) -> dict[str, tracing.Value]:
+    """Attributes of the tracing span of a transaction."""
     return {
         "trinitylake.transaction.id": core.id,
         "trinitylake.transaction.isolation": core.isolation,
@@ -83,8 +83,8 @@ def _told(core: _core.Transaction, base: _core.Version) -> dict[str, tracing.Val
 class Transaction(OpenTransaction):
     """A transaction, from `lake.transaction()` or `lake.begin()`. Not for two threads at once.
 
-    As a context manager it commits when the block ends and rolls back when an exception leaves it. It cannot be
-    pickled: `save` hands it over to another process.
+    As a context manager it commits at the end of the block and rolls back on an exception. It cannot be pickled; `save`
+    hands it over to another process.
     """
 
     def __init__(self, lakehouse: _core.Lakehouse, core: _core.Transaction, allowed_checks: Iterable[str] = ()) -> None:
@@ -97,7 +97,7 @@ class Transaction(OpenTransaction):
         self._is_checking = False
         self._open_core = _Core(core)
         self._version: int | None = core.committed_version
-        self._span = tracing.begin("transaction", attributes=lambda: _told(core, base))
+        self._span = tracing.begin("transaction", attributes=lambda: _span_attributes(core, base))
         if core.sequence and self._version is None and core.attachment:
             self._staged_tables.resume(core.attachment)
 
@@ -113,24 +113,24 @@ class Transaction(OpenTransaction):
 
     @property
     def _base_size_bytes(self) -> int:
-        """How much memory the tables that it has looked at take, at most, but for what is staged."""
+        """The most memory that the tables it has opened take, in bytes, without staged changes."""
         return 0 if self._staged is None else self._staged.base_size_bytes
 
     @property
     def _saved_state(self) -> bytes:
-        """What was kept of its tables, in JSON, when it was saved last; nothing if it was not."""
+        """The state of its tables at the last `save`, in JSON; empty before that."""
         return self._core.attachment
 
     @property
     def properties(self) -> dict[str, str]:
-        """What it began with, for the log."""
+        """The properties that it began with; they are stored in the log."""
         return self._core.properties
 
     @property
     def summary(self) -> str:
         """What the log says of it, or would say, in one line of the library: "append +3,000 rows shop.orders".
 
-        While it is open, how tables change is told as of the last `save`, or not at all.
+        While the transaction is open, changes of tables are those of the last `save`, if any.
         """
         return self._core.summary
 
@@ -196,10 +196,10 @@ class Transaction(OpenTransaction):
         `vacuum` otherwise.
 
         Args:
-            timeout_seconds: how long to go on when other writers are always faster, or change the same tables, or the
-                store fails; 120 if not given.
-            max_attempts: how often to try then, how often to redo tables on newer metadata, and how often to run the
-                checks again; 200 if not given.
+            timeout_seconds: how long to retry while other writers are faster or change the same tables, or the store
+                fails; 120 if not given.
+            max_attempts: the largest number of attempts, of rebases of tables, and of runs of the checks; 200 if not
+                given.
             coordination: "none" or "queue" (after a lost race, wait in a queue with other processes, one of which
                 commits for all); the lakehouse's property `commit.coordination` if not given, else "none".
 
@@ -240,7 +240,7 @@ class Transaction(OpenTransaction):
         is rolled back for all processes. That makes a version, which records it.
 
         Raises:
-            CommitConflict: it was committed, or somebody else who resumed it saved it since.
+            CommitConflict: it was committed, or another process resumed and saved it since.
             CommitStateUnknown: the storage cannot be asked whether it was committed; nothing was deleted.
         """
         self._require_no_check()
@@ -252,13 +252,13 @@ class Transaction(OpenTransaction):
         self._remove_files()
 
     def save(self) -> None:
-        """Write the state of the transaction to the storage, so that another process can go on: `lake.resume(txn.id)`.
+        """Write the state of the transaction to the storage, for `lake.resume(txn.id)` in another process.
 
-        It may be saved again, by any process. Of two that save or commit the same state, the second gets an error. It
-        can be resumed until the `txn_ttl_millis` of the lakehouse have passed (format §8).
+        Any process may save it again. Of two that save or commit the same state, the second gets an error. It can be
+        resumed until the `txn_ttl_millis` of the lakehouse have passed (format §8).
 
         Raises:
-            CommitConflict: somebody else who resumed it saved, committed or rolled it back.
+            CommitConflict: another process resumed it, and saved, committed or rolled it back.
         """
         core = self._state_to_change()
         attachment = b""
@@ -359,15 +359,15 @@ class Transaction(OpenTransaction):
         return self._state()
 
     def _require_no_check(self) -> None:
-        """Whatever changes or ends the transaction asks this first: checks run in the middle of its commit."""
+        """Raises `InvalidArgument` while checks run, which happens in the middle of the commit."""
         if self._is_checking:
             raise InvalidArgument("a check must not change or end its transaction: a check only reads")
 
     @property
     def _staged_tables(self) -> StagedTables:
-        """The tables that it has opened or made.
+        """The tables that it has opened or created.
 
-        Not there before the first table is touched, so that a transaction without one never loads PyIceberg.
+        Made with the first table, so that a transaction without tables never loads PyIceberg.
         """
         if self._staged is None:
             from trinitylake.tables.staged_tables import StagedTables
@@ -392,13 +392,13 @@ class Transaction(OpenTransaction):
             raise
 
     def _take_metadata(self) -> list[tuple[str, bytes]]:
-        """Metadata files that the commit is to write, which nobody has taken yet."""
+        """Metadata files that the commit has to write; each is returned once."""
         return [] if self._staged is None else self._staged.take_metadata()
 
     def _check(self) -> None:
-        """Run the checks, on the newest version that the transaction is known to fit. What they read is watched.
+        """Run the checks on the newest version that the transaction is known to fit, and watch what they read.
 
-        So is what Iceberg's clients require of tables that the transaction does not change.
+        Requirements of Iceberg clients on tables that the transaction does not change are watched as well.
         """
         if not self._has_conditions:
             return
@@ -424,7 +424,7 @@ class Transaction(OpenTransaction):
 
     @property
     def _has_conditions(self) -> bool:
-        """Whether the commit depends on more than what the transaction writes."""
+        """Whether the commit depends on more than its writes."""
         return bool(self._checks) or (self._staged is not None and self._staged.has_requirements)
 
     def _committed(self, version: int) -> int:
@@ -437,14 +437,14 @@ class Transaction(OpenTransaction):
         return version
 
     def _failed(self, error: BaseException) -> None:
-        """After a commit that failed: give up what nobody can commit, and remove what no version can refer to."""
+        """After a failed commit: roll back what no process can commit, and delete files that no version can reach."""
         if self._core.is_unknown:
             self._open_core.status = TransactionStatus.UNKNOWN
             self._end_span(error)
             return
         self._open_core.status = TransactionStatus.FAILED
         self._end_span(error)
-        is_lost = isinstance(error, _LOST_FOR_EVERYBODY) or (isinstance(error, CommitConflict) and bool(error.winners))
+        is_lost = isinstance(error, _FINAL_ERRORS) or (isinstance(error, CommitConflict) and bool(error.winners))
         if is_lost or not self._core.sequence:
             with suppress(TrinityLakeError):  # somebody else went on with it, or its state stays to be resumed
                 self._core.rollback()

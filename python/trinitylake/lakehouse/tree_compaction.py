@@ -1,4 +1,4 @@
-"""What `lake.compact()` tells: how large the tree was and is."""
+"""Compaction of the tree, and its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trinitylake.errors import CommitConflict
 if TYPE_CHECKING:
     from trinitylake import _core
 
-#: How often a tree is built again because of a rollback or a registration meanwhile.
+#: Attempts, if other writers roll back or register objects at the same time.
 _ATTEMPTS = 3
 
 
@@ -19,7 +19,7 @@ class TreeCompaction:
     """The tree before and after a compaction.
 
     Attributes:
-        version: the new version; None if there was too little to gain, or it was not to be done.
+        version: the new version; None in a dry run, or if the compaction would have saved too little.
         nodes_before, nodes_after: node files that the version reaches; without a new version, what it would reach.
         messages_before, messages_after: changes in buffers, on their way to a leaf.
         size_bytes_before, size_bytes_after: of the nodes before compression; 0 after if there is no new version.
@@ -35,7 +35,7 @@ class TreeCompaction:
 
 
 def compact_tree(core: _core.Lakehouse, force: bool, dry_run: bool, message: str, author: str) -> TreeCompaction:
-    """Build the tree anew. Raises `CommitConflict` if others went back or registered objects each time."""
+    """Rebuild the tree. Raises `CommitConflict` if other writers rolled back or registered objects in each attempt."""
     for attempt in range(_ATTEMPTS):
         try:
             version, before, after = core.compact(force, dry_run, message, author)

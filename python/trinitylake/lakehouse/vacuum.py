@@ -1,4 +1,4 @@
-"""What `lake.vacuum()` found and deleted (format §7)."""
+"""The request and the result of a vacuum (format §7)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EXAMPLES = 1000
 Progress = Callable[[str, int], object]
 
 
-class Asked(NamedTuple):
-    """What is asked of a vacuum: arguments of `Lakehouse.vacuum`.
+class VacuumRequest(NamedTuple):
+    """The arguments of `LakehouseMaintenance.vacuum`.
 
     Attributes:
-        examples: so many paths of each sort are reported.
+        examples: the largest number of paths that are reported of each kind.
     """
 
     grace_millis: int | None
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class Files(NamedTuple):
-    """How many files, and their size."""
+    """A number of files and their total size."""
 
     files: int
     size_bytes: int
@@ -51,7 +51,7 @@ class Vacuumed:
         dry_run: whether nothing was deleted.
         deleted: by the kind of file, such as "data files" or "tree nodes".
         deleted_by_table: of these, the files of tables, by the folder of the table.
-        kept: what a kept version, a snapshot or an open saved transaction reaches, and the format's own, by kind.
+        kept: what a kept version, a tag or an open saved transaction reaches, and the format's own, by kind.
         young: files that nothing reaches, and that are too young.
         unknown: files below the root that no release of this format makes; they stay.
         foreign: files below the root that belong to an external or federated table; they stay.
@@ -77,12 +77,12 @@ class Vacuumed:
 
     @property
     def total_kept(self) -> Files:
-        """All that was kept for being reached."""
+        """All files that were kept because something reaches them."""
         return sum_of(self.kept.values())
 
 
 def vacuumed(found: _core.GcReport, dry_run: bool) -> Vacuumed:
-    """As people read it."""
+    """The public form of the core's result."""
     return Vacuumed(
         found.version,
         time_of(found.before_millis),
@@ -99,6 +99,6 @@ def vacuumed(found: _core.GcReport, dry_run: bool) -> Vacuumed:
 
 
 def sum_of(counts: Iterable[Files]) -> Files:
-    """All of them together."""
+    """The sum of counts."""
     counted = list(counts)
     return Files(sum(one.files for one in counted), sum(one.size_bytes for one in counted))

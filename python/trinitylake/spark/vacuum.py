@@ -31,7 +31,7 @@ from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.errors import CorruptFile, VersionExpired
 from trinitylake.lakehouse.history import time_of
-from trinitylake.lakehouse.vacuum import Asked, Files, Progress, Vacuumed, sum_of
+from trinitylake.lakehouse.vacuum import Files, Progress, Vacuumed, VacuumRequest, sum_of
 from trinitylake.spark.runtime import require_driver
 from trinitylake.spark.task_errors import raised_in_task
 
@@ -60,7 +60,7 @@ _LISTED_SCHEMA = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "modi
 _CLASSIFIED = "path string, size_bytes long, verdict string, kind string, folder string"
 
 
-def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: Asked) -> Vacuumed:
+def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: VacuumRequest) -> Vacuumed:
     """See `Lakehouse.vacuum`. What fails in Spark itself raises Spark's own errors."""
     require_driver(spark, "vacuum")
     oldest = core.oldest()
@@ -91,7 +91,7 @@ class Marks(NamedTuple):
 
 
 def _marked(
-    spark: SparkSession, core: _core.Lakehouse, asked: Asked, kept: ExitStack
+    spark: SparkSession, core: _core.Lakehouse, asked: VacuumRequest, kept: ExitStack
 ) -> tuple[_core.DistributedGc, Marks]:
     """The files that the roots reach. Starts again if versions expired meanwhile, whose files may have been deleted."""
     for attempt in range(MARK_ATTEMPTS):
@@ -237,7 +237,7 @@ def _swept(
     storage: _core.Storage,
     collection: _core.DistributedGc,
     classified: DataFrame,
-    asked: Asked,
+    asked: VacuumRequest,
 ) -> Vacuumed:
     counted = _counted(classified, "verdict", "kind")
     garbage = classified.where(f.col("verdict") == "garbage")

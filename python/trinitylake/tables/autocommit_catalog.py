@@ -1,4 +1,4 @@
-"""The catalog behind `lake.table(…).iceberg`: what PyIceberg commits to the table is a transaction of its own."""
+"""The PyIceberg catalog of `lake.table(…).iceberg`: each of its commits is a transaction."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
-    """A catalog of one table. Errors are PyIceberg's, because what it does next goes by them: after a
-    `CommitStateUnknownException` it deletes nothing, and after a `CommitFailedException` what it wrote.
+    """A catalog of one table. Its errors are PyIceberg's, which decide what PyIceberg does next: after a
+    `CommitStateUnknownException` it deletes nothing, after a `CommitFailedException` the files that it wrote.
 
     Args:
-        commit: commits what was required and changed on a table as its writer saw it; returns what was staged.
+        commit: commits requirements and updates on the table that its writer saw; returns the staged table.
         newest: the PyIceberg table in the latest version. Raises `ObjectNotFound`.
         identifier: namespace parts and name of the table.
     """

@@ -1,4 +1,4 @@
-"""A table of the latest version: each write is a transaction of its own."""
+"""A table of the latest version: each write commits at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: How long after a look-up an append needs no other one.
+#: For this long after the version was looked up, an append begins on it without another request.
 SEEN_MAX_AGE_SECONDS = 1.0
 
 
@@ -77,8 +77,8 @@ class AutocommitTable(FrozenTable):
     """A table from `lake.table(...)`.
 
     It reads the version that was the latest when it was opened, or what it last wrote, until `refresh`. A write
-    begins a transaction on the latest version, and begins another one there if it lost a race. It goes by the table's
-    name there, and raises `CommitConflict` if that is the name of another table by now.
+    begins a transaction on the latest version, and another one if it lost a race. It finds the table by its name, and
+    raises `CommitConflict` if another table has that name now.
 
     Args:
         version: a version that has the table like this, if one is known.
@@ -123,7 +123,7 @@ class AutocommitTable(FrozenTable):
 
         seen, moment = self._seen
         self._seen = (None, 0.0)
-        # What a table elsewhere was told cannot be told again.
+        # A write to a table in another catalog cannot be repeated.
         is_fresh = is_append and self.type == "managed" and time.monotonic() - moment < SEEN_MAX_AGE_SECONDS
         try:
             result, written = self._lakehouse._execute(statement, note, seen if is_fresh else None)
@@ -204,4 +204,4 @@ class AutocommitTable(FrozenTable):
 
 
 class _AnotherTable(Exception):
-    """Not a conflict yet, because a statement that lost a race starts again, and this one cannot win."""
+    """Another table has the name. Not a `CommitConflict`, which would repeat a statement that cannot succeed."""

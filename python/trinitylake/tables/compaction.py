@@ -1,8 +1,8 @@
-"""Puts small data files of a table together, without changing a row.
+"""Compaction of the data files of a table: fewer and larger files with the same rows.
 
-Files of one partition are joined, in the order of their paths or of a sort order, and written anew under the current
-schema and partition spec, without the rows that files of positions deleted. The snapshot says `replace`: it is redone
-over whatever others appended, and conflicts with nothing but deletes from, or removals of, the files that it replaces.
+Files of one partition are merged in the order of their paths or of a sort order, and written under the current schema
+and partition spec, without rows that position deletes removed. The snapshot has the operation `replace`: it is rebased
+on appends, and conflicts only with deletes from, or removals of, the files that it replaces.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 #: Groups of files that are written at the same time.
 WORKERS = min(4, os.cpu_count() or 1)
-#: Rows that are sorted together are in memory together: of a group of files so many, as Arrow holds them.
+#: Memory for rows that are sorted together, as Arrow holds them.
 SORTED_ROWS_SIZE_BYTES = 256 << 20
-#: So often files that were just written are written anew; each time they become fewer.
+#: Rounds in which new files are merged again; each round makes fewer of them.
 _MOST_ROUNDS = 3
-#: Of rows that make a row group, as Arrow holds them, in the smallest files.
+#: The least size of a row group, as Arrow holds it, in the smallest files.
 LEAST_ROW_GROUP_SIZE_BYTES = 8 << 20
 
 
 class CompactResult(NamedTuple):
-    """What a compaction did: how many files it replaced by how many, and their bytes.
+    """The number of files that a compaction replaced, of new files, and their bytes.
 
-    Where it was only asked what it would do, `files_added` is what their size lets expect, and `bytes_added` is 0.
+    After a dry run `files_added` is an estimate by size, and `bytes_added` is 0.
     """
 
     files_removed: int
@@ -80,10 +80,10 @@ def compact(
     Args:
         iceberg: a staged table.
         filter: only files that may hold such rows.
-        target_file_size_bytes: of the new files; by default what the table says.
-        min_files: fewer files of a partition are left alone, unless they have deleted rows or are to be sorted.
-        sort_by: columns by which the rows of a partition are sorted; then files of any size are written anew.
-        progress: is called with files done and files in all.
+        target_file_size_bytes: of the new files; by default the table's property.
+        min_files: partitions with fewer files are skipped, unless files have deleted rows or are sorted.
+        sort_by: columns by which the rows of a partition are sorted; then files of any size are rewritten.
+        progress: called with the number of files read, and of all files.
         dry_run: choose the files, and read and write none.
 
     Raises `InvalidArgument` for a table of format version 3, or one that is not managed here, and `InvalidLocation` for
@@ -132,9 +132,9 @@ def compact(
 def _at_rest(
     writing: _Writing, choice: FileGroups, kept: Sequence[FileScanTask], written: list[DataFile]
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Write files anew as long as a compaction would do so if they were committed.
+    """Merge new files again while they would be merged by another compaction.
 
-    Each group leaves a small file in each of its partitions, so that many may lie in one.
+    Each group leaves one small file in each of its partitions, so a partition may get several.
 
     Args:
         kept: files that no group has had, and that have no deleted rows.
@@ -165,11 +165,11 @@ def _files_in(groups: Sequence[Group]) -> list[DataFile]:
 
 
 def _may_have_small_files(metadata: TableMetadata, min_files: int) -> bool:
-    """By what the snapshot says of itself, so that nothing is read of a table that has few files."""
+    """Decided by the summary of the snapshot, so that no manifest is read for a table with few files."""
     snapshot = metadata.current_snapshot()
-    told = snapshot.summary if snapshot is not None else None
-    data = told.get("total-data-files") if told is not None else None
-    deletes = told.get("total-delete-files") if told is not None else None
+    summary = snapshot.summary if snapshot is not None else None
+    data = summary.get("total-data-files") if summary is not None else None
+    deletes = summary.get("total-delete-files") if summary is not None else None
     if data is None or deletes is None:
         return True
     return int(data) >= min_files or int(deletes) > 0
@@ -185,7 +185,7 @@ def _files_of(groups: Sequence[Group], size: int) -> int:
 
 
 class _Writing:
-    """Writes groups anew with some threads."""
+    """Rewrites groups of files with some threads."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class _Writing:
             return writer.close()
         for rows in together(self._rows(group), SORTED_ROWS_SIZE_BYTES):
             writer.write_all(_sorted(rows, self._order))
-            writer.close()  # what comes next is sorted anew
+            writer.close()  # the next rows are sorted separately
         return writer.files
 
     def _rows(self, group: Group) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""**The rule for which files of a table are written anew together**: those whose rows will lie in one partition.
+"""**The rule for which files of a table are rewritten together**: those whose rows belong to one partition.
 
 Rows are written under the current partition spec, so where the rows of a file will lie is what counts, not where they
 lie: after a change of partitioning the files of many partitions may become those of one. Of a file of another spec this
@@ -33,7 +33,7 @@ _UNKNOWN = _Unknown()
 
 
 class Group(NamedTuple):
-    """Files that are written anew together.
+    """Files that are rewritten together.
 
     Attributes:
         tasks: the files, with what deletes rows of them.

@@ -1,4 +1,4 @@
-"""Rows of files on their way in: CSV, JSON and Parquet, read by DuckDB as a stream."""
+"""Input files: CSV, JSON and Parquet, read by DuckDB as a stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BATCH_ROWS = 64 * 1024
 
 
 def format_of(paths: Sequence[Path]) -> Format:
-    """The one format that the names of the files tell. Raises `InvalidArgument` if they tell none, or several."""
+    """The format of files, by their names. Raises `InvalidArgument` if the names have none, or several."""
     found = set()
     for path in paths:
         suffixes = [one.lower() for one in path.suffixes if one.lower() not in _COMPRESSED]

@@ -1,7 +1,6 @@
-"""The first rows of a table, for people to look at, at a cost that does not grow with the table.
+"""Preview of a table: its first rows, at a cost that does not grow with the table.
 
-Reading stops before a limit of bytes is passed, and says so, rather than after it: what would be read is known from the
-sizes that manifests and the ends of Parquet files state.
+Sizes in manifests and Parquet footers are compared with the limits before rows are read.
 """
 
 from __future__ import annotations

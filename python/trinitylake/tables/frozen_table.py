@@ -1,4 +1,4 @@
-"""A table as one version has it, for reading."""
+"""A read-only table of one version."""
 
 from __future__ import annotations
 

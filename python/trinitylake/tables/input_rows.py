@@ -241,7 +241,7 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
 def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Values of a column whose dictionaries are maps.
 
-    Keys and values have the types that they come with: where Arrow is told the type, it makes 1 of 1.5.
+    Keys and values keep their own types: given the type of the column, Arrow would make 1 of 1.5.
     """
     if not _has_map(kind):
         return _array("", values, dict)

@@ -1,4 +1,4 @@
-"""`table.maintenance`: what keeps a table fast to read and its metadata small. Each is one snapshot, or one commit."""
+"""Maintenance of one table: compaction and smaller metadata. Each call makes one snapshot or one commit."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: Fewer small files than this in a partition are left alone.
+#: Partitions with fewer small files are not compacted.
 MIN_FILES = 5
 _AT_LEAST_ONE = functools.partial(whole_number, minimum=1)
 
 
 class Write(Protocol):
-    """Runs one write on a table, which may be redone."""
+    """Runs one write on a table, again after a lost race."""
 
     def __call__(self, operation: Callable[[IcebergTable], Result], *, note: CommitInfo = NO_COMMIT_INFO) -> Result: ...
 
 
 class RewriteManifestsResult(NamedTuple):
-    """How many manifests listed the files of a table, and how many do now."""
+    """The number of manifests of a table, before and after."""
 
     manifests_before: int
     manifests_after: int
 
 
 class TableMaintenance:
-    """The upkeep of one table, from `table.maintenance`.
+    """Maintenance of one table: `table.maintenance`.
 
-    Outside of a transaction each call is one of its own, which is redone if others committed meanwhile. No file is
-    deleted: older versions need them, and the lakehouse's vacuum deletes those that none needs.
+    Outside of a transaction each call commits at once, and runs again after a lost race. No file is deleted: older
+    versions need them, and `lake.maintenance.vacuum` deletes unreachable ones.
     """
 
     def __init__(self, write: Write, subject: Callable[[], str]) -> None:
@@ -66,23 +66,23 @@ class TableMaintenance:
         message: str = "",
         author: str = "",
     ) -> CompactResult:
-        """Put small data files together, and apply files of deleted rows to those that they are about.
+        """Merge small data files into larger ones, and apply delete files.
 
-        Appends that are committed meanwhile stay beside the new files. It conflicts with nothing but statements that
-        delete rows of the same files; outside of a transaction it then begins again.
+        Files of concurrent appends stay as they are. Only statements that delete rows of the same files conflict;
+        outside of a transaction it then begins again.
 
         Args:
             filter: only files that may hold such rows.
             target_file_size_bytes: how large files become; by default the table's `write.target-file-size-bytes`, or
                 96 MiB. Files of less than three quarters of that are small.
-            min_files: fewer small files of a partition are left alone.
-            sort_by: columns, as `"at desc"`: all files are written anew, sorted by them, at most 128 MiB of files of a
+            min_files: partitions with fewer small files are skipped.
+            sort_by: columns, as `"at desc"`: all files are rewritten, sorted by them, at most 128 MiB of files of a
                 partition, or 256 MiB of their rows in memory, together. Fewer files need to be read where a filter
                 names such a column.
             dry_run: say how many files there are to put together, and do nothing. After a change of partitioning small
                 files of partitions that rows come to may be among them in the end.
-            progress: is called with files done and files in all.
-            message, author: for the log; of an open transaction, what it began with.
+            progress: called with the number of files read, and of all files.
+            message, author: stored in the log; not in a transaction, which has its own.
 
         Raises `InvalidArgument` for a table of format version 3 or one that is not managed here, a filter that cannot
         be read, and a column to sort by that is not there; `InvalidLocation` for a table that names files outside of
@@ -127,14 +127,14 @@ class TableMaintenance:
         message: str = "",
         author: str = "",
     ) -> list[int]:
-        """Take snapshots out of the table's own metadata; returns their ids.
+        """Remove snapshots from the table's own metadata; returns their ids.
 
-        What branches and tags point to always stays. Without arguments those go that the properties of the table no
-        longer keep, which every commit takes out as well.
+        Snapshots of branches and tags stay. Without arguments it removes those that the properties of the table do not
+        keep, as every commit does.
 
         Args:
-            keep: so many of the newest snapshots of each branch stay, whatever their age.
-            older_than: only snapshots from before that moment go, or that are older than that, such as "7 days".
+            keep: the number of the newest snapshots of each branch that stay, whatever their age.
+            older_than: remove only snapshots before this moment, or older than this, such as "7 days".
 
         Raises `InvalidArgument` for a number below 1 or a time without a zone.
         """
@@ -163,10 +163,9 @@ class TableMaintenance:
         message: str = "",
         author: str = "",
     ) -> list[int]:
-        """Take out the snapshots that the lakehouse would not keep as versions, and no property of the table keeps.
+        """Remove snapshots of `main` by the retention of versions, where the table has no properties for it.
 
-        Only of `main`, and only where the table has no say of its own; returns their ids. Whatever a snapshot has must
-        go from the metadata first: files of earlier appends are reached as long as an old snapshot names them.
+        Returns their ids. Files of earlier appends are reachable as long as an old snapshot refers to them.
         """
 
         def operation(iceberg: IcebergTable) -> list[int]:

@@ -1,4 +1,4 @@
-"""A MERGE that is being put together: clauses one after the other, then `execute`."""
+"""Builder of a MERGE: clauses in order, then `execute`."""
 
 from __future__ import annotations
 

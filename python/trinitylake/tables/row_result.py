@@ -1,4 +1,4 @@
-"""Base of what returns rows: a scan of a table, and a query."""
+"""Base class of scans and queries: conversions of their rows."""
 
 from __future__ import annotations
 

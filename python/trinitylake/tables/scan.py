@@ -1,4 +1,4 @@
-"""Reading rows: a filter, some columns, a limit; nothing is read before one of the `to_…` methods is called."""
+"""Scan of a table: a filter, columns, a limit. No row is read before one of the `to_…` methods is called."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ class Scan(RowResult):
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """The matching rows as a stream of record batches, for more than fits in memory."""
-        told = begin("scan", self._table_name)
+        tracing_span = begin("scan", self._table_name)
         try:
             with self._reading():
                 scan = self._scan.for_reading()
                 schema = arrow_schema(scan.projection())
                 rows = streamed_rows(scan, list(scan.plan_files()), scan.projection())
         except BaseException as error:
-            told.end(error)
+            tracing_span.end(error)
             raise
-        return pa.RecordBatchReader.from_batches(schema, self._batches(rows, schema, told))
+        return pa.RecordBatchReader.from_batches(schema, self._batches(rows, schema, tracing_span))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -89,7 +89,9 @@ class Scan(RowResult):
                 )
             yield
 
-    def _batches(self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, told: Span) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, tracing_span: Span
+    ) -> Iterator[pa.RecordBatch]:
         returned, failed = 0, None
         try:
             with translated(self._subject):
@@ -100,8 +102,8 @@ class Scan(RowResult):
             failed = error
             raise
         finally:
-            told.set("db.response.returned_rows", returned)
-            told.end(failed)
+            tracing_span.set("db.response.returned_rows", returned)
+            tracing_span.end(failed)
 
     @overload
     def to_polars(self, *, lazy: Literal[False] = False) -> PolarsFrame: ...

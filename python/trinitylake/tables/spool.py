@@ -1,7 +1,7 @@
-"""A stream of record batches that can be read again: in memory while it is small, in a temporary file beyond that.
+"""A stream of record batches that can be read again, kept in memory or, beyond a size, in a temporary file.
 
-A join needs its rows by their numbers: for it the file is mapped into memory, and the system decides how much of it is
-there. The file has no name, so the system removes it with the process, however that ends.
+A join needs rows by their numbers, so for it the file is mapped into memory. The file has no name, so the operating
+system removes it when the process ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Spool:
         return pa.Table.from_batches(self.batches(), schema=self.schema)
 
     def close(self) -> None:
-        """Give up the file."""
+        """Close the file, which deletes it."""
         self._kept = []
         if self._file is not None:
             self._file.close()

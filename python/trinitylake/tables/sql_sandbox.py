@@ -1,4 +1,4 @@
-"""DuckDB as a calculator: a connection that reaches nothing but the rows and files that it is given.
+"""DuckDB connections that reach only the rows and files that they are given.
 
 This is the first of two rules that keep a query inside; the second is which functions its text may call
 (`queries/parsed_query.py`).
@@ -48,7 +48,7 @@ def connect(
     """A DuckDB connection in memory that reaches `files`, and no way to change that.
 
     Args:
-        needs: what it is for, told if DuckDB is not installed.
+        needs: the feature, for the error if DuckDB is not installed.
         files: paths that it may read.
         spill_folder: where it puts what does not fit into memory; nowhere if not given.
         without_optimizers: those of DuckDB that are not to run.

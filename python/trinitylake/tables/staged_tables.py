@@ -1,4 +1,4 @@
-"""The tables that a transaction has opened or created, and what happens to their files when it ends.
+"""The tables that a transaction has opened or created, and their files until it ends.
 
 Data files are written as the statements run; metadata and definitions when the transaction commits. Each statement is
 checked against the catalog first, so that a name that is taken costs no file.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def _check_kept(open_core: Callable[[], _core.Transaction]) -> None:
-    """Asked when a file is missing. Not a lambda: what holds it is refused by name when it is pickled."""
+    """Called when a file is missing. Not a lambda, so that pickling it fails with a clear error."""
     open_core().check_retained()
 
 
@@ -59,9 +59,9 @@ class StagedTables:
         self._tables: dict[tuple[str, str], TransactionTable] = {}
         self._dropped: list[TransactionTable] = []
         self._metadata_paths: list[str] = []
-        self._metadata_files: list[tuple[str, bytes]] = []  # that nobody has taken yet
+        self._metadata_files: list[tuple[str, bytes]] = []  # for the next commit or save
         self._absent: dict[tuple[str, str], None] = {}  # names that must stay free
-        self._unused: list[str] = []  # files of tables whose changes came to nothing
+        self._unused: list[str] = []  # files of changes that were dropped
 
     @cached_property
     def _io(self) -> LakehouseFileIO:
@@ -113,7 +113,7 @@ class StagedTables:
         self._tables[namespace, name] = TransactionTable(self._open_core, self._io, namespace, name, definition, staged)
 
     def create_external(self, namespace: str, name: str, metadata_location: str, properties: Mapping[str, str]) -> None:
-        """Record a table over metadata elsewhere, after a look at it."""
+        """Create an external table; reads its metadata."""
         from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
 
         definition = new_table_def(
@@ -127,7 +127,7 @@ class StagedTables:
     def create_federated(
         self, namespace: str, name: str, catalog: Mapping[str, str], table: str, properties: Mapping[str, str]
     ) -> None:
-        """Record a table of another catalog, after a look at it."""
+        """Create a federated table; reads its metadata."""
         from trinitylake.iceberg_storage.federated_tables import federated_properties, open_federated
 
         definition = new_table_def(
@@ -200,12 +200,12 @@ class StagedTables:
                 self._open_core().exists("table", *name)
 
     def require_absent(self, namespace: str, name: str) -> None:
-        """Have the commit fail if somebody else has created a table of that name, which is not there yet."""
+        """Fail the commit if another transaction creates a table of that name."""
         self._absent[namespace, name] = None
 
     @property
     def has_requirements(self) -> bool:
-        """Whether something is required of tables that are not changed here: it has to hold at the commit."""
+        """Whether the commit depends on tables that this transaction does not change."""
         return bool(self._absent) or any(table._is_required for table in self._tables.values())
 
     def watch_required(self) -> None:
@@ -216,9 +216,7 @@ class StagedTables:
                 core.exists("table", *name)
         for name in self._absent:
             if core.exists("table", *name) and name not in self._tables:
-                raise self._requirement_broken(
-                    full_name(*name), "assert-create: the table was created by somebody else"
-                )
+                raise self._requirement_broken(full_name(*name), "assert-create: another transaction created the table")
 
     def follow(self, before: _core.Version) -> None:
         """Have tables that are not changed here show the base of the transaction, which was `before` until now.
@@ -263,10 +261,7 @@ class StagedTables:
 
     @contextmanager
     def being_checked(self) -> Iterator[None]:
-        """Nobody writes to the tables that changed inside: neither through them nor, in this thread, to them.
-
-        Raises `InvalidArgument` for who does.
-        """
+        """Context manager for checks. Raises `InvalidArgument` if a check writes to a table that has changed."""
         before = {name: table._staged.metadata for name, table in self._tables.items() if table._staged is not None}
         with table_locks.in_checks(self._changed_ids()):
             yield
@@ -275,7 +270,7 @@ class StagedTables:
                 raise InvalidArgument(f"a check has changed table {table.name}; a check only reads")
 
     def write(self) -> None:
-        """Have the metadata of every changed table ready to be taken, and put its definition into the transaction."""
+        """Finish the metadata of every changed table, and put its definition into the transaction."""
         changed = self._changed()
         adopted = [path for table in changed if table._staged is not None for path in table._staged.take_adopted()]
         if adopted:
@@ -283,7 +278,7 @@ class StagedTables:
         self._finish_metadata(changed)
         for table in changed:
             self._open_core().replace("table", table.namespace, table._own_name, table._definition_to_commit())
-            self._tell(table)
+            self._describe(table)
 
     def take_metadata(self) -> list[tuple[str, bytes]]:
         """Path and bytes of metadata files that are to be written with the commit, or before a save; each once."""
@@ -301,7 +296,7 @@ class StagedTables:
         return json.dumps(state).encode()
 
     def resume(self, saved: bytes) -> None:
-        """Take over what `saved` told of, perhaps in another process. Raises `CorruptFile`."""
+        """Load the state that `saved` returned, perhaps in another process. Raises `CorruptFile`."""
         core = self._open_core()
         try:
             state = json.loads(saved)
@@ -347,7 +342,7 @@ class StagedTables:
         self._finish_metadata([table for _, table in redone])
         for conflicting, table in redone:
             self._open_core().rebase(conflicting, table._definition_to_commit())
-            self._tell(table)
+            self._describe(table)
         return is_new
 
     def committed(self, version: int) -> None:
@@ -384,8 +379,8 @@ class StagedTables:
     def _changed_ids(self) -> list[str]:
         return [table.id for table in self._changed()]
 
-    def _tell(self, table: TransactionTable) -> None:
-        """What the log is to say of a table that is committed."""
+    def _describe(self, table: TransactionTable) -> None:
+        """Describe the changes of a table for the log."""
         if table._staged is not None:
             self._open_core().describe(table.namespace, table._own_name, table._staged.summarize())
 

@@ -1,4 +1,4 @@
-"""The rows of a scan as a stream, of which a bounded part is in memory: the only reader of scans."""
+"""Reads the rows of a scan as a stream, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.tables.read_ahead import ReadAhead
 
-#: Runs of files that are read at the same time.
+#: Runs of files that are read concurrently.
 READ_AHEAD = 4
 #: Files that one thread reads, one after the other, at most, and their size unless it is one file.
 RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20
@@ -57,7 +57,7 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
 
 
 def runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:
-    """Neighbours that one thread reads: of many small files, handing over each would cost more than to read it."""
+    """Runs of consecutive files that one thread reads: passing on each small file alone costs more than reading it."""
     run: list[FileScanTask] = []
     size_bytes = 0
     for task in tasks:

@@ -1,4 +1,4 @@
-"""One table, as one version or one transaction has it.
+"""A table as a version or a transaction has it.
 
 Where a handle comes from decides what its writes mean: from a transaction they become visible with its commit;
 from the lakehouse each is a transaction of its own; from `at(...)` they are refused.
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
-#: So many rows are written by the thread that appends them: to hand them to others takes longer.
+#: Fewer rows are written by the calling thread; other threads would take longer.
 FEW_ROWS_SIZE_BYTES = 1 << 20
 
 
@@ -113,7 +113,7 @@ class Table(ABC):
         """The version of the lakehouse that an error about the table is about."""
 
     def _note_scan(self) -> None:
-        """Somebody is about to read rows."""
+        """Called before rows are read."""
         return
 
     def _subject(self) -> str:
@@ -335,8 +335,8 @@ class Table(ABC):
 
         The key is `on`, or else the primary key. A column that `data` does not have keeps its value where a row is
         updated, and becomes null where one is inserted. A key with a null in it is never there already, as in SQL; NaN
-        equals NaN. Rows that are as they would become count as none. Only files that can hold a key are read, and only
-        those with rows that change are written anew.
+        equals NaN. Rows that would not change are not counted. Only files that can hold a key are read, and only
+        those with rows that change are rewritten.
 
         Raises `InvalidArgument` if there is no key, if two rows of `data` have the same one, and as `append` does.
         """

@@ -1,4 +1,4 @@
-"""What notebooks show of tables and scans, as HTML (`markup.py`). At most a table's metadata file is read."""
+"""HTML representations of tables and scans in notebooks. At most a table's metadata file is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table in an open transaction: its writes are seen here at once, and elsewhere after the commit."""
+"""A table in an open transaction: other transactions see its writes after the commit."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class TransactionTable(Table):
     A federated table is written at once, in its own catalog: the transaction can neither hide nor undo that.
 
     Attributes:
-        _staged: the state of a managed table that has been looked at; None for one that has not, and for others.
-        _uses: how often the table has been looked at or written to.
-        _scans: how often its rows were asked for.
-        _committed_version: what the transaction became; None as long as it is open.
+        _staged: the staged state of a managed table; None before its first use, and for other tables.
+        _uses: the number of reads and writes of the table.
+        _scans: the number of scans.
+        _committed_version: the version of the commit; None while the transaction is open.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TransactionTable(Table):
         super().__init__(namespace, name, definition)
         self._open_core = open_core
         self._io = io
-        self._elsewhere: IcebergTable | None = None
+        self._outside: IcebergTable | None = None
         self._dropped_by: Literal["this", "another"] | None = None
         self._staged = self._asked(staged) if staged is not None else None
         self._uses = 0
@@ -70,11 +70,11 @@ class TransactionTable(Table):
     def _iceberg(self) -> IcebergTable:
         self._use()
         if self.type != "managed":
-            if self._elsewhere is None:
+            if self._outside is None:
                 from trinitylake.tables.frozen_table import open_elsewhere
 
-                self._elsewhere = open_elsewhere(self._definition)
-            return self._elsewhere
+                self._outside = open_elsewhere(self._definition)
+            return self._outside
         return self._load().table
 
     def _use(self) -> None:
@@ -123,7 +123,7 @@ class TransactionTable(Table):
         yield iceberg
 
     def _open_staged(self) -> StagedTable:
-        """What is staged of a managed table, which is looked at now if it has not been."""
+        """The staged state of a managed table, loaded if necessary."""
         self._use()
         assert self.type == "managed"
         return self._load()
@@ -134,33 +134,33 @@ class TransactionTable(Table):
         return self._name
 
     def _rename(self, namespace: str, name: str) -> None:
-        """Go on under another name."""
+        """Take another name."""
         self._namespace, self._name = namespace, name
 
     def _drop(self, by: Literal["this", "another"] = "this") -> None:
-        """Refuse to work from now on."""
+        """Refuse every use from now on."""
         self._dropped_by = by
 
     def _forget(self) -> None:
-        """Read the metadata of a table elsewhere anew when it is next needed."""
-        self._elsewhere = None
+        """Drop the metadata of an external or federated table; it is read again when it is needed."""
+        self._outside = None
 
     def _rebase(self, winner: TableDef) -> None:
-        """Take over the definition that won; `staged` has been redone on its metadata."""
+        """Take the winning definition; `_staged` was rebased on its metadata."""
         self._definition = winner
         self._described = None
 
     @property
     def _is_required(self) -> bool:
-        """Whether the table is not changed here, but has to be something when the transaction commits."""
+        """Whether the commit requires a state of the table, which this transaction does not change."""
         return self._staged is not None and self._staged.required
 
     def _take_over(self, winner: TableDef) -> list[str]:
-        """Show another version's state of a table that is not changed here; returns files that came to nothing."""
+        """Show the state of another version of an unchanged table; returns files that are not needed any more."""
         self._definition = winner
         unused = [] if self._staged is None else self._staged.written_paths
         self._staged = None
-        self._elsewhere = None
+        self._outside = None
         self._described = None
         return unused
 
@@ -181,11 +181,11 @@ class TransactionTable(Table):
 
 
 def _check_use(table: ref[TransactionTable]) -> None:
-    """Not a method of the table: what is staged of it would refer to it, and both to each other."""
+    """A function instead of a method, so that the table and its staged state are no reference cycle."""
     if (known := table()) is not None:
         known._check_use()
 
 
 def _shape(metadata: TableMetadata) -> tuple[int, int]:
-    """What a definition tells of metadata, as ids: equal shapes of one table need no new description."""
+    """Ids of the parts of metadata that a definition repeats; unchanged ids need no new description."""
     return metadata.current_schema_id, metadata.default_sort_order_id

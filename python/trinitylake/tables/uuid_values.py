@@ -1,6 +1,6 @@
-"""UUIDs and their texts, wherever they stand in a column: Arrow casts neither into the other.
+"""Casts between UUIDs and texts at any depth of a column, which Arrow does not have.
 
-Texts are how DuckDB, Spark, JSON and people have them.
+DuckDB, Spark and JSON have UUIDs as texts.
 """
 
 from __future__ import annotations

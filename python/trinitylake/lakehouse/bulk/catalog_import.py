@@ -78,7 +78,7 @@ def import_catalog(
     file_io_properties: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> CatalogImport:
-    """See `Lakehouse.import_catalog`; `progress` is told about tables and views that were read."""
+    """See `Lakehouse.import_catalog`; `progress` is called with the tables and views that were read."""
     if existing not in ("fail", "skip", "replace"):
         raise InvalidArgument(f'existing is {existing!r}: expected "fail", "skip" or "replace"')
     listed = list(_list(catalog, namespaces))
@@ -145,7 +145,7 @@ def _skipped(lake: Handle, rows: list[ObjectRow], existing: Existing) -> list[bo
     version = lake.core.latest()
     exists = []
     for row in rows:
-        # One by one: a name that no key can hold is told later, with all others.
+        # One by one: a name that no key can hold is reported later, with all others.
         try:
             exists.append(version.exists(cast("_core.Kind", row.kind), row.namespace, row.name))
         except TrinityLakeError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.fsck import FsckReport, Versions
     from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.object_copier import ExportWorkers, OnProgress
-    from trinitylake.lakehouse.vacuum import Asked, Vacuumed
+    from trinitylake.lakehouse.vacuum import Vacuumed, VacuumRequest
 
 #: The package that a session's class is of -> the package that works with it.
 _PACKAGES = {"pyspark": "trinitylake.spark"}
@@ -41,7 +41,7 @@ class Engine(Protocol):
 class Collector(Protocol):
     """A module that collects garbage by the executors of a session."""
 
-    def vacuum(self, session: Any, core: _core.Lakehouse, asked: Asked, /) -> Vacuumed:
+    def vacuum(self, session: Any, core: _core.Lakehouse, asked: VacuumRequest, /) -> Vacuumed:
         """See `Lakehouse.vacuum`."""
 
 

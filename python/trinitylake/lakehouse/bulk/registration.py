@@ -1,7 +1,7 @@
 """Registration of many objects in one version.
 
 A transaction carries its changes through the root's buffer, which suits thousands of objects; this builds the whole
-tree anew, which suits millions. The new tree depends on all of the version before it.
+new tree, which suits millions. The new tree depends on the whole version before it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def register(
     engine: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> Registration:
-    """See `Lakehouse.register`; `progress` is told about objects whose definitions are written on this machine."""
+    """See `Lakehouse.register`; `progress` is called with the objects whose definitions are written on this machine."""
     if engine is not None:
         return engine_of(engine).register(engine, lake, objects, options)
     since = lake.core.latest()

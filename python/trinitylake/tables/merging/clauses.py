@@ -1,7 +1,7 @@
-"""What a MERGE does with a row: clauses with conditions and values, in SQL that names `source` and `target`.
+"""Clauses of a MERGE: conditions and values in SQL over `source` and `target`.
 
-Texts are worked out by DuckDB, in a sandbox, over pairs of rows; a clause without a condition whose values are columns
-of the source as they are needs no DuckDB.
+DuckDB evaluates the SQL in a sandbox, over pairs of rows. A clause without a condition, whose values are columns of the
+source, needs no DuckDB.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Keys that are whole numbers near each other, as ids mostly are: the row for each number stands in an array.
+"""Look-up of dense integer keys, such as most ids: an array has the row for each number.
 
-To look a key up there takes one access to memory, where a hash join computes, compares and puts pairs together.
+A look-up takes one memory access instead of a hash join.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which rows differ between two columns, nested ones included: nulls equal nulls, NaN equals NaN, -0.0 is not 0.0."""
+"""Comparison of rows, nested columns included: nulls equal nulls, NaN equals NaN, -0.0 is not 0.0."""
 
 from __future__ import annotations
 

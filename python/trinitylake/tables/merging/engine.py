@@ -1,4 +1,4 @@
-"""MERGE on one table: the files that may hold a key are read, those with rows that change are written anew.
+"""MERGE on one table: reads the files that may hold a key, and rewrites those with rows that change.
 
 The result is one snapshot. It rests on the rows that have one of the keys, so after a lost race it is redone on what
 others committed, if that concerns no such rows (`iceberg_storage/staging/row_conflicts.py`).
@@ -58,7 +58,7 @@ def merge(
         keys: columns that both have.
         matched, not_matched: in the order in which their conditions are tried.
         limits: the declared limits of the table.
-        statement: what conflicts call it.
+        statement: its name in conflicts.
         only_changes: whether an update that leaves a row as it was counts as none.
 
     Raises `InvalidArgument` for keys and clauses that make no sense, and values that do not fit.

@@ -1,4 +1,4 @@
-"""Writes the files anew that hold rows which change; a file in which nothing changes stays."""
+"""Rewrites the files with rows that change; other files stay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trinitylake.tables.merging.differences import differing
 from trinitylake.tables.merging.matching import Hits
 from trinitylake.tables.merging.take_rows import take_rows
 
-#: Files that are written anew at the same time.
+#: Files that are rewritten concurrently.
 WORKERS = min(4, os.cpu_count() or 1)
 #: The rows of a file of that size go into files of their own, so that its bounds stay narrow; smaller ones are joined.
 KEPT_APART_SIZE_BYTES = 8 << 20
@@ -37,7 +37,7 @@ KEPT_PARTS_SIZE_BYTES = 32 << 20
 
 @dataclass
 class Rewritten:
-    """Files that go and come, and how many rows were changed in which way."""
+    """Removed and added files, and the numbers of updated and deleted rows."""
 
     removed: list[DataFile] = field(default_factory=list)
     added: list[DataFile] = field(default_factory=list)

@@ -40,10 +40,8 @@ def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
     repeated = grouped.filter(pc.greater(grouped["count_all"], 1)).drop_null()
     if repeated.num_rows:
         positions = repeated["trinitylake:row_min"].combine_chunks().sort()
-        raise InvalidArgument(
-            f"{repeated.num_rows} keys come more than once in the data, so which row counts cannot be told: "
-            f"{shown(rows, columns, positions)}"
-        )
+        count = "1 key occurs" if repeated.num_rows == 1 else f"{repeated.num_rows} keys occur"
+        raise InvalidArgument(f"{count} more than once in the data: {shown(rows, columns, positions)}")
 
 
 def _all_differ(column: pa.ChunkedArray) -> bool:
@@ -57,8 +55,8 @@ def _all_differ(column: pa.ChunkedArray) -> bool:
 def shown(rows: pa.Table, columns: Sequence[str], positions: pa.Array) -> str:
     """The keys of some rows for an error, the first few of them."""
     keys = take_rows(rows.select(columns), positions.slice(0, _SHOWN).to_numpy()).to_pylist()
-    told = ", ".join("(" + ", ".join(f"{name}={value!r}" for name, value in key.items()) + ")" for key in keys)
-    return f"{told}, …" if len(positions) > _SHOWN else told
+    text = ", ".join("(" + ", ".join(f"{name}={value!r}" for name, value in key.items()) + ")" for key in keys)
+    return f"{text}, …" if len(positions) > _SHOWN else text
 
 
 def _comparable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

@@ -1,8 +1,8 @@
-"""Finds the rows of a table that have a key in common with rows that come in: a hash join of the keys alone, or less.
+"""Matches rows of a table with source rows by key: a hash join of the keys, or a look-up of dense keys.
 
-What is joined are keys and numbers of rows, some bytes for each. So the join holds the keys that come in and a chunk
-of those in the table, and columns of any type can be taken by number afterwards. Whole numbers near each other are
-looked up without a join (`dense_keys.py`), unless clauses have to be asked for each pair.
+Keys and row numbers are joined, a few bytes for each. The join holds the keys of the source and a chunk of those of the
+table; columns of any type are taken by row number afterwards. Integers that are close together are looked up without a
+join (`dense_keys.py`), unless clauses have conditions or values in SQL.
 """
 
 from __future__ import annotations
@@ -109,8 +109,7 @@ def find_matches(
         if len(twice):
             meeting = pa.array(rows[np.unique(np.concatenate([twice, twice + 1]))])
             raise InvalidArgument(
-                "more than one row of the data would change the same row of the table, and which one is to count "
-                f"cannot be told: {shown(source, keys, meeting)}"
+                f"more than one row of the data would change the same row of the table: {shown(source, keys, meeting)}"
             )
         chosen = chunk.select(["trinitylake:file", "trinitylake:position"]).take(pa.array(at))
         mask = pa.array(speaks)

@@ -1,4 +1,4 @@
-"""Changes of rows that somebody has found by their place: a file of the table, and the number of the row in it.
+"""Changes of rows that are identified by their file and their number in it.
 
 For statements in SQL, whose conditions are of any kind: DuckDB finds the rows and works out what becomes of them.
 """
@@ -36,7 +36,7 @@ from trinitylake.tables.sql_sandbox import quoted
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-#: Given the columns of the table, values of some of them; None if they cannot be told.
+#: Given the columns of the table, values of some of them, or None.
 FoundKeys: TypeAlias = "Callable[[pa.Schema], pa.Table | None]"
 #: The columns that say where a row is.
 FILE, POSITION = "trinitylake:file", "trinitylake:position"
@@ -106,7 +106,7 @@ def change_rows(
         iceberg: the table; a staged one redoes the statement after a lost race.
         filter: all rows that the statement looks for match it.
         find: is given the rows of the files that can hold such rows.
-        statement: what conflicts call it.
+        statement: its name in conflicts.
         limits: the declared limits of the table.
         keys: finds the values of some columns of the table, by name, one of which each such row has; None for any.
 
@@ -165,7 +165,7 @@ def _hits(found: Sequence[FoundRows]) -> tuple[pa.Table, list[Clause], dict[int,
     file, position, clause, row = file[order], position[order], clause[order], row[order]
     if ((file[1:] == file[:-1]) & (position[1:] == position[:-1])).any():
         raise InvalidArgument(
-            "a row of the table would be changed more than once, and which change is to count cannot be told"
+            "a row of the table would be changed more than once: make the statement match each row at most once"
         )
     hits = {}
     ends = np.r_[True, file[1:] != file[:-1], True]

@@ -1,4 +1,4 @@
-"""Rows by their numbers, out of a table of many batches that may lie in a file."""
+"""Takes rows of a table by their numbers, batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UPDATE, DELETE and MERGE: DuckDB finds rows by their places, and works out what they become.
+"""UPDATE, DELETE and MERGE: DuckDB finds rows by their positions, and computes their new values.
 
 The statement becomes one or more queries over the rows of the table, each with its place. What they find is applied by
 `merging/row_changes.py`.

@@ -83,7 +83,7 @@ def is_filtered_alike(type: IcebergType) -> bool:
 
 
 def are_read_alike(metadata: TableMetadata) -> bool:
-    """Whether DuckDB, told the ids of the columns, reads every Parquet file of a table as Iceberg says.
+    """Whether DuckDB, given the ids of the columns, reads every Parquet file of a table as Iceberg says.
 
     DuckDB finds columns by id, but parts of a nested column by name. So a nested column must have been the same since
     the table began.
@@ -137,15 +137,15 @@ def with_uuids(schema: pa.Schema, types: Sequence[str], connection: Any) -> pa.S
     return pa.schema(fields)
 
 
-def _with_uuids(kind: pa.DataType, told: Any) -> pa.DataType:
+def _with_uuids(kind: pa.DataType, duckdb_type: Any) -> pa.DataType:
     """An Arrow type with UUIDs where DuckDB's has them."""
-    if told.id == _UUID.lower():
+    if duckdb_type.id == _UUID.lower():
         return pa.uuid()
-    if told.id not in ("struct", "list", "array", "map") or _UUID not in str(told):
+    if duckdb_type.id not in ("struct", "list", "array", "map") or _UUID not in str(duckdb_type):
         return kind
-    children = [child for _, child in told.children if not isinstance(child, int)]  # an array tells how long it is
+    children = [child for _, child in duckdb_type.children if not isinstance(child, int)]  # the length of an array
     parts = [part.with_type(_with_uuids(part.type, child)) for part, child in zip(_parts(kind), children, strict=True)]
-    match told.id:
+    match duckdb_type.id:
         case "struct":
             return pa.struct(parts)
         case "map":

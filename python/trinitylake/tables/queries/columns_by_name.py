@@ -1,8 +1,7 @@
-"""Whether the columns of a Parquet file are those of a table by their names, too.
+"""Checks whether the columns of a Parquet file have the names of the table's columns, so that DuckDB may use names.
 
-Iceberg finds columns by their ids, and DuckDB does if it is told so. But then it opens no file before it plans, and
-lacks what one tells of its columns: the least and greatest values, by which it orders joins and picks the ways of
-computing.
+Iceberg finds columns by id. DuckDB does so with a schema that has ids, but then it opens no file for planning, and has
+no bounds of columns, by which it orders joins.
 """
 
 from __future__ import annotations

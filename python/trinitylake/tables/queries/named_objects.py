@@ -1,4 +1,4 @@
-"""What a query names, looked up in the lakehouse: tables, and views down to the tables that they are made of."""
+"""Resolves the names of a query in the lakehouse: tables, and views down to their tables."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.sql_sandbox import folded, quoted
 from trinitylake.tables.table import Table
 
-#: Of a name that is not there.
-_TOLD_CHARACTERS = 200
+#: Characters of an unknown name that an error shows.
+_SHOWN_LENGTH = 200
 #: Schemas of DuckDB's own.
 _RESERVED = frozenset({"information_schema", "pg_catalog"})
 #: Names that DuckDB takes for databases when they stand before a table.
@@ -99,7 +99,7 @@ class NamedObjects:
 
         Raises:
             ObjectNotFound: for a name that is not there.
-            InvalidArgument: for a text that may not run, a view that is made of itself, and names that DuckDB cannot
+            InvalidArgument: for a text that may not run, a view that refers to itself, and names that DuckDB cannot
                 tell apart.
         """
         is_view = bool(self._within)
@@ -143,7 +143,7 @@ class NamedObjects:
 
     def _text_of(self, view: StoredView) -> str:
         if view.name in self._within:
-            raise InvalidArgument(f"view {view.name} is made of itself")
+            raise InvalidArgument(f"view {view.name} refers to itself")
         try:
             sql = view.sql_for("duckdb")
         except ObjectNotFound:
@@ -182,5 +182,5 @@ class NamedObjects:
         place = "" if namespace else ": a name without a namespace is no table of a lakehouse"
         if not namespace and self.way_out and not self._within and ("." in name or "/" in name):
             hint = f"; {self.way_out} lets queries read files"
-        told = wanted if len(wanted) <= _TOLD_CHARACTERS else f"{wanted[:_TOLD_CHARACTERS]}…"
-        return ObjectNotFound(f"{shortened(sql)}: there is no table or view {told}{place}{hint}")
+        shown = wanted if len(wanted) <= _SHOWN_LENGTH else f"{wanted[:_SHOWN_LENGTH]}…"
+        return ObjectNotFound(f"{shortened(sql)}: there is no table or view {shown}{place}{hint}")

@@ -1,4 +1,4 @@
-"""Parameters of queries: `?` by their numbers, and the values that a part of a statement needs."""
+"""Parameters of queries: numbers for `?`, and the values that a part of a statement needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a query: what it names, where, and whether it may run here.
+"""Parses the text of a query: which names it has, where, and whether it may run.
 
 DuckDB parses; this module looks at the tree. It is the second of two rules that keep a query inside of the lakehouse;
 the first is the connection (`sql_sandbox.py`). One statement that reads, with tables and views that we look up, and no
@@ -101,7 +101,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
         connection: of DuckDB, which parses.
         sql: one statement that reads.
         is_open: whether it may call any function.
-        way_out: what would let it, told where it may not; empty if nothing does.
+        way_out: the option that would allow it, for the error; empty if there is none.
 
     Raises `InvalidArgument` for what is no single statement that reads, or calls what it may not.
     """

@@ -1,4 +1,4 @@
-"""DuckDB's databases that plan queries, kept from one to the next: opening one takes longer than planning in it."""
+"""Pool of DuckDB connections that plan queries: opening one takes longer than planning in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.tables.sql_sandbox import connect
 
 #: Optimizers that would go by what is in the empty tables, and those that only a run gains from. The order of joins
-#: takes most of the time of a plan, and many a plan whose sides have changed places cannot be told as JSON.
+#: takes most of the time of a plan, and many a plan whose sides have changed places has no form in JSON.
 _WITHOUT = (
     "statistics_propagation,empty_result_pullup,join_order,build_side_probe_side,compressed_materialization,"
     "column_lifetime,join_filter_pushdown"
@@ -31,7 +31,7 @@ def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
     """A connection of DuckDB to an empty database, which plans. What is made in it is gone after the block.
 
     Args:
-        needs: what it is for, told if DuckDB is not installed.
+        needs: the feature, for the error if DuckDB is not installed.
         is_open: whether names in a query may lead to all files and hosts that this process reaches. Else to nothing,
             and no way to change that.
 

@@ -1,4 +1,4 @@
-"""A query that has been looked at: what it names, its columns, and what it needs of each table."""
+"""A prepared query: the objects that it names, its columns, and the filters that reach each table."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class QueryOptions:
         parameters: values for `?` or `$name`.
         given: rows that the query may name without a namespace: a table, or a dataset of Arrow.
         is_open: whether it may reach what lies outside of the lakehouse.
-        way_out: what would let it, told where it may not; empty if nothing does.
+        way_out: the option that would allow it, for the error; empty if there is none.
         quotes_rows: whether errors may show what DuckDB says of rows.
         subject: what errors call the query, instead of its text.
         default_namespace: where names without a namespace are looked up.

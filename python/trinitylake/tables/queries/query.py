@@ -1,4 +1,4 @@
-"""What `lake.sql(…)` returns: rows that are read when somebody wants them, in whatever form."""
+"""Result of `lake.sql(…)`: rows that are computed when they are requested."""
 
 from __future__ import annotations
 

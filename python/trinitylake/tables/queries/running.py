@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 Result = TypeVar("Result")
-#: How often a computation that was told to end is told again: it may have been between two steps.
+#: Interval between interrupts of a computation: an interrupt between two steps has no effect.
 _AGAIN_SECONDS = 0.05
 
 

@@ -1,4 +1,4 @@
-"""One table of a query, in one state: its columns as DuckDB has them, and what it is told to read."""
+"""One table of a query: its columns in DuckDB's types, and the files that the query reads."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class TableSource:
             f"{id}: {{name: {literal(name)}, type: {literal(type)}, default_value: NULL}}"
             for id, name, type in zip(self._ids, self._names, self._types, strict=True)
         )
-        # DuckDB that is told the columns opens no file before it plans, and would take each table for a small one.
+        # Given the columns, DuckDB opens no file before it plans, and would assume that each table is small.
         options += f", explicit_cardinality = {planned.rows_in_files}"
         return f"read_parquet([{files}], schema = MAP {{{columns}}}, {options})"
 

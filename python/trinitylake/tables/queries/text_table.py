@@ -1,4 +1,4 @@
-"""Rows as a table of text, for a shell: whatever a value holds, it stays in its cell."""
+"""Text table of rows for a terminal; control characters of values cannot leave their cell."""
 
 from __future__ import annotations
 
