@@ -215,7 +215,7 @@ def test_a_time_that_no_clock_reaches_is_refused_in_words() -> None:
     assert lake.version == 0
 
 
-def test_what_is_no_number_is_no_version() -> None:
+def test_a_version_that_is_not_a_number_is_refused() -> None:
     lake = new_lake()
     for version in ("one", 1.0, True, [1]):
         with pytest.raises(tl.InvalidArgument, match="version"):
@@ -275,7 +275,7 @@ def test_good_filters_are_read() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".parquet", "-m0.avro", "snap-"])
-def test_a_missing_file_is_told_with_its_table_and_version(tmp_path: Path, suffix: str) -> None:
+def test_the_error_for_a_missing_file_names_table_and_version(tmp_path: Path, suffix: str) -> None:
     """`FileNotFoundError: Failed to open local file …` said neither whose file it was nor which version names it."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")

@@ -59,7 +59,7 @@ def test_handles_are_beginnings_of_other_chains(shop: tl.Lakehouse) -> None:
     assert shop.log(1)[0].message == "a note"
 
 
-def test_what_is_iterated_is_read_in_steps(shop: tl.Lakehouse) -> None:
+def test_async_iteration_reads_in_steps(shop: tl.Lakehouse) -> None:
     """Each step waits in a thread, so other tasks go on between them."""
 
     async def main() -> list[int]:
@@ -249,7 +249,7 @@ def test_rows_of_a_cancelled_task_are_not_appended(shop: tl.Lakehouse) -> None:
     assert rows(shop) == [1, 2]
 
 
-def test_a_call_that_nobody_awaits_is_told(shop: tl.Lakehouse) -> None:
+def test_a_call_that_is_not_awaited_warns(shop: tl.Lakehouse) -> None:
     """`lake.aio.create_namespace("a")` without `await` does nothing, and said nothing."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -119,7 +119,7 @@ def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lake
     assert lake.views("ns") == ["ns.v", "ns.v2", "ns.w"]
 
 
-def test_everything_that_cannot_be_registered_is_told_at_once(lake: tl.Lakehouse) -> None:
+def test_registration_failed_names_every_object(lake: tl.Lakehouse) -> None:
     wrong = [
         {"kind": "table", "namespace": "n", "name": "nothing"},
         {"kind": "table", "namespace": "n", "name": "gone", "metadata_location": "file:///gone.metadata.json"},
@@ -240,7 +240,7 @@ def test_an_import_can_be_repeated(lake: tl.Lakehouse, catalog: SqlCatalog) -> N
         lake.import_catalog(catalog, existing="overwrite")  # type: ignore[arg-type]
 
 
-def test_all_objects_that_cannot_be_imported_are_told_and_none_is(
+def test_an_import_names_every_unreadable_object_and_imports_none(
     lake: tl.Lakehouse, catalog: SqlCatalog, tmp_path: Path
 ) -> None:
     for name in ("sales.orders", "sales.eu.orders"):

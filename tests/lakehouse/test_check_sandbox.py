@@ -94,7 +94,7 @@ def test_the_error_of_a_check_does_not_quote_what_it_read(shop: tl.Lakehouse, sq
         shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
 
 
-def test_a_mistake_in_the_text_of_a_check_is_told_in_words(shop: tl.Lakehouse) -> None:
+def test_a_syntax_error_in_a_check_raises_invalid_argument(shop: tl.Lakehouse) -> None:
     txn = shop.begin()
     txn.add_check("SELECT count(*) = 0 FROM shop.words WHERE nummer = 1")
     with pytest.raises(tl.InvalidArgument, match=r'(?s)"nummer" not found.*\^'):
@@ -147,12 +147,12 @@ def test_a_package_allows_the_modules_below_it(shop: tl.Lakehouse) -> None:
         shop.resume("job", allow_checks="os").commit()
 
 
-def test_who_added_a_function_itself_needs_no_permission(shop: tl.Lakehouse) -> None:
+def test_a_function_added_in_this_process_needs_no_permission(shop: tl.Lakehouse) -> None:
     saved_with_a_function(shop).commit()
     assert calls == ["job"]
 
 
-def test_what_is_not_allowed_is_still_there_when_it_is_saved_again(shop: tl.Lakehouse) -> None:
+def test_refused_checks_survive_another_save(shop: tl.Lakehouse) -> None:
     saved_with_a_function(shop)
     shop.resume("job").save()
     with pytest.raises(tl.InvalidArgument, match="allow_checks"):

@@ -94,7 +94,7 @@ def test_a_check_that_still_holds_lets_the_commit_pass_on_what_it_read_last(shop
     assert (orders(shop), customers(shop)) == ([1, 2, 2, 3], {1, 2, 3})
 
 
-def test_a_check_does_not_run_again_for_what_it_did_not_read(shop: tl.Lakehouse) -> None:
+def test_a_change_that_a_check_did_not_read_does_not_run_it_again(shop: tl.Lakehouse) -> None:
     check = Known()
     txn = ordering(shop, 1, check)
     txn.table("shop.products").scan().to_arrow()
@@ -106,7 +106,7 @@ def test_a_check_does_not_run_again_for_what_it_did_not_read(shop: tl.Lakehouse)
     assert shop.table("shop.products").scan().count() == 2
 
 
-def test_what_a_check_read_stays_as_it_is(shop: tl.Lakehouse) -> None:
+def test_objects_that_a_check_read_do_not_change(shop: tl.Lakehouse) -> None:
     before = shop.table("shop.customers")
     ordering(shop, 1, Known()).commit()
     after = shop.table("shop.customers")
@@ -135,7 +135,7 @@ def test_two_transactions_whose_checks_read_the_same_table_both_commit(shop: tl.
     assert [check.runs for check in checks] == [1, 2]  # again for the orders, which both changed
 
 
-def test_who_writes_to_a_table_is_not_hurt_by_a_check_that_read_it(shop: tl.Lakehouse) -> None:
+def test_a_check_does_not_delay_writers_of_the_table_that_it_read(shop: tl.Lakehouse) -> None:
     writer = shop.begin()
     writer.table("shop.customers").delete("id = 1")
     ordering(shop, 2, Known()).commit()
@@ -191,13 +191,13 @@ def test_a_check_that_reads_another_table_when_it_runs_again_sees_that_as_it_is_
     assert orders(shop) == [1, 1, 2]
 
 
-def test_what_a_check_only_read_is_not_in_the_diff(shop: tl.Lakehouse) -> None:
+def test_reads_of_a_check_are_not_in_the_diff(shop: tl.Lakehouse) -> None:
     for check in (SQL, Known()):
         ordering(shop, 1, check).commit()
         assert str(shop.diff(shop.version - 1)) == "~ table shop.orders"
 
 
-def test_who_wrote_a_table_does_not_conflict_with_a_check_that_read_it(shop: tl.Lakehouse) -> None:
+def test_a_write_does_not_conflict_with_a_check_that_read_the_table(shop: tl.Lakehouse) -> None:
     """Nor does the table's content have to be redone for it: what was not written cannot clash."""
     writer = shop.begin()
     writer.alter_namespace("shop", {"open": "yes"})
@@ -302,7 +302,7 @@ def view(shop: tl.Lakehouse) -> tl.View:
 @pytest.mark.usefixtures("view")
 @pytest.mark.parametrize(("check", "change"), CHANGES, ids=[check.__name__ for check, _ in CHANGES])
 @pytest.mark.parametrize("coordination", ["none", "queue"])
-def test_whatever_a_check_read_is_watched(
+def test_all_reads_of_a_check_are_watched(
     shop: tl.Lakehouse, check: Callable[[tl.Transaction], bool], change: Load, coordination: tl.settings.Coordination
 ) -> None:
     txn, beside = shop.begin(id="job"), shop.begin()
@@ -385,7 +385,7 @@ def test_checks_do_not_run_again_without_end(shop: tl.Lakehouse, max_attempts: i
     assert orders(shop) == [1, 2]
 
 
-def test_many_who_watch_one_another_keep_their_rule(shop: tl.Lakehouse) -> None:
+def test_concurrent_checks_keep_their_condition(shop: tl.Lakehouse) -> None:
     """Of four namespaces one stays open. They commit at the same time, through one handle."""
     names = [f"ward_{number}" for number in range(4)]
 

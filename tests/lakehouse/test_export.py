@@ -173,7 +173,7 @@ def test_places_that_are_not_apart_or_not_free_are_refused(shop: tl.Lakehouse, t
     assert tl.open(tmp_path / "copy").exists("own"), "what others did there stays"
 
 
-def test_tables_that_lie_elsewhere_are_named_as_here(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_foreign_tables_have_their_local_name(shop: tl.Lakehouse, tmp_path: Path) -> None:
     elsewhere = tl.create(tmp_path / "elsewhere", durability="none")
     elsewhere.create_namespace("a")
     elsewhere.create_table("a.t", ROWS).append(ROWS)
@@ -236,7 +236,7 @@ def _killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[list[int]
 
 
 @pytest.mark.parametrize("mode", ["minimal", "full"])
-def test_whatever_is_killed_leaves_the_old_or_the_new_state(
+def test_a_killed_statement_leaves_the_old_or_the_new_state(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
 ) -> None:
     states: list[dict[str, object]] = []

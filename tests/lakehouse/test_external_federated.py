@@ -36,7 +36,7 @@ def nyc(lake: tl.Lakehouse) -> tl.Lakehouse:
     return lake
 
 
-def test_an_external_table_is_read_where_it_lies(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+def test_an_external_table_reads_its_files_in_place(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     location = catalog.load_table("sales.orders").metadata_location
     nyc.create_external_table("nyc.orders", location, properties={"owner": "ops"})
     table = nyc.table("nyc.orders")
@@ -138,7 +138,7 @@ def test_registering_what_the_other_catalog_does_not_have_fails(nyc: tl.Lakehous
     assert nyc.tables() == []
 
 
-def test_tables_elsewhere_are_renamed_and_dropped_here_only(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+def test_renames_and_drops_of_foreign_tables_stay_in_the_lakehouse(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     location = catalog.load_table("sales.orders").metadata_location
     nyc.create_external_table("nyc.e", location)
     nyc.create_external_table("nyc.f", catalog=properties_of(catalog), table="sales.orders")
@@ -166,7 +166,7 @@ def plain_file(lake: tl.Lakehouse) -> str:
     return path
 
 
-def test_metadata_elsewhere_that_names_files_of_the_lakehouse_is_refused(
+def test_external_metadata_with_files_of_the_lakehouse_is_refused(
     disk: tl.Lakehouse, catalog: SqlCatalog, tmp_path: Path
 ) -> None:
     """Somebody copied a metadata file and registered it as an external table. When the table that it came from was

@@ -91,7 +91,7 @@ def test_every_file_is_counted_once_where_it_belongs(lake: tl.Lakehouse, root: P
     assert kept + after.history.files + after.expiring.files == len(Reachable(root).files)
 
 
-def test_files_of_deleted_rows_are_told_from_data(lake: tl.Lakehouse) -> None:
+def test_delete_files_are_distinguished_from_data_files(lake: tl.Lakehouse) -> None:
     """Files of deletes counted as data, so nobody saw why a table was slow to read."""
     lake.create_namespace("a")
     lake.create_table("a.t", ROWS.schema).append(ROWS)
@@ -104,7 +104,7 @@ def test_files_of_deleted_rows_are_told_from_data(lake: tl.Lakehouse) -> None:
     assert files.by_kind["delete files"].files == 1
 
 
-def test_the_command_tells_it(lake: tl.Lakehouse, root: Path) -> None:
+def test_the_command_prints_the_changes(lake: tl.Lakehouse, root: Path) -> None:
     age(root, hours=48)
     plain = json.loads(CliRunner().invoke(app, ["stats", "--root", str(root), "--json"]).stdout)
     assert "files" not in plain
@@ -117,7 +117,7 @@ def test_the_command_tells_it(lake: tl.Lakehouse, root: Path) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_missing_manifest_is_told(lake: tl.Lakehouse, root: Path) -> None:
+def test_a_missing_manifest_raises_corrupt_file(lake: tl.Lakehouse, root: Path) -> None:
     for path in root.rglob("snap-*.avro"):
         path.unlink()
     with pytest.raises(tl.CorruptFile):

@@ -235,6 +235,6 @@ def test_each_kind_of_fault_has_its_name(history: list[Transaction], final: dict
     assert [name for name, examples in findings.items() if examples] == [kind]
 
 
-def test_a_transaction_whose_end_nobody_knows_may_be_either() -> None:
+def test_a_transaction_with_unknown_outcome_is_committed_or_not() -> None:
     assert check([one("1", {}, "x", None)], {"x": []}).is_serializable
     assert check([one("1", {}, "x", None)], {"x": ["1"]}).is_serializable

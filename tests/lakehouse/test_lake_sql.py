@@ -138,7 +138,7 @@ def test_a_query_in_a_transaction_sees_its_writes(shop: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("read", ["scan", "sql"])
-def test_what_a_query_reads_is_watched_as_what_a_scan_reads(shop: tl.Lakehouse, read: str) -> None:
+def test_reads_of_a_query_are_watched_like_those_of_a_scan(shop: tl.Lakehouse, read: str) -> None:
     """A total that a query worked out was committed although the rows that it was made of had changed."""
     with shop.transaction() as txn:
         txn.create_table("shop.totals", {"n": "bigint"})
@@ -317,7 +317,7 @@ def test_a_nested_namespace_may_be_written_without_quotes(shop: tl.Lakehouse) ->
         ("SELECT * FROM nothing.at_all", r"no table or view nothing\.at_all$"),
     ],
 )
-def test_a_name_that_is_not_there_is_told_with_what_may_be_meant(shop: tl.Lakehouse, sql: str, words: str) -> None:
+def test_an_unknown_name_suggests_similar_names(shop: tl.Lakehouse, sql: str, words: str) -> None:
     with pytest.raises(tl.ObjectNotFound, match=words):
         shop.sql(sql)
 
@@ -335,7 +335,7 @@ def test_a_name_that_is_not_there_is_told_with_what_may_be_meant(shop: tl.Lakeho
         ("SELECT ?", "arameter"),
     ],
 )
-def test_mistakes_are_told_when_the_query_is_made(shop: tl.Lakehouse, sql: str, words: str) -> None:
+def test_errors_are_raised_when_the_query_is_made(shop: tl.Lakehouse, sql: str, words: str) -> None:
     with pytest.raises(tl.InvalidArgument, match=words):
         shop.sql(sql).fetchall()
 
@@ -349,7 +349,7 @@ def test_a_mistake_is_shown_where_it_stands(shop: tl.Lakehouse) -> None:
     assert pointer.index("^") == line.index("nothing")
 
 
-def test_what_goes_wrong_with_a_row_is_told(shop: tl.Lakehouse) -> None:
+def test_errors_of_rows_name_the_column(shop: tl.Lakehouse) -> None:
     query = shop.sql("SELECT item::INTEGER FROM shop.items")
     for read in (query.fetchall, query.to_arrow, lambda: query.to_arrow_batch_reader().read_all(), query.__repr__):
         with pytest.raises(tl.InvalidArgument, match=r"i[12]"):
@@ -389,7 +389,7 @@ def test_parameters_and_rows_are_given_by_name(shop: tl.Lakehouse) -> None:
         shop.sql(sql)
 
 
-def test_names_that_differ_in_case_alone_are_told_apart_or_refused(lake: tl.Lakehouse) -> None:
+def test_names_that_differ_only_in_case_are_distinguished_or_refused(lake: tl.Lakehouse) -> None:
     lake.create_namespace("a")
     lake.create_table("a.t", {"x": "bigint", "X": "bigint"}).append({"x": [1], "X": [2]})
     lake.create_table("a.T", {"x": "bigint"}).append({"x": [3]})
@@ -409,7 +409,7 @@ def test_deleted_rows_stay_deleted(tmp_path: Path) -> None:
     assert lake.sql("SELECT count(*), max(x) FROM a.t").fetchone() == (50, 49)
 
 
-def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_missing_data_file_raises_corrupt_file(tmp_path: Path) -> None:
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     lake.create_table("a.t", {"x": "bigint"}).append({"x": [1]})
@@ -437,9 +437,7 @@ def test_both_ways_of_reading_give_the_same(
     assert (planned[0].scanned is None) is is_direct
 
 
-def test_what_does_not_fit_into_memory_goes_to_disk_and_leaves_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_queries_spill_to_disk_and_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing held that a query spills: without a folder for it DuckDB runs out of the memory that it may take."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lake = tl.create(tmp_path / "lake", durability="none")
@@ -472,7 +470,7 @@ def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> 
     assert lake.sql("SELECT id FROM a.v ORDER BY id").fetchall() == [(1,), (2,), (3,)]
 
 
-def test_letters_beyond_z_are_told_apart_by_case(lake: tl.Lakehouse) -> None:
+def test_letters_beyond_ascii_are_case_sensitive(lake: tl.Lakehouse) -> None:
     """DuckDB takes "é" and "É" for two names; we took them for one, so a column had another name, or rows none."""
     lake.create_namespace("a")
     lake.create_table("a.é", {"é": "bigint", "É": "bigint"}).append({"é": [1], "É": [2]})

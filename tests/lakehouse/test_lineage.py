@@ -119,7 +119,7 @@ def test_only_the_transactions_own_writes_are_its_outputs(
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "\u202eevil", "a.b", "..", 'quo"te', "[red]", "%s {0}"])
-def test_tables_are_told_whatever_they_are_called(
+def test_summaries_escape_names_of_tables(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected, name: str
 ) -> None:
     """A table with a dot in its own name was no input, and as an output it was not found after the commit."""

@@ -74,7 +74,7 @@ def data_files(lake: tl.Lakehouse, name: str) -> int:
     return len(list(lake.table(name).iceberg.scan().plan_files()))
 
 
-def test_upkeep_puts_together_what_is_small_and_lets_go_what_is_old(
+def test_maintenance_compacts_small_files_and_expires_old_versions(
     lake: tl.Lakehouse, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Upkeep let versions go and left the thousand small files of a table as they were, so a read took as long. When
@@ -147,7 +147,7 @@ def test_one_table_in_trouble_keeps_no_other_from_being_tidied_up(lake: tl.Lakeh
     assert "skipped shop.few" in shown
 
 
-def test_each_step_can_be_turned_off_and_a_misspelt_policy_is_told(lake: tl.Lakehouse, root: Path) -> None:
+def test_each_step_can_be_turned_off_and_a_misspelt_property_is_refused(lake: tl.Lakehouse, root: Path) -> None:
     """`maintenance.vaccum: false` was no property, so the lakehouse was vacuumed all the same."""
     steps = ("maintenance.compact", "maintenance.compact-tree", "maintenance.expire", "maintenance.vacuum")
     lake.alter({**dict.fromkeys(steps, "false"), "maintenance.expire-snapshots": "false"})
@@ -171,7 +171,7 @@ def test_each_step_can_be_turned_off_and_a_misspelt_policy_is_told(lake: tl.Lake
         lake.alter(remove_properties=[name])
 
 
-def test_what_upkeep_commits_says_who_asked_for_it_and_why(lake: tl.Lakehouse, root: Path) -> None:
+def test_maintenance_commits_have_author_and_message(lake: tl.Lakehouse, root: Path) -> None:
     """A vacuum by the on-call engineer stood in the log without a name, and its message was the library's."""
     with lake.begin(id="job-1") as txn:
         txn.create_namespace("by_id")
@@ -196,7 +196,7 @@ def test_what_upkeep_commits_says_who_asked_for_it_and_why(lake: tl.Lakehouse, r
         assert done.exit_code == 0, done.output
 
 
-def test_without_a_word_the_library_says_what_it_does(lake: tl.Lakehouse, root: Path) -> None:
+def test_appends_without_a_message_have_a_summary(lake: tl.Lakehouse, root: Path) -> None:
     for name in list(lake.tables()):
         lake.drop_table(name)
     lake.maintenance.expire(keep=1)

@@ -71,7 +71,7 @@ def test_a_namespace_with_content_is_dropped_only_by_cascade(lake: tl.Lakehouse,
     assert lake.views() == []
 
 
-def test_dropping_what_is_not_there_fails_unless_it_may_be_missing(lake: tl.Lakehouse) -> None:
+def test_dropping_a_missing_object_fails_without_missing_ok(lake: tl.Lakehouse) -> None:
     lake.create_namespace("nyc")
     for drop, name in ((lake.drop_namespace, "gone"), (lake.drop_table, "nyc.gone"), (lake.drop_view, "nyc.gone")):
         with pytest.raises(tl.ObjectNotFound, match="gone"):
@@ -188,7 +188,7 @@ def test_listing_a_namespace_that_is_missing_fails_and_an_empty_one_lists_nothin
             listing("missing")
 
 
-def test_the_lakehouse_definition_is_changed_by_a_commit_of_its_own(lake: tl.Lakehouse) -> None:
+def test_a_change_of_the_lakehouse_definition_is_a_commit(lake: tl.Lakehouse) -> None:
     lake.alter({"owner": "ops"}, name="renamed", maximum_version_age_millis=1000, default_isolation="serializable")
     assert (lake.name, lake.properties, lake.version) == ("renamed", {"owner": "ops"}, 1)
     assert lake._definition.maximum_version_age_millis == 1000

@@ -80,7 +80,7 @@ def test_a_scan_of_all_rows_says_so(lake: tl.Lakehouse) -> None:
     assert "rows where" in table.scan("id > 1")._repr_html_()
 
 
-def test_every_handle_shows_what_it_is(lake: tl.Lakehouse) -> None:
+def test_the_html_of_every_handle_names_it(lake: tl.Lakehouse) -> None:
     texts = {type(one).__name__: " ".join(Page(shown(one)).text.split()) for one in handles(lake)}
     assert "lakehouse flights" in texts["Lakehouse"]
     assert "ops" in texts["Namespace"]
@@ -174,7 +174,7 @@ def test_an_external_table_shows_its_columns(lake: tl.Lakehouse, tmp_path: Path)
     assert "external" in shown(lake.table("nyc.there"))
 
 
-def test_tables_have_headers_for_who_listens(lake: tl.Lakehouse) -> None:
+def test_html_tables_have_headers_for_screen_readers(lake: tl.Lakehouse) -> None:
     for handle in handles(lake):
         source = shown(handle)
         assert source.count("<th") >= source.count("<table")

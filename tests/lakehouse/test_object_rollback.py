@@ -126,7 +126,7 @@ def test_a_name_that_another_object_has_is_refused(shop: tl.Lakehouse) -> None:
         shop.rollback(99, objects=["shop.t"])
 
 
-def test_what_an_expired_version_had_does_not_come_back(shop: tl.Lakehouse) -> None:
+def test_rollback_of_an_object_to_an_expired_version_fails(shop: tl.Lakehouse) -> None:
     """A handle remembers versions. One that expires meanwhile may have lost files that nothing else names: what it had
     must not be put into a new version, by a restoration or by a rollback."""
     rival = tl.open(shop.uri) if not shop.uri.startswith("memory") else shop
@@ -141,7 +141,7 @@ def test_what_an_expired_version_had_does_not_come_back(shop: tl.Lakehouse) -> N
     assert not shop.exists("shop.t")
 
 
-def test_what_a_snapshot_keeps_comes_back_after_its_version_has_expired(shop: tl.Lakehouse) -> None:
+def test_objects_of_a_tagged_version_are_restored_after_expiry(shop: tl.Lakehouse) -> None:
     shop.tags.create("opening", version=2)
     shop.drop_table("shop.t")
     shop.maintenance.expire(before=shop.version)
@@ -172,7 +172,7 @@ def test_external_tables_come_back(shop: tl.Lakehouse, tmp_path: Path) -> None:
     assert _rows(shop, "shop.ext") == 3
 
 
-def test_the_history_of_an_object_tells_each_version_that_changed_it(shop: tl.Lakehouse) -> None:
+def test_the_log_of_an_object_has_each_version_that_changed_it(shop: tl.Lakehouse) -> None:
     shop.create_namespace("noise")
     shop.rename_table("shop.t", "shop.u")
     shop.create_namespace("noise2")

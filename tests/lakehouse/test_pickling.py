@@ -315,7 +315,7 @@ def test_a_secret_of_the_environment_is_left_out_and_read_there(
         pickle.loads(data)
 
 
-def test_secrets_travel_for_who_says_so(server: S3Server) -> None:
+def test_pickles_have_secrets_only_if_allowed(server: S3Server) -> None:
     lake = s3_lake(server, pickle_secrets=True)
     for handle in handles(lake, server.storage_options):
         assert found_in(pickle.dumps(handle)) == SECRETS, type(handle)
@@ -332,7 +332,7 @@ def pickled_there(lake: tl.Lakehouse) -> bytes:
     return pickle.dumps(lake)
 
 
-def test_what_one_lakehouse_was_allowed_is_not_allowed_to_others(server: S3Server) -> None:
+def test_permission_for_secrets_belongs_to_one_lakehouse(server: S3Server) -> None:
     s3_lake(server, pickle_secrets=True)
     other = _core.Storage("s3://bucket/lake", {**KEYS, "aws_secret_access_key": "another"})
     with pytest.raises(tl.InvalidArgument, match="a secret"):
@@ -358,7 +358,7 @@ def test_a_password_in_an_address_is_a_secret() -> None:
     assert pickling.unpickled_options(pickling.pickled_options(options)) == options
 
 
-def test_what_the_configuration_of_pyiceberg_says_is_looked_up_where_it_arrives(
+def test_unpickling_reads_the_local_configuration_of_pyiceberg(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__MINE__ROOT", lake.uri)
@@ -379,7 +379,7 @@ def test_the_settings_for_external_tables_are_secrets_too(tmp_path: Path) -> Non
     assert again(table).io.properties == settings
 
 
-def test_what_an_engine_sends_to_its_own_executors_has_its_secrets() -> None:
+def test_pickles_for_executors_have_secrets() -> None:
     """Without them, the executors of a registration would have had no access."""
     options = KEYS
     carried = again(pickling.StorageForTasks(_core.Storage("s3://bucket/lake", options)))
@@ -428,7 +428,7 @@ def test_a_pool_of_processes_takes_every_handle(lake: tl.Lakehouse, method: str)
     assert ids(lake.table("nyc.t")) == [1, 2, 3, *range(10, 16)]
 
 
-def test_a_refusal_reaches_who_used_the_pool(lake: tl.Lakehouse) -> None:
+def test_an_error_of_a_pool_worker_reaches_the_caller(lake: tl.Lakehouse) -> None:
     """The thread that pickles for the pool is not the one that waits."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         with pytest.raises(tl.InvalidArgument, match=r"save\(\)"):

@@ -123,7 +123,7 @@ def _rows(uri: str) -> tuple[list[Record], Any, dict[str, str]]:
         return list(file), file.schema, dict(file.header.meta)
 
 
-def test_nothing_names_the_old_place_and_all_that_is_named_is_there(old: Path, tmp_path: Path) -> None:
+def test_no_file_names_the_old_root_and_every_named_file_exists(old: Path, tmp_path: Path) -> None:
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
     lake.maintenance.relocate()
@@ -174,7 +174,7 @@ def everything(path: Path) -> set[str]:
     return {str(one.relative_to(path)) for one in path.rglob("*") if one.is_file() and "_hint" not in one.name}
 
 
-def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(old: Path, tmp_path: Path) -> None:
+def test_a_dry_run_reports_changes_and_writes_nothing(old: Path, tmp_path: Path) -> None:
     copied(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
     before = everything(tmp_path / "new")
@@ -228,7 +228,7 @@ def test_if_it_breaks_off_everything_is_as_before(
     assert lake.maintenance.relocate().tables == ("a.empty", "a.t")
 
 
-def test_a_table_that_cannot_be_read_is_told_and_the_others_come_along(old: Path, tmp_path: Path) -> None:
+def test_relocate_reports_an_unreadable_table_and_rewrites_the_others(old: Path, tmp_path: Path) -> None:
     manifests = opened(old).table("a.t").iceberg.current_snapshot().manifest_list  # type: ignore[union-attr]
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
@@ -325,7 +325,7 @@ def test_the_command_line_relocates(old: Path, tmp_path: Path) -> None:
     assert "nothing to do" in run(app, ["relocate", *root[:2]]).stdout
 
 
-def test_a_lakehouse_that_never_recorded_its_root_is_told_where_it_was(old: Path, tmp_path: Path) -> None:
+def test_relocate_takes_former_roots_of_a_lakehouse_without_a_recorded_root(old: Path, tmp_path: Path) -> None:
     """Metadata of Iceberg names the root at which it was written, and no file of other implementations records it."""
     expected = opened(old).table("a.t").scan().to_arrow().sort_by("id")
     forget_recorded_root(old)
@@ -374,6 +374,6 @@ def test_deletion_vectors_come_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"PFA1", b"PFA1" * 5, bytes(40)])
-def test_a_puffin_file_that_is_none_is_told(damage: bytes) -> None:
+def test_a_damaged_puffin_file_raises_corrupt_file(damage: bytes) -> None:
     with pytest.raises(ValueError, match="not a Puffin file"):
         with_data_files(damage, str)

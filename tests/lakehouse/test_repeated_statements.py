@@ -141,7 +141,7 @@ def test_a_large_stream_waits_on_disk_for_its_second_attempt(
     assert numbers.scan().count() == 50_002
 
 
-def test_what_an_input_raises_in_the_middle_ends_the_statement(lake: tl.Lakehouse, numbers: tl.Table) -> None:
+def test_an_error_of_the_input_ends_the_statement(lake: tl.Lakehouse, numbers: tl.Table) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield TABLE.to_batches()[0]
         raise RuntimeError("the source broke off")
@@ -160,7 +160,7 @@ def test_a_column_that_only_later_rows_have_is_written(numbers: tl.Table) -> Non
 
 
 @pytest.mark.parametrize("wrong", [7, None, "rows", b"rows", object(), [1, 2], range(2), [{"number": 1}, 2]])
-def test_what_has_no_rows_is_refused(numbers: tl.Table, wrong: object) -> None:
+def test_data_without_rows_is_refused(numbers: tl.Table, wrong: object) -> None:
     with pytest.raises(tl.InvalidArgument, match="expected Arrow data"):
         numbers.append(wrong)
 

@@ -51,7 +51,7 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> tl.Table:
 
 
 @pytest.mark.parametrize("filter", FILTERS)
-def test_what_a_scan_shows_is_what_a_delete_takes(table: tl.Table, filter: str) -> None:
+def test_a_scan_and_a_delete_match_the_same_rows(table: tl.Table, filter: str) -> None:
     """`delete("k != 'x'")` took a file of rows without a value as a whole, and left such rows in other files, and the
     scan of the same filter had shown none of them; of `not in` a scan showed them all."""
     shown = sorted(row["n"] for row in table.scan(filter).to_arrow().to_pylist())

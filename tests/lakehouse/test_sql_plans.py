@@ -139,7 +139,7 @@ def test_columns_of_other_writers_are_found_by_id(
     assert lake.sql("SELECT x, y FROM a.t").fetchall() == [expected]
 
 
-def test_a_name_in_capitals_beside_a_column_is_another(lake: tl.Lakehouse, table: tl.Table) -> None:
+def test_a_name_in_capitals_is_another_column(lake: tl.Lakehouse, table: tl.Table) -> None:
     """DuckDB takes both for one name, and calls the one that comes second in the file `x_1`."""
     table.append({"x": [0], "y": [0]})
     written_elsewhere(table, ["X", "x", "y"], [8, 1, 2])
@@ -211,7 +211,7 @@ def _asked(root: str) -> Any:
     return tl.open(root).sql("SELECT count(*) FROM a.t").fetchone()
 
 
-def test_a_child_plans_with_a_database_of_its_own(lake: tl.Lakehouse, table: tl.Table) -> None:
+def test_a_forked_child_plans_with_its_own_connection(lake: tl.Lakehouse, table: tl.Table) -> None:
     """What a parent has opened is half there in a forked child: locks that nobody opens, threads that do not run."""
     table.append({"x": [1], "y": [2]})
     assert lake.sql("SELECT count(*) FROM a.t").fetchone() == (1,)

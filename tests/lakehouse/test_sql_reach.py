@@ -228,7 +228,7 @@ def _all_hidden(tree: dict[str, Any], _: frozenset[str]) -> Any:
     yield table, frozenset({""})
 
 
-def test_only_who_can_let_a_query_leave_is_told_how(lake: tl.Lakehouse) -> None:
+def test_only_callers_with_allow_external_see_it_in_errors(lake: tl.Lakehouse) -> None:
     """Errors on the page and of views named `allow_external=True`, which the page does not have; views stay
     inside whatever is passed."""
     inside = "is not for queries that stay inside of the lakehouse"

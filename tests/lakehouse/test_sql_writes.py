@@ -59,7 +59,9 @@ def test_a_table_is_created_from_a_query(shop: tl.Lakehouse) -> None:
         shop.sql("DROP TABLE shop.dear")
 
 
-def test_people_are_told_in_words_what_a_statement_did(shop: tl.Lakehouse, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_of_a_statement_result_has_its_row_counts(
+    shop: tl.Lakehouse, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whoever made a namespace in the shell was shown a table of three columns with a zero in each."""
     for statement, words in (
         ("CREATE SCHEMA said", "done"),
@@ -146,7 +148,7 @@ def test_a_partitioned_table_takes_rows_without_the_column_it_is_partitioned_by(
         ("CREATE VIEW shop.x AS SELECT * FROM nothing", r"shop\.nothing"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(shop: tl.Lakehouse, sql: str, words: str) -> None:
+def test_invalid_statements_are_refused_and_change_nothing(shop: tl.Lakehouse, sql: str, words: str) -> None:
     version = shop.version
     with pytest.raises((tl.InvalidArgument, tl.ObjectNotFound), match=words or "."):
         shop.sql(sql)
@@ -180,7 +182,7 @@ def test_statements_of_a_transaction_see_each_other(shop: tl.Lakehouse) -> None:
         shop.at().sql("DELETE FROM shop.items")
 
 
-def test_what_is_given_up_leaves_nothing(shop: tl.Lakehouse) -> None:
+def test_a_rolled_back_transaction_leaves_no_file(shop: tl.Lakehouse) -> None:
     txn = shop.begin()
     txn.sql("DELETE FROM shop.items")
     txn.rollback()
@@ -239,7 +241,7 @@ def test_writers_of_other_rows_do_not_disturb_each_other(shop: tl.Lakehouse) -> 
         other.commit()
 
 
-def test_what_a_statement_reads_is_watched(shop: tl.Lakehouse) -> None:
+def test_reads_of_a_statement_are_watched(shop: tl.Lakehouse) -> None:
     shop.sql("CREATE TABLE shop.totals (n BIGINT)")
     for sql in (
         "INSERT INTO shop.totals SELECT count(*) FROM shop.items",

@@ -144,7 +144,7 @@ def test_statements_tell_the_rows_that_they_updated(shop: tl.Lakehouse) -> None:
     assert summary(shop) == "create table shop.new +3 ~1 rows"
 
 
-def test_what_writers_set_by_themselves_is_not_told(shop: tl.Lakehouse) -> None:
+def test_summaries_leave_out_properties_that_writers_set(shop: tl.Lakehouse) -> None:
     """The line ended in "properties shop.orders", though nobody had set one: PyIceberg keeps names of columns there."""
     name_mapping = "schema.name-mapping.default"
     table = shop.table("shop.orders").iceberg
@@ -165,7 +165,7 @@ def test_what_writers_set_by_themselves_is_not_told(shop: tl.Lakehouse) -> None:
     assert summary(shop) == "properties shop.orders"
 
 
-def test_what_is_done_to_a_new_or_renamed_table_is_told_with_it(shop: tl.Lakehouse) -> None:
+def test_summaries_merge_changes_of_new_and_renamed_tables(shop: tl.Lakehouse) -> None:
     with shop.transaction() as txn:
         txn.create_table("shop.new", ROWS.schema).append(ROWS)
     assert summary(shop) == "create table shop.new +3,000 rows"
@@ -181,7 +181,7 @@ def test_what_is_done_to_a_new_or_renamed_table_is_told_with_it(shop: tl.Lakehou
     assert txn.summary == "rename table shop.newest to shop.new; delete -2,000 rows shop.new"
 
 
-def test_a_saved_transaction_tells_what_was_done_before_it_was_handed_over(shop: tl.Lakehouse) -> None:
+def test_the_summary_of_a_saved_transaction_includes_its_earlier_statements(shop: tl.Lakehouse) -> None:
     first = shop.begin(id="etl-1")
     first.table("shop.orders").append(ROWS)
     first.rename_table("shop.items", "shop.goods")
@@ -257,7 +257,7 @@ def test_no_name_is_taken_for_something_else(shop: tl.Lakehouse, name: str) -> N
     assert summary(shop).isprintable()
 
 
-def test_pyiceberg_and_bulk_registration_tell_what_they_did(shop: tl.Lakehouse) -> None:
+def test_pyiceberg_and_bulk_registration_have_summaries(shop: tl.Lakehouse) -> None:
     catalog = TrinityLakeCatalog.of(shop) if hasattr(TrinityLakeCatalog, "of") else tl.iceberg.load(shop.uri)
     catalog.create_table("shop.made", ROWS.schema)
     assert summary(shop) == "create table shop.made"

@@ -58,7 +58,7 @@ def test_a_timestamp_finds_the_newest_version_at_that_moment(history: tl.Lakehou
     assert history.at(datetime(9999, 1, 1, tzinfo=UTC)).version == 4
 
 
-def test_what_is_not_in_history_is_not_found(history: tl.Lakehouse) -> None:
+def test_an_object_without_history_is_not_found(history: tl.Lakehouse) -> None:
     with pytest.raises(tl.VersionNotFound, match="99"):
         history.at(99)
     with pytest.raises(tl.VersionNotFound):
@@ -69,7 +69,7 @@ def test_what_is_not_in_history_is_not_found(history: tl.Lakehouse) -> None:
         history.at("yesterday")
 
 
-def test_moments_are_told_as_dates(history: tl.Lakehouse) -> None:
+def test_times_in_errors_are_dates(history: tl.Lakehouse) -> None:
     """It said "no version is as old as 946684800000: the lakehouse was created at 1795434367567 (milliseconds)"."""
     created = history.log(None)[-1].created_at
     oldest = f"{created:%Y-%m-%dT%H:%M:%S}.{created.microsecond // 1000:03}Z"
@@ -152,7 +152,7 @@ def test_expired_versions_are_gone_and_newer_ones_stay(root: str, lake: tl.Lakeh
         assert [entry.version for entry in reader.log(None)] == [5, 4, 3]
 
 
-def test_a_handle_goes_on_at_the_latest_version_after_others_let_versions_expire(root: str, lake: tl.Lakehouse) -> None:
+def test_a_handle_continues_on_the_latest_version_after_expiry_by_another(root: str, lake: tl.Lakehouse) -> None:
     """A handle stayed at a version that had expired and read none of the rows that were committed since; what it then
     wrote went to a slot below the boundary.
     """

@@ -83,7 +83,7 @@ def id_of(span: ReadableSpan) -> int:
     return span.context.span_id
 
 
-def test_nothing_of_opentelemetry_is_imported_by_who_does_not_use_it(tmp_path: Path) -> None:
+def test_opentelemetry_is_not_imported_without_a_provider(tmp_path: Path) -> None:
     """A library that imports its telemetry when it is imported makes everybody wait for what few look at."""
     code = (
         "import sys, trinitylake as tl\n"
@@ -105,7 +105,7 @@ def test_the_page_runs(exported: InMemorySpanExporter, tmp_path: Path, monkeypat
     run_examples(ROOT / "docs" / "integrations" / "opentelemetry.md")
 
 
-def test_a_statement_of_its_own_is_the_parent_of_its_transaction(
+def test_a_statement_outside_of_a_transaction_is_the_parent_span(
     shop: tl.Lakehouse, exported: InMemorySpanExporter
 ) -> None:
     shop.table("shop.orders").append(ROWS)
@@ -145,7 +145,7 @@ def test_a_conflict_says_what_it_is(shop: tl.Lakehouse, exported: InMemorySpanEx
     assert attribute(named(exported, "transaction"), "trinitylake.transaction.status") == "failed"
 
 
-def test_what_is_rolled_back_ends_too(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+def test_spans_of_rolled_back_transactions_end(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
     def fail() -> None:
         with shop.transaction() as txn:
             txn.table("shop.orders").append(ROWS)
@@ -166,7 +166,7 @@ def test_a_stream_ends_with_its_last_row(shop: tl.Lakehouse, exported: InMemoryS
     assert attribute(named(exported, "scan shop.orders"), "db.response.returned_rows") == 3
 
 
-def test_no_row_filter_message_or_option_is_told(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+def test_spans_have_no_row_filter_message_or_option(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
     """A span leaves the process for a service that others read."""
     shop.table("shop.orders").append({"id": [424242]})
     with shop.transaction(message="canary-message", author="canary-author", properties={"canary": "canary"}) as txn:
@@ -177,7 +177,7 @@ def test_no_row_filter_message_or_option_is_told(shop: tl.Lakehouse, exported: I
     assert "424242" not in everything
 
 
-def test_what_a_request_does_is_a_part_of_it(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+def test_operations_of_a_request_are_child_spans(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
     with running(shop) as server:
         status = Client(server)("POST", "/v1/namespaces", {"namespace": ["more"], "properties": {}})
         assert status

@@ -222,7 +222,7 @@ def test_fields_of_structs_follow_wherever_they_are(lake: tl.Lakehouse, kind: st
     assert table.scan("id = 0").to_arrow()["c"].to_pylist() == [None]
 
 
-def test_what_cannot_follow_is_named_and_changes_nothing(lake: tl.Lakehouse) -> None:
+def test_schema_evolution_names_unsupported_columns_and_changes_nothing(lake: tl.Lakehouse) -> None:
     version = lake.version
     unknown = pa.table({"id": [1], "nothing": pa.nulls(1), "odd": pa.array([1], pa.duration("s"))})
     with pytest.raises(
@@ -439,7 +439,7 @@ class GivenUp(Exception):
 @pytest.mark.parametrize("write", ["append", "overwrite", "upsert", "in a transaction"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), GivenUp("no more"), ValueError("odd")])
 @pytest.mark.parametrize("kind", ["reader", "stream"])
-def test_what_the_user_s_own_code_raises_arrives(
+def test_exceptions_of_user_code_reach_the_caller(
     lake: tl.Lakehouse, kind: str, error: BaseException, write: str
 ) -> None:
     """Ctrl-C inside a generator behind a RecordBatchReader raised `InvalidArgument`, as if the rows were wrong,

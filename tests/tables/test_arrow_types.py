@@ -128,7 +128,7 @@ def written(request: pytest.FixtureRequest, lake: tl.Lakehouse, tmp_path: Path) 
     return lake.table("a.written")
 
 
-def test_a_scan_has_the_types_of_the_table_whoever_wrote_its_file(lake: tl.Lakehouse, written: tl.Table) -> None:
+def test_a_scan_has_the_types_of_the_table_for_files_of_every_writer(lake: tl.Lakehouse, written: tl.Table) -> None:
     """Streams and compactions wrote texts with wide offsets, and appends as they were given, and a scan gave what stood
     in the files: its schema changed when the files of a table were put together, and a join of two scans failed with
     "incompatible data types", if one table had been compacted."""
@@ -164,7 +164,7 @@ def test_a_scan_has_the_types_of_the_table_whoever_wrote_its_file(lake: tl.Lakeh
     assert named.join(lookup, "city", join_type="inner").num_rows == 1
 
 
-def test_dictionaries_that_somebody_asked_for_stay(lake: tl.Lakehouse) -> None:
+def test_requested_dictionary_columns_stay(lake: tl.Lakehouse) -> None:
     """PyIceberg gives columns as dictionaries to who asks for them."""
     table = lake.create_table("a.t", pa.schema([("id", pa.int64()), ("city", pa.string())]))
     table.append(pa.table({"id": [1, 2], "city": ["x", "x"]}))

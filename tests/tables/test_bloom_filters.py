@@ -183,7 +183,7 @@ def test_columns_whose_names_differ_in_files_have_filters(lake: tl.Lakehouse, na
     assert table.upsert([{name: 7919, "n": -1}, {name: 10_007, "n": 1}], on=[name]) == (1, 1)
 
 
-def test_what_can_have_no_filter_is_written_without_one(lake: tl.Lakehouse) -> None:
+def test_columns_without_bloom_filters_are_written(lake: tl.Lakehouse) -> None:
     """A table that names a column of booleans, or less than one value, took no rows: Arrow's error ended appends."""
     properties = {ENABLED + "is_new": "true", ENABLED + "key": "true"}
     properties["write.parquet.bloom-filter-ndv.column.key"] = "0.5"

@@ -72,7 +72,7 @@ def test_appends_are_redone_after_a_resume(lake: tl.Lakehouse) -> None:
     assert len(names) == 3
 
 
-def test_what_depends_on_rows_conflicts_after_a_resume(lake: tl.Lakehouse) -> None:
+def test_reads_of_rows_conflict_after_a_resume(lake: tl.Lakehouse) -> None:
     txn = lake.begin(id="job")
     txn.table("ns.old").delete("id = 1")
     txn.save()
@@ -82,7 +82,7 @@ def test_what_depends_on_rows_conflicts_after_a_resume(lake: tl.Lakehouse) -> No
     assert lake.table("ns.old").scan().to_arrow().num_rows == 6
 
 
-def test_of_two_who_resume_one_is_told(lake: tl.Lakehouse) -> None:
+def test_the_second_of_two_resumers_gets_a_conflict(lake: tl.Lakehouse) -> None:
     saved_job(lake)
     one, two = lake.resume("job"), lake.resume("job")
     two.table("ns.new").append(ROWS)
@@ -131,7 +131,7 @@ def test_saved_again_with_more_and_a_schema_change(lake: tl.Lakehouse) -> None:
     assert lake.table("ns.new").scan().to_arrow().column_names == ["id", "name", "more"]
 
 
-def test_what_was_committed_and_undone_is_told_and_not_done_again(lake: tl.Lakehouse) -> None:
+def test_resume_of_an_undone_transaction_raises_commit_conflict(lake: tl.Lakehouse) -> None:
     saved_job(lake)
     assert lake.resume("job").commit() == 2
     assert lake.rollback(1, message="bad load") == 3
@@ -203,7 +203,7 @@ def test_checks_stop_a_commit(lake: tl.Lakehouse) -> None:
         txn.commit()
 
 
-def test_checks_run_again_on_what_a_rebase_brought(lake: tl.Lakehouse) -> None:
+def test_checks_run_again_after_a_rebase(lake: tl.Lakehouse) -> None:
     txn = lake.begin()
     txn.table("ns.old").append(pa.table({"id": [4], "name": ["d"]}))
     txn.add_check(no_duplicates)

@@ -96,7 +96,7 @@ def test_rows_are_deleted_and_replaced_where_the_partition_is_nan(lake: tl.Lakeh
     assert [n for _, n in found(lake)] == [5, 21]
 
 
-def test_files_of_several_values_are_split_when_they_are_written_anew(lake: tl.Lakehouse) -> None:
+def test_files_of_several_partitions_are_split_when_they_are_rewritten(lake: tl.Lakehouse) -> None:
     """A file of before the table was partitioned has both zeros; a delete of another row doubled them."""
     lake.create_table("ns.u", {"size": "double", "n": "int"})
     table = lake.table("ns.u")

@@ -129,7 +129,7 @@ def test_rows_that_cannot_match_are_not_read(table: Any) -> None:
     assert opened[2].limit == 3
 
 
-def test_what_means_the_same_to_both_is_handed_down() -> None:
+def test_predicates_with_equal_meaning_are_pushed_down() -> None:
     lake = tl.create(f"memory://{uuid.uuid4()}")
     lake.create_namespace("a")
     iceberg = lake.create_table("a.t", SCHEMA).iceberg.metadata

@@ -53,7 +53,7 @@ def test_upserts_and_merges_take_dictionaries(table: tl.Table) -> None:
     assert [row["sold"] for row in found(table)] == [ROWS[0]["sold"], {"tea": 5}, None, {"rum": 1}, {"tea": 9}]
 
 
-def test_pairs_may_stand_beside_dictionaries(table: tl.Table) -> None:
+def test_maps_take_pairs_and_dictionaries(table: tl.Table) -> None:
     table.append([{"id": 1, "sold": {"tea": 3}, "days": None}, {"id": 2, "sold": [("rum", 1)], "days": None}])
     assert [row["sold"] for row in found(table)] == [{"tea": 3}, {"rum": 1}]
 

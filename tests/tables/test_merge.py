@@ -316,7 +316,7 @@ def test_a_condition_reads_nothing_but_the_two_rows(lake: tl.Lakehouse, tmp_path
         merge.execute()
 
 
-def test_what_a_merge_refuses(lake: tl.Lakehouse) -> None:
+def test_a_merge_refuses_invalid_clauses(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", numbers([]))
     merge = table.merge(numbers([1]), on="id").when_matched_update()
     with pytest.raises(InvalidArgument, match="never reached"):

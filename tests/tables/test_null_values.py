@@ -115,7 +115,7 @@ def sorted_rows(found: pa.Table) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("spec", [None, ["bucket(2, id)"]])
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_is_null_is_null_whoever_writes_and_reads(lake: tl.Lakehouse, writer: str, spec: list[str] | None) -> None:
+def test_nulls_stay_null_for_every_writer_and_reader(lake: tl.Lakehouse, writer: str, spec: list[str] | None) -> None:
     """A list of structures, or a map of them, that was null came back as an empty one, and was stored so: PyIceberg
     rebuilds it from offsets, which a null does not have."""
     table = lake.create_table("a.t", {"id": "bigint", **KINDS}, partition_spec=spec)
@@ -140,7 +140,7 @@ def test_what_is_null_is_null_whoever_writes_and_reads(lake: tl.Lakehouse, write
 
 
 @pytest.mark.parametrize("column", KINDS)
-def test_rows_are_looked_for_by_what_is_null(lake: tl.Lakehouse, column: str) -> None:
+def test_filters_for_null_find_rows(lake: tl.Lakehouse, column: str) -> None:
     """A filter by a list or a map ended with "Cannot explicitly project List or Map types"."""
     table = lake.create_table("a.t", {"id": "bigint", **KINDS})
     table.append(rows(table))
@@ -191,7 +191,7 @@ def test_a_structure_may_be_null_whose_parts_may_not(lake: tl.Lakehouse) -> None
         table.append([{"n": 1, "s": {"k": 1}}])
 
 
-def test_tables_that_got_a_structure_later_are_written_anew(lake: tl.Lakehouse) -> None:
+def test_a_table_with_an_added_struct_can_be_rewritten(lake: tl.Lakehouse) -> None:
     """A structure with a required part was added to a table: its older files could be read, and neither compacted nor
     changed, since of the structure that they do not have the parts were null, which they may not be."""
     table = lake.create_table("a.t", {"n": "int"})

@@ -309,6 +309,6 @@ def test_a_successor_is_greater_than_all_that_begin_with_a_prefix(prefix: Any, f
 
 
 @pytest.mark.parametrize("filter", ["t", "s"])
-def test_a_column_is_not_compared_with_what_it_cannot_be(filter: str) -> None:
+def test_a_comparison_with_a_value_outside_of_the_type_is_constant(filter: str) -> None:
     with pytest.raises((ValueError, TypeError)):
         RowFilter.of(EqualTo(filter, 1.5) if filter == "s" else LessThan("a", "no date"), SCHEMA)

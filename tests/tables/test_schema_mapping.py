@@ -282,7 +282,7 @@ def test_a_bad_column_is_named() -> None:
         Column("", "int")
 
 
-def test_a_schema_tells_itself() -> None:
+def test_a_schema_has_a_readable_text() -> None:
     schema = Schema([Column("id", "bigint", nullable=False), ("tags", list_of("text")), ("at", "row(x real, y real)")])
     assert str(schema) == "(id bigint not null, tags array<varchar>, at row(x real, y real))"
     assert schema["at.y"].type == Type("real")
@@ -378,7 +378,7 @@ def test_every_kind_of_source_gives_the_same_schema() -> None:
         assert to_iceberg_schema(source) == expected, type(source)
 
 
-def test_what_has_no_schema_is_refused() -> None:
+def test_data_without_a_schema_is_refused() -> None:
     for source in (5, "bigint", object(), [1, 2]):
         with pytest.raises(InvalidArgument):
             to_iceberg_schema(source)  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def test_rows_are_written_in_the_sort_order_of_the_table(tmp_path: Path, order: 
         assert ["NaN" if value is not None and math.isnan(value) else value for value in found] == expected, name
 
 
-def test_what_a_transform_makes_is_sorted_too(tmp_path: Path) -> None:
+def test_rows_are_sorted_by_transformed_values(tmp_path: Path) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"v": "text"}, sort_order=["truncate(1, v) desc", "v"])

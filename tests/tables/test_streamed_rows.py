@@ -29,9 +29,7 @@ def table(tmp_path: Path) -> tl.Table:
 
 
 @pytest.mark.parametrize("filter", [None, "id >= 0"])
-def test_who_takes_rows_slowly_holds_few_of_them(
-    table: tl.Table, filter: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_reader_holds_few_rows(table: tl.Table, filter: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyIceberg's stream read all files of a table while the first batch was looked at: `cat`, lazy frames and queries
     of remote tables, which say that they stream, held the whole table."""
     monkeypatch.setattr(read_ahead, "BUFFER_SIZE_BYTES", 1 << 20)
@@ -69,7 +67,7 @@ def test_a_stream_has_the_rows_of_a_scan(table: tl.Table) -> None:
     assert sorted(ids) == list(range(FILES * ROWS))
 
 
-def test_a_program_ends_with_rows_that_nobody_took(table: tl.Table, tmp_path: Path) -> None:
+def test_a_program_ends_with_rows_that_were_not_taken(table: tl.Table, tmp_path: Path) -> None:
     """A thread that waits for room in a stream that nobody reads would keep the program from its end for ever."""
     program = """
 import sys

@@ -189,7 +189,7 @@ def test_columns_that_came_and_went_are_right_afterwards(lake: tl.Lakehouse) -> 
     assert found[3] == {"id": 7, "town": "c", "n": 1}
 
 
-def test_a_column_that_was_dropped_and_made_anew_keeps_no_values(lake: tl.Lakehouse) -> None:
+def test_a_column_that_was_dropped_and_added_again_has_no_old_values(lake: tl.Lakehouse) -> None:
     """What files have in common is looked at once, so a file with the same names was taken for one with the columns of
     the file before it: values of the dropped column came back as those of the new one."""
     table = filled(lake, 2)
@@ -397,7 +397,7 @@ def test_a_property_that_both_set_alike_keeps_its_file(lake: tl.Lakehouse) -> No
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
-def test_manifests_say_of_a_file_what_those_before_said(lake: tl.Lakehouse, format_version: int) -> None:
+def test_rewritten_manifests_keep_the_entries_of_files(lake: tl.Lakehouse, format_version: int) -> None:
     """Entries that go into another manifest are copied as bytes. One byte too few or too many, and a file had the
     bounds of another column, or the manifest could not be read; of row ids, what was copied was not what was inherited.
     """
@@ -441,7 +441,7 @@ def test_manifests_say_of_a_file_what_those_before_said(lake: tl.Lakehouse, form
     assert not lake.maintenance.fsck(files=True).findings
 
 
-def test_an_entry_of_a_schema_that_has_changed_is_written_anew(lake: tl.Lakehouse) -> None:
+def test_an_entry_of_an_older_schema_is_rewritten(lake: tl.Lakehouse) -> None:
     """A partition had been a float of four bytes and was a double of eight since. An entry that was copied as it stood
     into a manifest that said "double" had four bytes of the next field in its partition."""
     some = pa.table({"id": pa.array([1], pa.int64()), "part": pa.array([0.5], pa.float32())})

@@ -274,7 +274,7 @@ def test_rows_are_read_ahead_as_far_as_memory_goes(monkeypatch: pytest.MonkeyPat
     assert threading.active_count() <= before
 
 
-def test_who_stops_asking_leaves_no_thread_behind() -> None:
+def test_a_closed_reader_leaves_no_thread() -> None:
     before = threading.active_count()
     rows = iter(ReadAhead(range(4), Parts().read, 3))
     assert next(rows).num_rows == 128
