@@ -293,7 +293,7 @@ def test_what_is_in_memory_is_given_only_to_who_may_read_it(shop: Shop) -> None:
     assert snapshot is not None
     io = OneFolder(shop.lake._storage)
     for read in (
-        lambda: manifest_lists.read(io, snapshot.manifest_list),
+        lambda: manifest_lists.read(io, snapshot),
         lambda: metadata.read_metadata(io, table.metadata_location),
         lambda: snapshot.manifests(io),
     ):

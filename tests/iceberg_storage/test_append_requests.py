@@ -142,7 +142,7 @@ def test_few_rows_are_told_of_as_pyiceberg_tells_of_them(lake: tl.Lakehouse, spe
         assert snapshot is not None
         files = [
             entry.data_file
-            for one in manifest_lists.read(iceberg.io, snapshot.manifest_list)
+            for one in manifest_lists.read(iceberg.io, snapshot)
             for entry in read_entries(iceberg.io, one)
         ]
         found.append((sorted(map(told, files), key=str), summary_of(snapshot.summary)))

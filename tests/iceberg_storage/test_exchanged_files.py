@@ -12,6 +12,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.iceberg_storage import metadata
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 
 Read = Callable[[tl.Lakehouse, Path], object]
 
@@ -59,6 +60,32 @@ def test_metadata_file_of_another_table_is_corrupt_for_every_reader(root: Path, 
         READERS[reader](tl.open(str(root)), tmp_path / "export")
     assert caught.value.path is not None
     assert exchanged.name in caught.value.path
+    findings = tl.open(str(root)).maintenance.fsck("all", files=True).findings
+    assert exchanged.name in " ".join(one.path for one in findings)
+
+
+@pytest.mark.parametrize("kind", ["manifest list", "manifest"])
+@pytest.mark.parametrize("reader", ["scan", "sql", "delete", "pyiceberg"])
+def test_manifest_of_another_table_is_corrupt_for_every_reader(
+    root: Path, tmp_path: Path, reader: str, kind: str
+) -> None:
+    """The manifest list or the manifest of one table in the place of another's gave the rows of the other table."""
+
+    def file(name: str) -> Path:
+        iceberg = tl.open(str(root)).table(name).iceberg
+        snapshot = iceberg.current_snapshot()
+        assert snapshot is not None
+        location = (
+            snapshot.manifest_list if kind == "manifest list" else snapshot.manifests(iceberg.io)[0].manifest_path
+        )
+        return local(location)
+
+    exchanged = file("n.b")
+    shutil.copyfile(file("n.a"), exchanged)
+    manifest_lists.clear()
+    with pytest.raises(tl.CorruptFile, match=r"is that of snapshot|is another manifest than its list names") as caught:
+        READERS[reader](tl.open(str(root)), tmp_path)
+    assert exchanged.name in str(caught.value.path)
     findings = tl.open(str(root)).maintenance.fsck("all", files=True).findings
     assert exchanged.name in " ".join(one.path for one in findings)
 

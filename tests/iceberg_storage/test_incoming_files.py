@@ -294,7 +294,7 @@ def test_manifests_that_say_they_are_older_are_read_as_well(place: Place) -> Non
     odd = present_file(place) + "?x"
     add, _ = written_by_hand(place, odd, table.location())
     assert isinstance(add, AddSnapshotUpdate)
-    manifests = incoming_files.manifest_lists.read(table.io, add.snapshot.manifest_list)
+    manifests = incoming_files.manifest_lists.read(table.io, add.snapshot)
     head = table.current_snapshot()
     updates = of_manifests(place, table.location(), 77, list(manifests), head.snapshot_id)
     with pytest.raises(tl.InvalidLocation, match="readers take differently"):

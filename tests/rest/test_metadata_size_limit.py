@@ -7,6 +7,7 @@ of memory. Views grew by versions, namespaces by properties, and registered meta
 from __future__ import annotations
 
 import gzip
+import re
 from typing import Any
 
 import pytest
@@ -80,6 +81,6 @@ def test_compressed_metadata_above_the_limit_is_not_registered(
     body = {"name": "bomb", "metadata-location": io.uri_of(path)}
     answer = client("POST", f"/v1/namespaces/grown/{kind}", body)
     assert answer.code in (400, 413)
-    assert "no metadata that can be read" in str(answer.body) or "holds more than what is read" in str(answer.body)
+    assert re.search("is not a readable metadata file|without the server", str(answer.body))
     assert read == []
     assert metadata_limits.MAX_METADATA_SIZE_BYTES < 100 << 20

@@ -105,7 +105,7 @@ class _NewFiles:
         return paths
 
     def _manifest_paths(self, snapshot: Snapshot, parent: Snapshot | None) -> Iterator[str]:
-        manifests = manifest_lists.read(self._io, snapshot.manifest_list)
+        manifests = manifest_lists.read(self._io, snapshot)
         others = [one for one in manifests if one.manifest_path not in self._manifests]
         if any(one.added_snapshot_id != snapshot.snapshot_id for one in others):
             present = {one.manifest_path for one in self._lists_of(parent)}
@@ -153,7 +153,7 @@ class _NewFiles:
         if snapshot is None:
             return ()
         try:
-            return manifest_lists.read(self._io.of_lakehouse(), snapshot.manifest_list)
+            return manifest_lists.read(self._io.of_lakehouse(), snapshot)
         except UNREADABLE:
             return ()
 

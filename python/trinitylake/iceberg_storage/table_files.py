@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from pyiceberg.manifest import ManifestFile, read_manifest_list
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from trinitylake.errors import InvalidLocation, TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.metadata import read_metadata
 
 
@@ -69,13 +71,13 @@ class TableFiles:
             yield from self._looked_up(statistics.statistics_path, statistics.file_size_in_bytes)
 
     def _manifests(self, snapshot: Snapshot) -> Iterator[Found]:
-        # Not from PyIceberg's memory: what is on the storage now is what is checked.
-        for manifest in read_manifest_list(self._io.new_input(snapshot.manifest_list)):
+        # Not from the cache: the files on the storage are checked.
+        for manifest in read_list(self._io, snapshot):
             entries = partial(self._entries, manifest)
             yield from self._with_content(manifest.manifest_path, manifest.manifest_length, entries)
 
     def _entries(self, manifest: ManifestFile) -> Iterator[Found]:
-        for entry in manifest.fetch_manifest_entry(self._io):
+        for entry in read_entries(self._io, manifest):
             yield from self._looked_up(entry.data_file.file_path, entry.data_file.file_size_in_bytes)
 
     def _with_content(

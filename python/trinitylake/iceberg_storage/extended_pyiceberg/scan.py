@@ -80,7 +80,7 @@ class ReadAheadScan(DataScan):
         if (snapshot := self.snapshot()) is None:
             return []
         files = FilesOfFilter(self.table_metadata, self.row_filter, self.case_sensitive, max_looks=self._max_looks)
-        manifests = manifest_lists.read(self.io, snapshot.manifest_list)
+        manifests = manifest_lists.read(self.io, snapshot)
         _read_manifests_ahead(self.io, manifests, files)
         tasks = plan_files(self.io, manifests, self.row_filter, files)
         if self._reads_rows:
@@ -178,7 +178,7 @@ def files_of_branch(
     if snapshot is None:
         return []
     files = FilesOfFilter(metadata, filter, case_sensitive)
-    manifests = manifest_lists.read(io, snapshot.manifest_list)
+    manifests = manifest_lists.read(io, snapshot)
     _read_manifests_ahead(io, manifests, files)
     return plan_files(io, manifests, filter, files)
 
@@ -208,7 +208,7 @@ def appended_files(
     manifests = {
         manifest.manifest_path: manifest
         for one in appends
-        for manifest in manifest_lists.read(io, one.manifest_list)
+        for manifest in manifest_lists.read(io, one)
         if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id in ids
     }
     files = FilesOfFilter(metadata, filter, case_sensitive, max_looks=max_looks)

@@ -247,7 +247,7 @@ class StagedTransaction(Transaction):
 
     def _known_among(self, paths: Iterable[str], branch: str | None) -> list[str]:
         snapshot, io, wanted = self.table_metadata.snapshot_by_name(branch), self._table.io, set(paths)
-        manifests = () if snapshot is None else manifest_lists.read(io, snapshot.manifest_list)
+        manifests = () if snapshot is None else manifest_lists.read(io, snapshot)
         return sorted({entry.data_file.file_path for one in manifests for entry in read_entries(io, one)} & wanted)
 
     def _checked(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:

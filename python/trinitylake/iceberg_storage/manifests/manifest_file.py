@@ -132,10 +132,11 @@ def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = Tru
 
     Raises:
         SizeLimitExceeded: for one of more than 256 MiB.
-        CorruptFile: for one that is damaged, or no manifest.
+        CorruptFile: for one that is damaged, is no manifest, or is another one than the manifest list names.
     """
     with _opened(io, manifest) as file:
         entries = list(file)
+    _check_identity(entries, manifest)
     for entry in entries:
         _inherit(entry, manifest)
     inherit_row_ids(entries, manifest)
@@ -158,6 +159,18 @@ def entries_in_turn(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[list[i
         yield [field.field_id for field in partition.fields] if isinstance(partition, StructType) else [], iter(file)
 
 
+def _check_identity(entries: Sequence[ManifestEntry], manifest: ManifestFile) -> None:
+    """Check that the files that a manifest adds are those of the snapshot that added the manifest."""
+    added = {one.snapshot_id for one in entries if one.status == ManifestEntryStatus.ADDED}
+    if added and added.isdisjoint({None, manifest.added_snapshot_id}):
+        raise _another_manifest(manifest, f"it adds files in snapshot {added.pop()}, not {manifest.added_snapshot_id}")
+
+
+def _another_manifest(manifest: ManifestFile, reason: str) -> CorruptFile:
+    uri = manifest.manifest_path
+    return CorruptFile(f"{uri} is another manifest than its list names: {reason}", path=uri)
+
+
 def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
     """Set what an entry inherits (Iceberg's specification, "Sequence Number Inheritance")."""
     if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
@@ -175,6 +188,8 @@ def _opened(io: FileIO, manifest: ManifestFile) -> Iterator[_EntryFile]:
     uri = manifest.manifest_path
     file = _EntryFile(io.new_input(uri), MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION])
     with decoding("manifest", uri), file:
+        if file.size_bytes != manifest.manifest_length:
+            raise _another_manifest(manifest, f"it has {file.size_bytes} bytes, not {manifest.manifest_length}")
         yield file
 
 
@@ -197,6 +212,7 @@ class _EntryFile(AvroFile[ManifestEntry]):
         with self.input_file.open() as stream:
             data = stream.read()
         SizeBudget(MAX_MANIFEST_SIZE_BYTES).spend(data, self.input_file.location)
+        self.size_bytes = len(data)
         self.decoder = new_decoder(data)
         self.header = _HEADER_READER.read(self.decoder)
         self.schema, self.reader = _entry_reader(self.header.meta[SCHEMA_KEY])

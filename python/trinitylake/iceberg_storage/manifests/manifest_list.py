@@ -24,6 +24,7 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
 )
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -113,8 +114,12 @@ def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> Manif
     return copy
 
 
-def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
-    """The manifests of a manifest list. Raises `CorruptFile` for one that is damaged or names a manifest twice."""
+def read_list(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests of a snapshot, from its manifest list.
+
+    Raises `CorruptFile` for a list that is damaged, is that of another snapshot, or names a manifest twice.
+    """
+    uri = snapshot.manifest_list
     with io.new_input(uri).open() as stream:
         data = stream.read()
     with decoding("manifest list", uri):
@@ -130,6 +135,9 @@ def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
         ):
             check_field_ids(file.schema)
             manifests = list(file)
+            id = file.header.meta.get("snapshot-id", str(snapshot.snapshot_id))
+    if id != str(snapshot.snapshot_id):
+        raise CorruptFile(f"the manifest list {uri} is that of snapshot {id}, not {snapshot.snapshot_id}", path=uri)
     if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # its rows would count twice
         raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
     return manifests
@@ -161,14 +169,18 @@ class ManifestListCache:
         self._max_manifests = max_manifests
         self._lock = threading.Lock()
 
-    def read(self, io: FileIO, uri: str) -> tuple[ManifestFile, ...]:
-        """The manifests of a list, from memory or from its file. Raises `InvalidLocation` for what `io` refuses."""
+    def read(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """The manifests of a snapshot, from memory or from its file.
+
+        Raises as `read_list`, and `InvalidLocation` for a file that `io` refuses.
+        """
+        uri = snapshot.manifest_list
         io.new_input(uri)
         with self._lock:
             if (manifests := self._lists.get(uri)) is not None:
                 self._lists.move_to_end(uri)
                 return manifests
-        manifests = tuple(read_list(io, uri))
+        manifests = tuple(read_list(io, snapshot))
         self.put(uri, manifests)
         return manifests
 

@@ -166,7 +166,7 @@ class SnapshotProducer:
         if parent is None:
             present = []
         else:
-            manifests = manifest_lists.read(self._io, parent.manifest_list)
+            manifests = manifest_lists.read(self._io, parent)
             present = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
         if self._operation == Operation.APPEND and not self._removed:
             return self._merged(present)

@@ -31,7 +31,7 @@ class ChangedFiles:
 
 def own_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
     """The manifests that a snapshot wrote itself."""
-    manifests = manifest_lists.read(io, snapshot.manifest_list)
+    manifests = manifest_lists.read(io, snapshot)
     return [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
 
 

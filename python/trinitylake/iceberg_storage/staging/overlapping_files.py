@@ -96,7 +96,7 @@ def referenced_files(
     found = {path: own[path] for path in wanted & own.keys()}
     specs = {file.spec_id for file in deletes}
     snapshot = metadata.snapshot_by_id(head) if head is not None else None
-    for manifest in manifest_lists.read(io, snapshot.manifest_list) if snapshot is not None else ():
+    for manifest in manifest_lists.read(io, snapshot) if snapshot is not None else ():
         if found.keys() >= wanted:
             break
         if manifest.content == ManifestContent.DATA and manifest.partition_spec_id in specs:
