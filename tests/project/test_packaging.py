@@ -74,19 +74,19 @@ def test_the_version_stands_in_one_place() -> None:
             assert tomllib.loads(manifest.read_text())["package"]["version"] == {"workspace": True}, manifest
 
 
-def test_the_source_distribution_holds_what_its_build_reads(tmp_path: Path) -> None:
-    """It lacked proto/, which no crate holds but the core is generated from: whoever built from it failed."""
+def test_the_source_distribution_contains_what_its_build_reads(tmp_path: Path) -> None:
+    """A build failed because `proto/`, which no crate contains but one includes, was missing."""
     maturin = Path(sys.executable).with_name("maturin")
     subprocess.run([maturin, "sdist", "--out", tmp_path], cwd=ROOT, check=True, capture_output=True)
     [source] = tmp_path.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    read_by_builds = {
-        posixpath.normpath(posixpath.join(str(script.parent.relative_to(ROOT)), path))
-        for script in ROOT.glob("rust/*/build.rs")
-        for path in re.findall(r'"(\.\./[^"]+\.\w+)"', script.read_text())
+    included = {
+        posixpath.normpath(posixpath.join(str(source.parent.relative_to(ROOT)), path))
+        for source in ROOT.glob("rust/*/src/**/*.rs")
+        for path in re.findall(r'include!\("(\.\./[^"]+\.\w+)"', source.read_text())
     }
-    assert "proto/trinitylake.proto" in read_by_builds <= names
+    assert "proto/trinitylake.rs" in included <= names
     assert {
         "Cargo.lock",
         "LICENSE",

@@ -16,7 +16,7 @@ use trinitylake_base::error::{Error, Result};
 
 #[allow(clippy::all, reason = "generated")]
 pub mod proto {
-    include!(concat!(env!("OUT_DIR"), "/trinitylake.rs"));
+    include!("../../../proto/trinitylake.rs");
 }
 
 /// Where the definition of a table names its metadata file, and the one before (format §9).

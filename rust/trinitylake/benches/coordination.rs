@@ -1,10 +1,9 @@
-//! Targets 6 and the commit queue: transactions a second of processes that know nothing of each other,
-//! each with a handle of its own and one commit at a time to a table of its own, with and without the queue.
+//! Commits a second of independent processes, each on its own table, with and without the intent queue.
 //!
-//! The store is memory behind an injected latency, so what is measured is rounds and lost races.
+//! Each process is a handle of its own. The store is memory behind an injected latency, so that rounds and lost races
+//! are measured.
 //!
-//! `cargo bench -p trinitylake --features testing --bench coordination`; `SECONDS` changes how long each
-//! row runs.
+//! `cargo bench -p trinitylake --features testing --bench coordination`; `SECONDS` sets the duration of each row.
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures the real time")]
 
 use std::sync::Arc;

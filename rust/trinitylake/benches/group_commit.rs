@@ -1,13 +1,11 @@
-//! Target 5: transactions a second of one process when many commit at once, to tables of their own.
+//! Commits a second of one process with many concurrent transactions, each on its own table.
 //!
-//! Remote stores are memory behind an injected latency, which date their answers, as real ones do. A committer that waits
-//! for each of its commits can make at most one in the time of one creation (the root, which holds the definition whose
-//! file is created beside it). As a limit beside each figure stands what as many tasks make that create two such files at
-//! the same time, on the same store, and nothing else. More transactions under way than threads (`commit_async`, or several `commit_in_background`) are what
-//! the last rows of each store show.
+//! Remote stores are memory behind an injected latency. The limit beside each figure is the rate of as many tasks that
+//! only create the two files of a commit at the same time on the same store. The last rows of each store have more
+//! concurrent transactions than threads (`commit_async`, `commit_in_background`).
 //!
-//! `cargo bench -p trinitylake --features testing --bench group_commit`; `SECONDS` changes how long each
-//! row runs, `DIRECTORY` where the local lakehouse is.
+//! `cargo bench -p trinitylake --features testing --bench group_commit`; `SECONDS` sets the duration of each row,
+//! `DIRECTORY` the folder of the local lakehouse.
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures the real time")]
 
 use std::sync::Arc;

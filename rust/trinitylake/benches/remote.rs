@@ -1,9 +1,8 @@
-//! Targets 4 and 7: how often a commit and a cold open wait for a store one after the other.
+//! Dependent rounds of a commit and of a cold open at a million objects.
 //!
-//! Not timed but counted, so this is no criterion benchmark: the store is in memory behind an injected
-//! latency, the clock is virtual, and what has passed on it are the dependent rounds.
+//! Rounds are counted with a virtual clock and a store in memory behind an injected latency.
 //!
-//! `cargo bench -p trinitylake --features testing --bench remote`; `KEYS` changes the million keys.
+//! `cargo bench -p trinitylake --features testing --bench remote`; `KEYS` replaces the million.
 
 use std::sync::Arc;
 use std::time::Duration;
