@@ -30,7 +30,13 @@ def by_sql(reader: tl.Lakehouse | tl.LakehouseVersion) -> Reading:
 
 def in_transaction(lake: tl.Lakehouse) -> Reading:
     table = lake.begin().table("shop.orders")
-    return lambda: table.append(ROWS) or table.delete("id = 1") or table.scan().to_arrow()
+
+    def read() -> object:
+        table.append(ROWS)
+        table.delete("id = 1")
+        return table.scan().to_arrow()
+
+    return read
 
 
 def after_writing(lake: tl.Lakehouse) -> Reading:

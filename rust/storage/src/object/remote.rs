@@ -46,6 +46,21 @@ fn provide_cryptography() {
     PROVIDED.call_once(|| _ = rustls::crypto::ring::default_provider().install_default());
 }
 
+/// The client of a builder. It fetches credentials with retries, and sends all other requests once.
+macro_rules! client {
+    ($builder:expr, $settings:expr) => {{
+        let builder = $builder;
+        let credentials = builder.clone().with_retry(retries($settings)).build()?.credentials().clone();
+        Ok(Arc::new(
+            builder
+                .with_credentials(credentials)
+                .with_retry(no_retries())
+                .with_http_connector(ListeningConnector)
+                .build()?,
+        ))
+    }};
+}
+
 fn s3(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
     let mut builder = AmazonS3Builder::new();
     for (key, value) in &settings.values {
@@ -63,15 +78,7 @@ fn s3(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Objec
     if wants_http(settings) {
         builder = builder.with_allow_http(true);
     }
-    // Credentials are fetched with retries, which the storage knows nothing of.
-    let credentials = builder.clone().with_retry(retries(settings)).build()?.credentials().clone();
-    Ok(Arc::new(
-        builder
-            .with_credentials(credentials)
-            .with_retry(no_retries())
-            .with_http_connector(ListeningConnector)
-            .build()?,
-    ))
+    client!(builder, settings)
 }
 
 fn gcs(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
@@ -83,14 +90,7 @@ fn gcs(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Obje
     if wants_http(settings) {
         builder = builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
-    let credentials = builder.clone().with_retry(retries(settings)).build()?.credentials().clone();
-    Ok(Arc::new(
-        builder
-            .with_credentials(credentials)
-            .with_retry(no_retries())
-            .with_http_connector(ListeningConnector)
-            .build()?,
-    ))
+    client!(builder, settings)
 }
 
 fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
@@ -106,14 +106,7 @@ fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Ob
     if wants_http(settings) {
         builder = builder.with_allow_http(true);
     }
-    let credentials = builder.clone().with_retry(retries(settings)).build()?.credentials().clone();
-    Ok(Arc::new(
-        builder
-            .with_credentials(credentials)
-            .with_retry(no_retries())
-            .with_http_connector(ListeningConnector)
-            .build()?,
-    ))
+    client!(builder, settings)
 }
 
 /// An endpoint that is written `http://` is meant so, unless `allow_http` says otherwise.

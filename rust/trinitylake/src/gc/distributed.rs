@@ -175,7 +175,7 @@ impl DistributedGc {
         let under_way = GcMarker::begin(lakehouse.storage().clone(), prepared.before_millis).await?;
         let marked = lakehouse.latest().await?;
         let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
-        let roots = roots::of(lakehouse, &marked, oldest).await?;
+        let roots = roots::of(&marked, oldest);
         let mut fresh = Marks::new(oldest);
         let roots: Vec<u64> = roots.into_iter().map(roots::Root::version).collect();
         fresh.extend(roots.iter().map(|number| root_path(*number)));

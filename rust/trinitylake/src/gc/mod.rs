@@ -270,7 +270,7 @@ async fn marked(
         let latest = lakehouse.latest().await?;
         let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
         let mut marks = Marks::new(oldest);
-        let roots = roots::of(lakehouse, &latest, oldest).await?;
+        let roots = roots::of(&latest, oldest);
         match marks.mark(lakehouse, contents, roots, on_progress).await {
             Ok(()) => return Ok((marks, latest)),
             // The version may have expired meanwhile, and another collection may have deleted its files.

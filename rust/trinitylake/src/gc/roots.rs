@@ -15,14 +15,14 @@ pub(super) enum Root {
     /// A version from the boundary to the latest. Rollbacks leave some of them out of the history, which are kept all
     /// the same.
     Version(u64),
-    /// A version that has a name, also below the boundary.
-    Snapshot(u64),
+    /// A tagged version, also below the boundary.
+    Tag(u64),
 }
 
 impl Root {
     pub(super) fn version(self) -> u64 {
         match self {
-            Root::Version(number) | Root::Snapshot(number) => number,
+            Root::Version(number) | Root::Tag(number) => number,
         }
     }
 }
@@ -32,19 +32,16 @@ impl Root {
 /// Transactions are no roots, whether they are saved, in the intent queue or running: their own files are younger than
 /// what is collected ([`open_transactions_since`]), or they get the error that they have expired (`gc_fence`). The
 /// boundary keeps the versions that they began on.
-pub(super) async fn of(lakehouse: &Arc<Lakehouse>, latest: &Version, oldest: u64) -> Result<Vec<Root>> {
-    let _ = lakehouse;
+pub(super) fn of(latest: &Version, oldest: u64) -> Vec<Root> {
     let mut roots: Vec<Root> = (oldest..=latest.number).map(Root::Version).collect();
-    roots.splice(
-        0..0,
-        latest.definition.pinned_versions().filter(|version| *version < oldest).map(Root::Snapshot),
-    );
-    Ok(roots)
+    roots
+        .splice(0..0, latest.definition.pinned_versions().filter(|version| *version < oldest).map(Root::Tag));
+    roots
 }
 
 /// The versions `from..=latest`.
 pub(super) fn between(from: u64, latest: &Version) -> Vec<Root> {
-    let pinned = latest.definition.pinned_versions().map(Root::Snapshot);
+    let pinned = latest.definition.pinned_versions().map(Root::Tag);
     pinned.chain((from..=latest.number).map(Root::Version)).collect()
 }
 

@@ -87,7 +87,7 @@ pub async fn usage(
         let latest = lakehouse.latest().await?;
         let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
         let mut marks = Marks::in_layers(oldest);
-        let mut layers = layered(roots::of(lakehouse, &latest, oldest).await?, &latest, expiring_before);
+        let mut layers = layered(roots::of(&latest, oldest), &latest, expiring_before);
         let mut marked = Ok(());
         for layer in layers.drain(..) {
             marked = marks.mark(lakehouse, contents, layer, on_progress).await;
@@ -155,7 +155,7 @@ fn layered(roots: Vec<Root>, latest: &Version, expiring_before: u64) -> Vec<Vec<
         let layer = match root {
             Root::Version(number) if number == latest.number => 0,
             Root::Version(number) if number < expiring_before && !pinned.contains(&number) => 2,
-            Root::Version(_) | Root::Snapshot(_) => 1,
+            Root::Version(_) | Root::Tag(_) => 1,
         };
         layers[layer].push(root);
     }
