@@ -1,4 +1,4 @@
-"""The lakehouse: what users hold, its statements, its transactions, its history and its bulk operations.
+"""The lakehouse: its handles, statements, transactions, history and bulk operations.
 
 `Lakehouse`, `LakehouseVersion` and `Transaction` share their methods for reading (`reader.Reader`) and writing
 (`statements.Statements`). Layers above use these classes, `history` for the log, `settings` for what can be set, and

@@ -69,7 +69,7 @@ class Export:
     """What an export did.
 
     Attributes:
-        root: where the copy lies.
+        root: of the copy.
         version: its latest version, by the number that it has there.
         source_version: the version of this lakehouse that it is.
         files: how many files were written there.

@@ -1,7 +1,7 @@
 """Check of a lakehouse against the rules of its format, and repair of its newest version.
 
-The core reads roots, trees, definitions and the small files beside them, each once over all versions, and hands out the
-definitions of tables; whether the files of these tables are there, with their sizes, is looked at here.
+The core reads roots, trees, definitions and the other files of the format, each once over all versions, and returns the
+definitions of tables. This module checks that the files of these tables exist, with their sizes.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 FindingKind: TypeAlias = Literal["missing", "damaged", "misplaced", "broken", "hint", "unreferenced"]
 #: Versions to check: the latest, one, a range with both ends, or all.
 Versions: TypeAlias = int | tuple[int, int] | Literal["all"] | None
-#: Called with how many versions are checked, how many there are, and how many files were read.
+#: Called with the numbers of checked versions, of all versions, and of files read.
 OnProgress: TypeAlias = Callable[[int, int, int], object]
 
-#: Tables whose files are looked for at a time.
+#: Tables whose files are checked concurrently.
 _PARALLEL_TABLES = 16
-#: Kinds that harm nobody: the lakehouse is whole all the same.
+#: Kinds of findings that do not make a lakehouse unsound.
 _HARMLESS = ("unreferenced",)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with one file.
+    """A problem of one file.
 
     Attributes:
-        kind: "missing": it is named and not there; "damaged": it cannot be read, or does not hold what was written;
-            "misplaced": it is whole, and belongs elsewhere; "broken": files contradict each other; "hint": the hint
-            names no version; "unreferenced": no version that is kept reaches it, which harms nobody.
+        kind: "missing": a reference to it exists, and the file does not; "damaged": its content is unreadable or wrong;
+            "misplaced": it is valid, at the wrong path; "broken": files contradict each other; "hint": the hint names no
+            version; "unreferenced": no kept version reaches it, which is harmless.
         path: of the file, below the root.
-        message: in words.
-        versions: those that are harmed, ascending, among those that were checked.
-        affected: objects that are harmed, or the range of their names.
+        message: for people.
+        versions: checked versions that are affected, ascending.
+        affected: objects that are affected, or the range of their names.
     """
 
     kind: FindingKind

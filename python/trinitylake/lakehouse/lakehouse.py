@@ -297,7 +297,7 @@ class Lakehouse(Statements):
             version: as for `at`.
             objects: names of tables, views or namespaces, as they were called then; or a mapping of these names to new
                 ones. An object that comes back under a new name while it exists under another one is a copy, with an
-                id of its own.
+                new id.
             message: stored in the log.
             author: stored in the log.
 
@@ -332,7 +332,7 @@ class Lakehouse(Statements):
         progress: OnExportProgress | None = None,
         engine: SparkSession | None = None,
     ) -> Export:
-        """Copy the lakehouse to another root, as a lakehouse of its own that any Iceberg engine can read.
+        """Copy the lakehouse to another root, as an independent lakehouse that any Iceberg engine can read.
 
         A second export to the same place copies the changes since, and makes the next version there. One that is
         interrupted changes nothing there; run it again. External and federated tables are not copied: they refer to

@@ -69,7 +69,7 @@ class ObjectCopier:
         source, target: with all of their options, also in a pickle.
         keeps_history: copy all snapshots of tables.
         is_resumed: any file may be there.
-        is_same_store: both are below one store, which can copy by itself.
+        is_same_store: whether both roots are in one store, which can copy files.
     """
 
     source: StorageForTasks

@@ -1,8 +1,8 @@
 """The history of one object: the versions that changed it, through renames, by its id.
 
-The core knows which versions changed a key of the tree. An object has one key at a time. Where its key appears, another
-one may have gone in the same version whose definition has the same id: then it was renamed, and its history goes on
-under the other name.
+The core returns the versions that changed a key of the tree. An object has one key at a time. If its key appears in the
+version in which another key with the same object id disappears, the object was renamed, and its history continues under
+the other name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = Literal["created", "changed", "renamed", "dropped", "restored"]
 
-#: Changes of a key that are asked for at once.
+#: Changes of a key in one request.
 _PAGE = 32
 
 
@@ -34,12 +34,12 @@ class ObjectChange:
     Attributes:
         version: the version.
         created_at: when it was made, in UTC.
-        action: what it did: "created", "changed", "renamed", "dropped", or "restored" after it had been dropped.
+        action: "created", "changed", "renamed", "dropped", or "restored" after a drop.
         kind: "namespace", "table" or "view".
-        name: the full name of the object, of one that was dropped the name that it had.
+        name: the full name of the object; after a drop its last name.
         former_name: the full name before, if it was renamed; else None.
-        rollback_from: the version that was the latest before, if going back did this; else None.
-        transaction: what the log says of the transaction that did it; None where it does not tell.
+        rollback_from: the version that was the latest before, if a rollback changed the object; else None.
+        transaction: the transaction in the log; None if the log does not have it.
     """
 
     version: int

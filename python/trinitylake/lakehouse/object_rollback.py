@@ -1,10 +1,9 @@
 """Rollback of single objects: each becomes what it was in an earlier version, in one commit.
 
-An object that was dropped gets its former definition file back, under its name or another one that is free. An object
-that exists gets its former definition, under its present name. Objects are known by their ids: whether the object of
-the past exists, and under which name, is found among the keys that differ between the two versions. If it exists under
-its own name and is to come back under another one, the result is a copy with an id of its own; the copy of a managed
-table has metadata of its own, which names the same files.
+A dropped object gets its former definition file, under its name or another free one. An existing object gets its former
+definition, under its present name. Objects are identified by id: the keys that differ between the two versions show
+whether the object still exists, and under which name. If it exists and is rolled back under another name, the result is
+a copy with a new id; the copy of a managed table has new metadata, which refers to the same files.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRollback:
-    """What `lake.rollback` of single objects did.
+    """The result of `lake.rollback` of single objects.
 
     Attributes:
-        version: the version that it made; the one it found, if all objects were as they should be.
+        version: the new version, or the latest one if nothing changed.
         as_of: the version that the objects were taken from.
-        names: full names of the objects that were brought back or set back, sorted.
-        copies: those among them that are copies of objects that exist under another name.
+        names: full names of the objects that were restored or changed, sorted.
+        copies: those that are copies of objects under another name.
     """
 
     version: int

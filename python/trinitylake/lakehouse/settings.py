@@ -88,7 +88,7 @@ def apply_settings(definition: LakehouseDef, settings: FormatSettings | Settings
             definition.default_isolation = ISOLATIONS.index(check_isolation(value))  # type: ignore[assignment]
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            # 0 in the file means that nobody chose a value.
+            # 0 in the file means the default.
             raise InvalidArgument(f"{name} must be a whole number of at least 1, got {value!r}")
         try:
             setattr(definition, name, value)

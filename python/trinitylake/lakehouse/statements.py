@@ -1,6 +1,6 @@
 """The writing methods: every statement that changes the catalog.
 
-In a transaction a statement takes part in it; on the lakehouse it is a transaction of its own. Each is checked at
+In a transaction a statement is part of it; on the lakehouse it commits at once. Each is checked at
 once against what the transaction sees: `ObjectNotFound`, `ObjectAlreadyExists`, `NamespaceNotEmpty` and
 `InvalidName` come from the statement, a race lost to another writer from the commit (format §8).
 """

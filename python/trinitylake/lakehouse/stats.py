@@ -24,13 +24,13 @@ class TableFiles:
     """The files in the folder of one managed table.
 
     Attributes:
-        name: of the table in the latest version; None if that has none there any more.
-        folder: below the root; "" for files in none.
-        by_kind: what the latest version has, by kind: "data files", "delete files", "table metadata".
+        name: of the table in the latest version; None if the table does not exist there.
+        folder: below the root; "" for files outside of table folders.
+        by_kind: files of the latest version, by kind: "data files", "delete files", "table metadata".
         small: data files of the latest version that are smaller than 72 MiB.
-        history: what only older versions and snapshots have, and keep.
-        expiring: what only versions have that `expire` would let go.
-        garbage: what nothing has, and `vacuum` would delete.
+        history: files of older versions and snapshots only.
+        expiring: files only of versions that `expire` would delete.
+        garbage: unreachable files, which `vacuum` would delete.
     """
 
     name: str | None
@@ -43,21 +43,21 @@ class TableFiles:
 
     @property
     def total(self) -> Files:
-        """All that lies in the folder, but for what is too young to be judged."""
+        """All files of the folder, without those that are too young to classify."""
         return sum_of([*self.by_kind.values(), self.history, self.expiring, self.garbage])
 
 
 @dataclass(frozen=True, slots=True)
 class FileStats:
-    """What all files below the root are there for. Each is counted once, by the first of these that holds it.
+    """All files below the root by purpose. Each is counted once, in the first group that it belongs to.
 
     Attributes:
-        by_kind: what the latest version has, and the format's own, by kind: also "tree nodes", "definitions", "roots".
+        by_kind: files of the latest version, and internal files, by kind: also "tree nodes", "definitions", "roots".
         small: data files of the latest version that are smaller than 72 MiB.
-        history: what only older versions and snapshots have, and keep.
-        expiring: what only versions have that `expire` would let go; a `vacuum` after that frees it.
-        garbage: what nothing has, and a `vacuum` deletes now.
-        young: what nothing has, and is younger than `txn_ttl_millis`: somebody may be about to commit it.
+        history: files of older versions and snapshots only.
+        expiring: files only of versions that `expire` would delete; a `vacuum` afterwards deletes them.
+        garbage: unreachable files, which a `vacuum` deletes now.
+        young: unreachable files younger than `txn_ttl_millis`, which a transaction may be about to commit.
         unknown: what no release of this format makes.
         foreign: files of external and federated tables.
         tables: folders of managed tables, the largest first.

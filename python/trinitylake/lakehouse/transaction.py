@@ -446,7 +446,7 @@ class Transaction(OpenTransaction):
         self._end_span(error)
         is_lost = isinstance(error, _FINAL_ERRORS) or (isinstance(error, CommitConflict) and bool(error.winners))
         if is_lost or not self._core.sequence:
-            with suppress(TrinityLakeError):  # somebody else went on with it, or its state stays to be resumed
+            with suppress(TrinityLakeError):  # another process continued it, or its state can still be resumed
                 self._core.rollback()
                 self._open_core.status = TransactionStatus.ROLLED_BACK
         self._remove_files()

@@ -45,7 +45,7 @@ class Vacuumed:
     """What a vacuum deleted, or with `dry_run` would delete, and what it left.
 
     Attributes:
-        version: the version that it made, after which older files that nobody referred to cannot be committed any more;
+        version: the new version, after which older unreferenced files cannot be committed any more;
             None if there was nothing to delete, or in a dry run.
         before: by the clock of the store; younger files stay.
         dry_run: whether nothing was deleted.

@@ -64,7 +64,7 @@ class LatestVersion(Protocol):
         note: CommitInfo = NO_COMMIT_INFO,
         base: _core.Version | None = None,
     ) -> Result:
-        """Run a statement in a transaction of its own, with a note in the log, again as long as it loses races.
+        """Run a statement in a separate transaction, again while it loses races.
 
         With `base` it begins there, without a look for a newer version.
         """
@@ -151,7 +151,7 @@ class AutocommitTable(FrozenTable):
     def _commit(
         self, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate], base: IcebergTable
     ) -> StagedTable:
-        """Commit what a PyIceberg table was changed by as a transaction of its own; returns what was staged.
+        """Commit the changes of a PyIceberg table as a transaction; returns the staged table.
 
         `base` is the table as its writer saw it. Raises `CommitConflict` if another table has the name now, and as
         `StagedTable.commit_from` does.

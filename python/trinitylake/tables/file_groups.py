@@ -1,9 +1,8 @@
 """**The rule for which files of a table are rewritten together**: those whose rows belong to one partition.
 
-Rows are written under the current partition spec, so where the rows of a file will lie is what counts, not where they
-lie: after a change of partitioning the files of many partitions may become those of one. Of a file of another spec this
-is known as far as the specs have fields in common; what is unknown is unknown alike, so files of which the same is
-known are written together.
+Rows are written under the current partition spec, so their future partition counts: after a change of partitioning the
+files of many partitions may become files of one. For a file of another spec it is known as far as the specs have common
+fields; files with the same known values are rewritten together.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from pyiceberg.transforms import VoidTransform
 from trinitylake.iceberg_storage.data_files.data_file_sizes import SMALL_PART
 from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 
-#: So large is a group whose rows are sorted together, at most, as it lies on storage.
+#: The largest group whose rows are sorted together, in bytes of its files.
 SORTED_GROUP_SIZE_BYTES = 128 << 20
 
 
 class _Unknown:
-    """A value of a partition that only the rows tell."""
+    """A partition value that is known only from the rows."""
 
 
 _UNKNOWN = _Unknown()
@@ -36,8 +35,8 @@ class Group(NamedTuple):
     """Files that are rewritten together.
 
     Attributes:
-        tasks: the files, with what deletes rows of them.
-        is_of_one_partition: whether all of their rows will lie in one.
+        tasks: the files, with their delete files.
+        is_of_one_partition: whether all of their rows belong to one partition.
     """
 
     tasks: list[FileScanTask]
@@ -49,8 +48,8 @@ class FileGroups:
 
     Args:
         metadata: of the table.
-        size: of the files that are to be, in bytes.
-        min_files: fewer files of a partition are left alone, unless they have deleted rows.
+        size: of the new files, in bytes.
+        min_files: partitions with fewer files are skipped, unless files have deleted rows.
     """
 
     def __init__(self, metadata: TableMetadata, size: int, min_files: int) -> None:

@@ -283,7 +283,7 @@ def _has_values(values: Any) -> bool:
 
 
 def _is_a(data: Any, kinds: Iterable[tuple[str, str]]) -> bool:
-    """Whether it is one of these classes of libraries that are loaded only if somebody has loaded them."""
+    """Whether it is an object of these classes, whose libraries are not loaded for the test."""
     for module, name in kinds:
         known = getattr(sys.modules.get(module), name, None)
         if isinstance(known, type) and isinstance(data, known):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from polars import LazyFrame as PolarsLazyFrame
     from pyiceberg.io import FileIO
 
-#: What a scan of PyIceberg is made of, beside its file access and its catalog.
+#: Arguments of a PyIceberg scan, without its file access and its catalog.
 _PARTS = (
     "table_metadata",
     "row_filter",

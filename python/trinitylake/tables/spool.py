@@ -81,7 +81,7 @@ class Spool:
 
     def _spill(self, rest: Iterator[pa.RecordBatch]) -> None:
         self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="trinitylake-rows-"))  # noqa: SIM115
-        # What is compressed cannot be used where it lies.
+        # Compressed batches cannot be used from the mapping.
         options = pa.ipc.IpcWriteOptions(compression=None if self._is_mapped else "lz4")
         with pa.ipc.new_stream(self._file, self.schema, options=options) as writer:
             for batch in self._kept:

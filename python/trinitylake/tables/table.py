@@ -1,7 +1,7 @@
 """A table as a version or a transaction has it.
 
 Where a handle comes from decides what its writes mean: from a transaction they become visible with its commit;
-from the lakehouse each is a transaction of its own; from `at(...)` they are refused.
+from the lakehouse each commits at once; from `at(...)` they are refused.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""MERGE and upsert: rows that come in are matched with those of a table by a key, and change, remove or join them.
+"""MERGE and upsert: source rows are matched with table rows by key, and update, delete or insert rows.
 
-`join_keys` makes values comparable and finds duplicates, `candidate_files` tells which files may hold a key, `matching`
-joins, `clauses` says what becomes of a pair, `file_rewrite` rewrites changed files, and `engine` does all of it.
+`join_keys` makes keys comparable and finds duplicates, `candidate_files` selects files that may hold a key, `matching`
+joins, `clauses` decides about each pair, `file_rewrite` rewrites changed files, and `engine` runs all steps.
 """

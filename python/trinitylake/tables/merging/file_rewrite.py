@@ -97,7 +97,7 @@ class FileRewrite:
         self._idle: list[DataFileWriter] = []
 
     def run(self, tasks: Sequence[FileScanTask], hits: dict[int, Hits], inserted: Iterable[pa.Table]) -> Rewritten:
-        """Rewrite the files that have hits, and write `inserted` rows beside them."""
+        """Rewrite the files that have hits, and write `inserted` rows to new files."""
         result = Rewritten()
         with ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool:
             try:

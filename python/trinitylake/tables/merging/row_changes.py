@@ -1,6 +1,6 @@
 """Changes of rows that are identified by their file and their number in it.
 
-For statements in SQL, whose conditions are of any kind: DuckDB finds the rows and works out what becomes of them.
+For statements in SQL: DuckDB finds the rows and computes their new values.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Names(Protocol):
         """A view."""
 
     def _similar_names(self, identifier: Identifier) -> Iterable[str]:
-        """Full names that somebody may have meant who wrote one that is not there."""
+        """Full names that are similar to a name that does not exist."""
 
 
 @dataclass

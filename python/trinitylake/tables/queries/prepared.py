@@ -33,10 +33,10 @@ _QUOTED_LINE = "LINE 1: "
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """Limits of one query, as far as DuckDB keeps them; a process of its own keeps the others.
+    """Limits of one query in DuckDB; a worker process enforces the others.
 
     Attributes:
-        memory_size_bytes: that DuckDB may take, and as much again on disk.
+        memory_size_bytes: the memory limit of DuckDB, and the limit of its temporary files.
     """
 
     memory_size_bytes: int
@@ -55,7 +55,7 @@ class QueryOptions:
     Attributes:
         parameters: values for `?` or `$name`.
         given: rows that the query may name without a namespace: a table, or a dataset of Arrow.
-        is_open: whether it may reach what lies outside of the lakehouse.
+        is_open: whether it may read data outside of the lakehouse.
         way_out: the option that would allow it, for the error; empty if there is none.
         quotes_rows: whether errors may show what DuckDB says of rows.
         subject: what errors call the query, instead of its text.

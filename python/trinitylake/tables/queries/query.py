@@ -18,7 +18,7 @@ from trinitylake.tables.row_values import python_values
 if TYPE_CHECKING:
     from polars import DataFrame as PolarsFrame
 
-#: Rows that are shown if nobody says how many.
+#: Rows that `show` prints by default.
 SHOWN_ROWS = 20
 #: Rows of a batch of a stream.
 BATCH_ROWS = 131_072

@@ -1,4 +1,4 @@
-"""A query that runs: DuckDB computes in a thread of its own, so that Ctrl-C ends it.
+"""A running query: DuckDB computes in a separate thread, so that Ctrl-C ends it.
 
 Python looks for Ctrl-C between its own steps, of which there are none while DuckDB computes, and DuckDB looks for it
 between its tasks, one of which may take for ever.
