@@ -40,7 +40,7 @@ class Finding:
 
     Attributes:
         kind: "missing": a reference to it exists, and the file does not; "damaged": its content is unreadable or wrong;
-            "misplaced": it is valid, at the wrong path; "broken": files contradict each other; "hint": the hint names no
+            "misplaced": it has the wrong path; "broken": files contradict each other; "hint": the hint names no
             version; "unreferenced": no kept version reaches it, which is harmless.
         path: of the file, below the root.
         message: for people.
