@@ -72,8 +72,10 @@ class SlowS3:
 
     @contextmanager
     def answering_together(self, files: int) -> Iterator[None]:
-        """Files that are not roots are answered so many at a time, when all of them have come: whoever waits for the
-        first one before it sends the next waits in vain. Raises `AssertionError` then."""
+        """Answer requests for files other than roots in groups of `files`, after all of a group have arrived.
+
+        A client that sends one request after the other is never answered, which raises `AssertionError`.
+        """
         self.gathering = threading.Barrier(files, timeout=60)
         try:
             yield

@@ -81,7 +81,7 @@ def test_a_refused_write_commits_nothing(lake: tl.Lakehouse) -> None:
     assert lake.version == before
 
 
-def test_it_sees_what_others_commit(lake: tl.Lakehouse, root: str) -> None:
+def test_the_latest_version_includes_commits_of_others(lake: tl.Lakehouse, root: str) -> None:
     catalog = load(root)
     table = catalog.load_table(ORDERS)
     lake.table("sales.orders").append(ROWS)
@@ -92,7 +92,7 @@ def test_it_sees_what_others_commit(lake: tl.Lakehouse, root: str) -> None:
 # A version
 
 
-def test_a_version_of_the_past_stays_as_it_was(lake: tl.Lakehouse) -> None:
+def test_a_version_does_not_change(lake: tl.Lakehouse) -> None:
     before = lake.version
     latest, past = load(lake), load(lake, version=before)
     latest.load_table(ORDERS).append(ROWS)
@@ -253,7 +253,7 @@ def test_an_append_in_a_transaction_lands_on_what_others_appended(lake: tl.Lakeh
     assert count(load(lake), ORDERS) == 6
 
 
-def test_a_saved_transaction_can_be_gone_on_with_by_its_id(lake: tl.Lakehouse, root: str) -> None:
+def test_a_saved_transaction_is_resumed_by_its_id(lake: tl.Lakehouse, root: str) -> None:
     transaction = lake.begin(id="load-42")
     load(transaction=transaction).load_table(ORDERS).append(ROWS)
     transaction.save()
@@ -269,7 +269,7 @@ def test_a_saved_transaction_can_be_gone_on_with_by_its_id(lake: tl.Lakehouse, r
 # Opening
 
 
-def test_the_source_tells_what_a_catalog_is_bound_to(lake: tl.Lakehouse) -> None:
+def test_source_is_the_bound_state(lake: tl.Lakehouse) -> None:
     assert load(lake).source is lake
     past = load(lake, version=1).source
     assert isinstance(past, tl.LakehouseVersion)
@@ -290,7 +290,7 @@ def test_a_transaction_of_another_lakehouse_is_refused(lake: tl.Lakehouse, tmp_p
         load(lake, transaction=transaction)
 
 
-def test_what_is_not_there_cannot_be_opened(lake: tl.Lakehouse, tmp_path: Path) -> None:
+def test_missing_roots_versions_and_transactions_cannot_be_opened(lake: tl.Lakehouse, tmp_path: Path) -> None:
     with pytest.raises(tl.NotALakehouse):
         load(tmp_path / "nothing")
     with pytest.raises(tl.VersionNotFound):

@@ -206,7 +206,7 @@ def test_the_path_of_metadata_can_be_chosen(catalog: Catalog, schema: Schema, ro
         assert table.metadata_location.startswith(beside)
 
 
-def test_old_metadata_files_go_only_where_no_version_needs_them(catalog: Catalog, schema: Schema) -> None:
+def test_old_metadata_files_are_kept_while_a_version_references_them(catalog: Catalog, schema: Schema) -> None:
     table = catalog.create_table(TABLE, schema)
     first = table.metadata_location
     keep = {
@@ -283,7 +283,7 @@ def test_the_second_of_two_schema_changes_fails(catalog: Catalog, schema: Schema
     assert other.schema().column_names == ["name", "id", "paid", "mine", "yours"]
 
 
-def test_a_requirement_is_held_against_the_table_as_it_is_now(catalog: Catalog, schema: Schema, rows: pa.Table) -> None:
+def test_requirements_are_checked_against_the_current_table(catalog: Catalog, schema: Schema, rows: pa.Table) -> None:
     stale = catalog.create_table(TABLE, schema)
     catalog.load_table(TABLE).append(rows)
     head = catalog.load_table(TABLE).metadata.current_snapshot_id
@@ -305,14 +305,14 @@ def test_a_requirement_is_held_against_the_table_as_it_is_now(catalog: Catalog, 
     assert catalog.load_table(TABLE).scan().to_arrow() == rows
 
 
-def test_updates_that_make_no_sense_are_refused(catalog: Catalog, schema: Schema) -> None:
+def test_invalid_updates_are_refused(catalog: Catalog, schema: Schema) -> None:
     table = catalog.create_table(TABLE, schema)
     with pytest.raises(ValueError, match="99"):
         catalog.commit_table(table, (), (SetCurrentSchemaUpdate(schema_id=99),))
     assert catalog.load_table(TABLE) == table
 
 
-def test_a_stale_handle_appends_to_what_is_there(catalog: Catalog, schema: Schema, rows: pa.Table) -> None:
+def test_a_stale_handle_appends_to_the_current_table(catalog: Catalog, schema: Schema, rows: pa.Table) -> None:
     one, other = catalog.create_table(TABLE, schema), catalog.load_table(TABLE)
     one.append(rows)
     with one.update_schema() as update:
@@ -325,7 +325,7 @@ def test_a_stale_handle_appends_to_what_is_there(catalog: Catalog, schema: Schem
     assert second.sequence_number == 2
 
 
-def test_a_stale_handle_does_not_delete_what_it_has_not_seen(catalog: Catalog, schema: Schema, rows: pa.Table) -> None:
+def test_a_stale_handle_does_not_delete_unseen_rows(catalog: Catalog, schema: Schema, rows: pa.Table) -> None:
     table = catalog.create_table(TABLE, schema)
     table.append(rows)
     stale = catalog.load_table(TABLE)

@@ -59,7 +59,7 @@ def test_a_property_has_a_name_and_a_value(catalog: Catalog) -> None:
     assert not catalog.namespace_exists("sales")
 
 
-def test_parents_exist_as_soon_as_something_is_nested_in_them(catalog: Catalog) -> None:
+def test_a_namespace_with_nested_ones_exists(catalog: Catalog) -> None:
     for name in ("db1", "db1.ns1", "db2.ns1", "db3.ns1.ns2"):
         catalog.create_namespace(name)
         assert catalog.namespace_exists(name)
@@ -71,7 +71,7 @@ def test_parents_exist_as_soon_as_something_is_nested_in_them(catalog: Catalog) 
         assert not catalog.namespace_exists(name)
 
 
-def test_a_table_can_be_created_in_a_parent_that_nobody_created(catalog: Catalog, schema: Schema) -> None:
+def test_a_table_can_be_created_in_an_implicit_namespace(catalog: Catalog, schema: Schema) -> None:
     catalog.create_namespace("sales.eu")
     catalog.create_table("sales.orders", schema)
     assert catalog.list_tables("sales") == [("sales", "orders")]
@@ -112,7 +112,7 @@ def test_listing_takes_names_literally(catalog: Catalog) -> None:
     assert catalog.list_namespaces("db_.ns1") == [("db_", "ns1", "ns2")]
 
 
-def test_what_is_not_there_is_not_found(catalog: Catalog) -> None:
+def test_missing_objects_are_not_found(catalog: Catalog) -> None:
     message = re.escape("Namespace sales.eu does not exists")
     with pytest.raises(NoSuchNamespaceError, match=message):
         catalog.load_namespace_properties(("sales", "eu"))
@@ -124,7 +124,7 @@ def test_what_is_not_there_is_not_found(catalog: Catalog) -> None:
     assert not catalog.namespace_exists("sales.eu")
 
 
-def test_an_update_tells_what_it_did(catalog: Catalog) -> None:
+def test_an_update_returns_removed_updated_and_missing_properties(catalog: Catalog) -> None:
     catalog.create_namespace("sales", PROPERTIES)
     summary = catalog.update_namespace_properties(
         "sales", {"key1", "key2", "never there"}, {"comment": "what was returned", "key3": "3"}
@@ -155,7 +155,7 @@ def test_a_property_is_not_set_and_removed_at_once(catalog: Catalog) -> None:
     assert catalog.load_namespace_properties("sales") == {"key1": "1"}
 
 
-def test_properties_can_be_given_to_a_parent_that_nobody_created(catalog: Catalog) -> None:
+def test_properties_can_be_set_on_an_implicit_namespace(catalog: Catalog) -> None:
     catalog.create_namespace("sales.eu")
     catalog.update_namespace_properties("sales", updates={"key1": "1"})
     assert catalog.load_namespace_properties("sales") == {"key1": "1"}
@@ -185,7 +185,7 @@ def test_a_namespace_with_nested_ones_is_not_empty(catalog: Catalog) -> None:
     assert catalog.list_namespaces("sales") == [("sales", "eu")]
 
 
-def test_a_parent_that_nobody_created_cannot_be_dropped(catalog: Catalog) -> None:
+def test_an_implicit_namespace_cannot_be_dropped(catalog: Catalog) -> None:
     catalog.create_namespace("sales.eu")
     if is_ours(catalog):
         with pytest.raises(NamespaceNotEmptyError):
@@ -193,7 +193,7 @@ def test_a_parent_that_nobody_created_cannot_be_dropped(catalog: Catalog) -> Non
     assert catalog.namespace_exists("sales.eu")
 
 
-def test_names_that_no_key_can_hold_do_not_exist(catalog: Catalog) -> None:
+def test_invalid_names_do_not_exist(catalog: Catalog) -> None:
     long = "x" * 500
     assert not catalog.namespace_exists(long)
     assert not catalog.table_exists((long, "orders"))

@@ -91,7 +91,7 @@ def test_appends_from_many_threads_all_land(root: str, handles: str) -> None:
     assert length == THREADS * appends
 
 
-def test_an_append_is_redone_without_a_second_try_of_the_client(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_is_rebased_without_a_retry_of_the_client(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyIceberg's own retries are switched off: the catalog alone makes a stale append land."""
     catalog = load(root)
     catalog.load_table(TABLE).transaction().set_properties({"commit.retry.num-retries": "0"}).commit_transaction()
@@ -103,7 +103,7 @@ def test_an_append_is_redone_without_a_second_try_of_the_client(root: str, monke
     assert len(stale[2].scan().to_arrow()) == 6
 
 
-def test_a_redone_append_writes_no_data_file_twice(root: str) -> None:
+def test_a_rebased_append_writes_no_data_file_twice(root: str) -> None:
     catalog = load(root)
     one, other = catalog.load_table(TABLE), catalog.load_table(TABLE)
     one.append(numbered(0))
@@ -114,7 +114,7 @@ def test_a_redone_append_writes_no_data_file_twice(root: str) -> None:
     assert {local_path(path) for path in planned} == set(folder.rglob("*.parquet"))
 
 
-def test_an_append_lands_after_a_schema_change_of_somebody_else(root: str) -> None:
+def test_an_append_is_rebased_on_a_schema_change(root: str) -> None:
     stale = load(root).load_table(TABLE)
     with load(root).load_table(TABLE).update_schema() as update:
         update.add_column("more", StringType())
@@ -123,7 +123,7 @@ def test_an_append_lands_after_a_schema_change_of_somebody_else(root: str) -> No
     assert stale.scan().to_arrow()["more"].null_count == 2
 
 
-def test_an_append_does_not_land_without_a_column_that_is_now_required(root: str) -> None:
+def test_an_append_without_a_new_required_column_fails(root: str) -> None:
     stale = load(root).load_table(TABLE)
     with load(root).load_table(TABLE).update_schema(allow_incompatible_changes=True) as update:
         update.add_column("must", StringType(), required=True)
@@ -170,7 +170,7 @@ def test_a_delete_keeps_what_was_appended_meanwhile(root: str) -> None:
     assert ids(load(root)) == [1, 10, 11]
 
 
-def test_a_delete_that_appended_rows_match_is_told(root: str) -> None:
+def test_a_delete_conflicts_with_appended_rows_that_it_matches(root: str) -> None:
     load(root).load_table(TABLE).append(numbered(0))
     stale = load(root).load_table(TABLE)
     load(root).load_table(TABLE).append(numbered(0))
@@ -212,7 +212,9 @@ def test_an_append_and_a_drop_end_in_one_order(root: str) -> None:
     assert not load(root).table_exists(TABLE)
 
 
-def test_an_unknown_outcome_is_told_as_such_and_deletes_nothing(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_outcome_raises_commit_state_unknown_and_deletes_nothing(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PyIceberg deletes the manifests of a commit that failed; those of one that may have landed have to stay."""
     catalog = load(root)
     table = catalog.load_table(TABLE)

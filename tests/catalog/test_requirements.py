@@ -66,7 +66,7 @@ def test_of_two_transactions_that_exclude_each_other_one_commits(
         assert counts(pair) == [1, 2 + number]
 
 
-def test_the_conflict_says_which_requirement_broke(pair: tl.Lakehouse) -> None:
+def test_the_conflict_names_the_failed_requirement(pair: tl.Lakehouse) -> None:
     txn = excluding(pair, "a.left", "a.right")
     pair.table("a.left").append(ROWS)
     with pytest.raises(tl.CommitConflict, match=r"a\.left .*assert-ref-snapshot-id"):
@@ -85,7 +85,7 @@ def test_a_change_that_the_requirement_allows_is_no_conflict(pair: tl.Lakehouse)
 
 
 @pytest.mark.parametrize("change", ["dropped", "created again"])
-def test_a_required_table_must_stay(pair: tl.Lakehouse, change: str) -> None:
+def test_a_required_table_conflicts_with_a_drop(pair: tl.Lakehouse, change: str) -> None:
     txn = excluding(pair, "a.left", "a.right")
     pair.drop_table("a.left")
     if change == "created again":
@@ -95,7 +95,7 @@ def test_a_required_table_must_stay(pair: tl.Lakehouse, change: str) -> None:
     assert pair.table("a.right").scan().count() == 1
 
 
-def test_a_table_that_must_not_be_there_is_not_created_meanwhile(pair: tl.Lakehouse) -> None:
+def test_a_required_absence_conflicts_with_a_creation(pair: tl.Lakehouse) -> None:
     def absent(name: str, other: str) -> tl.Transaction:
         txn = pair.begin()
         table_writing.require_absent(txn, "a", name, [AssertCreate()])
@@ -111,7 +111,7 @@ def test_a_table_that_must_not_be_there_is_not_created_meanwhile(pair: tl.Lakeho
     assert not pair.exists("a.x")
 
 
-def test_what_is_required_of_a_table_that_is_changed_later_holds_too(pair: tl.Lakehouse) -> None:
+def test_requirements_of_a_table_that_is_changed_later_are_checked(pair: tl.Lakehouse) -> None:
     txn = pair.begin()
     require(txn, "a.left", head(txn, "a.left"))
     txn.table("a.left").append(ROWS)
@@ -146,7 +146,7 @@ def test_a_requirement_alone_makes_no_version(pair: tl.Lakehouse) -> None:
     assert pair.version == version
 
 
-def test_requirements_are_looked_at_again_as_often_as_attempts_allow(pair: tl.Lakehouse) -> None:
+def test_requirements_are_checked_again_up_to_max_attempts(pair: tl.Lakehouse) -> None:
     """Somebody who changes the table each time, in ways that the requirement allows, cannot hold the commit up."""
     txn = excluding(pair, "a.left", "a.right")
     changes = itertools.count()

@@ -87,7 +87,7 @@ def test_a_name_without_namespace_cannot_be_found(catalog: Catalog) -> None:
         catalog.load_table("orders")
 
 
-def test_what_is_not_there_is_not_found(catalog: Catalog) -> None:
+def test_missing_objects_are_not_found(catalog: Catalog) -> None:
     message = re.escape("Table does not exist: sales.eu.orders")
     assert not catalog.table_exists(TABLE)
     for method in (catalog.load_table, catalog.drop_table, catalog.purge_table):

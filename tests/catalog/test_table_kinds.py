@@ -149,7 +149,7 @@ def test_purging_an_external_table_leaves_its_files(catalog: TrinityLakeCatalog,
     assert count(elsewhere.load_table("shop.orders")) == 2
 
 
-def test_an_external_table_stands_still_in_every_binding(
+def test_an_external_table_is_frozen_in_every_binding(
     catalog: TrinityLakeCatalog, lake: tl.Lakehouse, elsewhere: SqlCatalog
 ) -> None:
     source = elsewhere.load_table("shop.orders")
@@ -199,7 +199,7 @@ def test_dropping_a_federated_table_leaves_it_in_the_other_catalog(
     assert count(elsewhere.load_table("shop.orders")) == 2
 
 
-def test_a_commit_to_a_federated_table_is_not_ours(federated: TrinityLakeCatalog, lake: tl.Lakehouse) -> None:
+def test_a_commit_to_a_federated_table_creates_no_version(federated: TrinityLakeCatalog, lake: tl.Lakehouse) -> None:
     before, table = lake.version, federated.load_table(TABLE)
     table._identifier = TABLE
     with pytest.raises(tl.InvalidArgument, match="federated"):
@@ -229,7 +229,7 @@ def test_a_table_cannot_move(catalog: TrinityLakeCatalog, lake: tl.Lakehouse) ->
 
 
 @pytest.mark.parametrize("name", ["py-io-impl", "write.py-location-provider.impl"])
-def test_a_table_names_no_code(catalog: TrinityLakeCatalog, name: str) -> None:
+def test_properties_that_name_code_are_refused(catalog: TrinityLakeCatalog, name: str) -> None:
     with pytest.raises(tl.InvalidArgument, match="load code"):
         catalog.create_table(TABLE, SCHEMA, properties={name: "os.system"})
     creation = catalog.create_table_transaction(TABLE, SCHEMA)

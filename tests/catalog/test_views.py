@@ -104,7 +104,7 @@ def test_views_are_listed_and_dropped(catalog: TrinityLakeCatalog) -> None:
     assert catalog.list_views("sales.eu") == []
 
 
-def test_what_is_not_there_is_not_found(catalog: TrinityLakeCatalog) -> None:
+def test_missing_objects_are_not_found(catalog: TrinityLakeCatalog) -> None:
     for identifier in (VIEW, "unpaid", ("sales", "eu", "x" * 500)):
         with pytest.raises(NoSuchViewError):
             catalog.load_view(identifier)

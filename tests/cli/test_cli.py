@@ -246,7 +246,7 @@ def test_the_demo_makes_nothing_without_its_data(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_demo_fails_if_an_answer_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_fails_if_a_claim_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trinitylake.cli import demo
 
     monkeypatch.setitem(demo.ROWS, "planes", 1)

@@ -82,7 +82,7 @@ HEAVY = {
 }
 
 
-def test_help_loads_neither_the_commands_nor_the_library() -> None:
+def test_help_imports_neither_commands_nor_libraries() -> None:
     """`trinitylake --help` took 0.7 s: it imported every command, and with them Arrow, PyIceberg and rich."""
     modules = modules_after("--help")
     assert not modules & (HEAVY | {"rich", "trinitylake._core", "pydantic"})
@@ -99,7 +99,7 @@ def test_help_loads_neither_the_commands_nor_the_library() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["ls"], ["ls", "-r"], ["log"], ["log", "--json"]], ids=lambda one: "-".join(one))
-def test_listing_and_the_log_load_no_arrow(root: str, arguments: list[str]) -> None:
+def test_listing_and_log_do_not_import_arrow(root: str, arguments: list[str]) -> None:
     """They took 1.5 s. Names and entries of the log come from the core as they are; and half of what was left was
     pydantic, which typer asks about the value of every option."""
     modules = modules_after(*arguments, "--root", root)
@@ -119,7 +119,7 @@ def test_listing_and_the_log_load_no_arrow(root: str, arguments: list[str]) -> N
         (["tag", "ls", "--no-such"], "no-such"),
     ],
 )
-def test_values_mean_what_they_mean_to_typer(root: str, arguments: list[str], words: str) -> None:
+def test_plain_values_are_converted_as_by_typer(root: str, arguments: list[str], words: str) -> None:
     """Plain values are not given to pydantic; all others are, which says what is wrong with them."""
     done = CliRunner().invoke(app, [*arguments, "--root", root])
     assert done.exit_code == (2 if words else 0), done.output
@@ -256,9 +256,9 @@ def commands(name: str, folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["people", "json"])
-def test_no_name_or_message_reaches_the_terminal_as_it_is(hostile: str, tmp_path: Path, as_json: bool) -> None:
-    """A message with an escape sequence changed the colour, or the title, of the terminal of whoever read the log, a
-    name in brackets lost them, and a mark that turns the direction of writing turned the rest of the line.
+def test_names_and_messages_are_escaped_for_the_terminal(hostile: str, tmp_path: Path, as_json: bool) -> None:
+    """A message with an escape sequence changed the colour or the title of the terminal that showed the log, a name in
+    brackets lost them, and a mark of writing direction reversed the rest of the line.
     """
     seen = ""
     for arguments in commands(HOSTILE, tmp_path):

@@ -1,7 +1,7 @@
 """Columns from Arrow schemas (format §9), for tables that are created from data.
 
-Wider than PyIceberg's own inference, never lossy: unsigned integers take the next wider signed type, nanoseconds become
-microseconds (Iceberg v2 has no finer time), time zones become UTC instants, dictionaries become their values.
+Supports more types than PyIceberg: unsigned integers become the next wider signed type, nanoseconds become microseconds
+(Iceberg v2 has no finer time), times with a zone become UTC instants, dictionaries become their values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DOC = b"doc"
 def arrow_schema_of(data: Any) -> pa.Schema | None:
     """The schema of a pyarrow schema or of anything with the Arrow C interface; None for anything else.
 
-    Reads the schema only: a stream is not consumed beyond what its library needs to know it.
+    Reads only the schema; a stream is consumed no further than its library needs for that.
     """
     if isinstance(data, pa.Schema):
         return data
@@ -36,7 +36,7 @@ def arrow_schema_of(data: Any) -> pa.Schema | None:
 
 
 def from_arrow(schema: pa.Schema) -> list[Column]:
-    """The columns of an Arrow schema. Raises `InvalidArgument` for a type without a counterpart, by column."""
+    """The columns of an Arrow schema. Raises `InvalidArgument` for a column whose type Iceberg lacks."""
     return [_column(field, field.name) for field in schema]
 
 

@@ -1,12 +1,11 @@
-"""Types and columns as people declare them.
+"""Types and columns.
 
     Column("id", "bigint", nullable=False)
     Column("tags", list_of("varchar"))
     Column("price", "numeric(10,2)", doc="in euros")
 
 A type is written in SQL (`"varchar(20)"`, `"array<int>"`, `"row(a int, b varchar)"`; `sql_type.py` reads it) or built
-with `list_of`, `map_of` and `struct_of`. These classes are plain immutable values; `schema.py` has what is made of
-them.
+with `list_of`, `map_of` and `struct_of`. These classes are immutable values; `schema.py` converts them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TypeAlias
 from trinitylake.definitions.sql_type import ParsedType, parse
 from trinitylake.errors import InvalidArgument
 
-#: The kinds of the format (§6, `DataType`), by the SQL word that this project prints for them.
+#: Kinds of types in the format (§6, `DataType`), as SQL words.
 TYPE_KINDS = (
     "boolean",
     "smallint",
@@ -46,7 +45,7 @@ MAX_FRACTION_DIGITS = 9
 MAX_LENGTH = (1 << 31) - 1
 DEFAULT_FRACTION_DIGITS = 6
 
-#: A field name that needs no quotes: one word to the reader of `sql_type`.
+#: A field name that needs no quotes in `sql_type`.
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _WITH_LENGTH = ("char", "varchar", "fixed", "binary")
 _WITH_FRACTION = ("time", "timetz", "timestamp", "timestamptz")
@@ -62,7 +61,7 @@ class Type:
         precision: of decimal in digits; of the times in fractional digits of a second, 1 to 9.
         scale: of decimal, digits after the point.
         children: the fields of a struct; the key and the value of a map; the element of a list.
-        iceberg: the exact Iceberg type where the kind alone cannot tell, such as "uuid"; else "".
+        iceberg: the exact Iceberg type if the kind is ambiguous, such as "uuid"; otherwise "".
     """
 
     kind: str
@@ -107,7 +106,7 @@ class Type:
         return ""
 
     def __str__(self) -> str:
-        """The type in SQL; `parse_type` reads it back."""
+        """The type in SQL; `parse_type` is the inverse."""
         if self.iceberg == "uuid":
             return "uuid"
         if self.kind == "decimal":
@@ -130,15 +129,15 @@ class Column:
     """A column, or a field of a struct, or the key, value or element of a map or list.
 
     Args:
-        name: not empty, unique among its siblings.
+        name: not empty, unique among the columns of its parent.
         type: a `Type`, or a SQL type such as `"decimal(10,2)"`.
-        nullable: whether a row may leave it out.
-        doc: a comment for people.
-        id: the Iceberg field id, constant over renames; 0 = not assigned yet.
-        properties: anything else that should travel with the column.
+        nullable: whether values may be null.
+        doc: a comment.
+        id: the Iceberg field id, which renames do not change; 0 = not assigned yet.
+        properties: further properties of the column.
 
     Raises:
-        InvalidArgument: for a type that does not exist, named in the message.
+        InvalidArgument: for an unknown type.
     """
 
     name: str
@@ -180,12 +179,12 @@ TypeLike: TypeAlias = "Type | str"
 
 
 def list_of(element: TypeLike, nullable: bool = True) -> Type:
-    """A list type; `nullable` tells whether an element may be null."""
+    """A list type; `nullable`: whether an element may be null."""
     return Type("list", children=(Column("element", element, nullable),))
 
 
 def map_of(key: TypeLike, value: TypeLike, nullable: bool = True) -> Type:
-    """A map type; `nullable` tells whether a value may be null, a key never is."""
+    """A map type; `nullable`: whether a value may be null. A key is never null."""
     return Type("map", children=(Column("key", key, nullable=False), Column("value", value, nullable)))
 
 
@@ -197,7 +196,7 @@ def struct_of(*fields: ColumnLike, **named: TypeLike) -> Type:
 
 
 def as_type(type: TypeLike) -> Type:
-    """A `Type` as it is, a SQL type parsed. Raises `InvalidArgument`."""
+    """Parse a SQL type; a `Type` is returned unchanged. Raises `InvalidArgument`."""
     if isinstance(type, Type):
         return type
     if isinstance(type, str):
@@ -206,7 +205,7 @@ def as_type(type: TypeLike) -> Type:
 
 
 def parse_type(text: str) -> Type:
-    """The type that SQL text names (`sql_type.py`). Raises `InvalidArgument`, with the bad word and its position."""
+    """Parse a SQL type (`sql_type.py`). Raises `InvalidArgument` with the invalid word and its position."""
     parsed = parse(text)
     try:
         return _built(parsed)
@@ -215,7 +214,7 @@ def parse_type(text: str) -> Type:
 
 
 def as_column(column: ColumnLike) -> Column:
-    """A `Column` as it is, one from a tuple. Raises `InvalidArgument`."""
+    """Make a column from a tuple; a `Column` is returned unchanged. Raises `InvalidArgument`."""
     if isinstance(column, Column):
         return column
     if not isinstance(column, tuple) or len(column) not in (2, 3):
@@ -224,7 +223,7 @@ def as_column(column: ColumnLike) -> Column:
 
 
 def find(columns: Iterable[Column], name: str) -> Column | None:
-    """A column by its name, a nested one by its dotted name; None if there is none."""
+    """Find a column by its name, or a nested one by its dotted name; None if it does not exist."""
     columns = tuple(columns)
     for column in columns:
         if column.name == name:
@@ -236,7 +235,7 @@ def find(columns: Iterable[Column], name: str) -> Column | None:
 
 
 def duplicate_name(columns: Iterable[Column]) -> str:
-    """What is wrong with the names of siblings, or ""."""
+    """Message about a duplicate name, or ""."""
     seen: set[str] = set()
     for column in columns:
         if column.name in seen:

@@ -1,4 +1,4 @@
-"""Definition files, `*.binpb` (format §6): building new ones, reading and rewriting old ones.
+"""Definition files, `*.binpb` (format §6): creation, parsing and serialization.
 
 A definition is a protobuf message of `trinitylake_pb2`. To change one, parse it, change the message and write it
 back, so that fields unknown to this library are kept. Never build a new message from an old one.
@@ -46,7 +46,7 @@ def new_id() -> str:
 
 
 def new_namespace_def(id: str | None = None, properties: Mapping[str, str] | None = None) -> proto.NamespaceDef:
-    """The definition of a namespace. `id` defaults to a fresh one."""
+    """The definition of a namespace. `id` defaults to a new one."""
     return proto.NamespaceDef(id=id or new_id(), properties=_text_properties(properties))
 
 
@@ -62,7 +62,7 @@ def new_table_def(
     distribution_keys: Iterable[str] = (),
     unique_columns: Iterable[str] = (),
 ) -> proto.TableDef:
-    """The definition of an Iceberg table (§9). `id` defaults to a fresh one.
+    """The definition of an Iceberg table (§9). `id` defaults to a new one.
 
     `format_properties` of a managed table hold `metadata_location`, a path below the root; of an external table
     `metadata_location`, a URI; of a federated one the properties of its catalog (`iceberg_storage/federated.py`).
@@ -184,7 +184,7 @@ def _with_id(definition: Identified, path: str) -> Identified:
     return definition
 
 
-@functools.lru_cache(4096)  # the same objects are read again and again
+@functools.lru_cache(4096)  # the same objects are read often
 def _check_id(id: str) -> None:
     uuid.UUID(id)
 

@@ -1,6 +1,6 @@
-"""Columns as Iceberg has them (format §9).
+"""Conversion of columns to and from Iceberg schemas (format §9).
 
-    Iceberg   -> declared  lossless: what the format's types cannot tell, such as uuid, is kept in `Type.iceberg`
+    Iceberg   -> declared  lossless: types that the format lacks, such as uuid, are kept in `Type.iceberg`
     declared  -> Iceberg   smallint becomes int, char and varchar become string, times that Iceberg cannot hold
                            (timetz, timestamp(3), …) become long
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.types import IcebergType, NestedField
 
-#: What a definition holds as the length of a type.
+#: Maximum length of a type in a definition.
 _FIXED_MAX_LENGTH = (1 << 31) - 1
 
 
 def to_iceberg(columns: tuple[Column, ...], primary_key: tuple[str, ...]) -> IcebergSchema:
-    """The Iceberg schema of declared columns; ids are assigned afresh unless every column has one."""
+    """The Iceberg schema of declared columns; new ids are assigned unless every column has one."""
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.schema import assign_fresh_schema_ids
 
@@ -151,7 +151,7 @@ def _type_from_iceberg(type: IcebergType) -> Type:
         "binary": "binary",
     }
     kind = simple.get(str(type))
-    # unknown, geometry, geography and whatever comes next: bytes to readers of the format, exact to Iceberg.
+    # unknown, geometry, geography and future types: binary in the format, and exact in `Type.iceberg`.
     return Type(kind) if kind else Type("binary", iceberg=str(type))
 
 

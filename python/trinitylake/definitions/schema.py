@@ -69,7 +69,7 @@ class Schema:
         return f"({', '.join(column_text(column) for column in self.columns)})"
 
     def __getitem__(self, name: str) -> Column:
-        """A column by its name, a field of a struct by its dotted name. Raises `KeyError`."""
+        """A column by name, a field of a struct by its dotted name. Raises `KeyError`."""
         column = find(self.columns, name)
         if column is None:
             raise KeyError(name)
@@ -82,7 +82,7 @@ class Schema:
 
     @staticmethod
     def of(schema: SchemaLike) -> Schema:
-        """A schema from anything that has or is one: see `as_schema`. Raises `InvalidArgument`."""
+        """A schema from any schema or data, see `as_schema`. Raises `InvalidArgument`."""
         return as_schema(schema)
 
     @staticmethod
@@ -135,14 +135,14 @@ SchemaLike: TypeAlias = (
 
 
 def as_schema(schema: SchemaLike) -> Schema:
-    """A declared schema from anything that has or is one.
+    """A schema from any schema, or from data with a schema.
 
     Accepts a `Schema`, a list of `Column`s or `(name, type)` tuples, a mapping of name to SQL type, a stored
     schema, a PyIceberg or pyarrow schema, and every object with the Arrow C stream or schema interface, of which
     only the schema is read.
 
     Raises:
-        InvalidArgument: for anything else, or for a type that has no counterpart, naming the column.
+        InvalidArgument: for any other object, and for a column whose type Iceberg lacks.
     """
     if isinstance(schema, Schema):
         return schema

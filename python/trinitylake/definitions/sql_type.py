@@ -1,7 +1,7 @@
 """The grammar of SQL types: `"numeric(10,2)"`, `"array<int>"`, `"row(a int, b map<varchar, double precision>)"`.
 
-It accepts what users of Postgres, Trino and Spark write. Lengths and precisions are checked by
-`declared_types.parse_type`, which makes a `Type` of the result; `str(type)` is the inverse.
+It accepts types of Postgres, Trino and Spark. `declared_types.parse_type` checks lengths and precisions and makes a
+`Type` of the result; `str(type)` is the inverse.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from trinitylake.errors import InvalidArgument
 
-#: What people write -> the kind of the format. Words of two or more parts come first when matching.
+#: SQL word -> kind of the format. The longest alias of several words wins.
 ALIASES = {
     "bool": "boolean",
     "boolean": "boolean",
@@ -86,13 +86,13 @@ _FIRST_WORDS = {alias.split()[0] for alias in ALIASES if " " in alias}
 
 @dataclass(frozen=True, slots=True)
 class ParsedType:
-    """A type as it was written.
+    """A parsed type.
 
     Attributes:
         kind: a value of `ALIASES`.
         arguments: the numbers in parentheses: the length; the precision and the scale of a decimal.
         fields: of a struct, a map (key and value) or a list (element).
-        iceberg: the exact type where the kind cannot tell: "uuid", else "".
+        iceberg: "uuid" for that type, otherwise "".
     """
 
     kind: str
@@ -111,12 +111,12 @@ class ParsedField:
 
 
 def parse(text: str) -> ParsedType:
-    """The type that `text` names. Raises `InvalidArgument`, with the bad word and its position, if there is none."""
+    """Parse a type. Raises `InvalidArgument` with the invalid word and its position."""
     return _Parser(text).parse()
 
 
 class _Parser:
-    """Recursive descent over the tokens of one string."""
+    """Recursive descent parser of one text."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,6 +1,6 @@
-"""Columns as definition files store them (format §6): lossless, both ways.
+"""Lossless conversion of columns to and from definition files (format §6).
 
-What no field of the message can hold is kept in properties of the column.
+Values for which the message has no field are stored in properties of the column.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from trinitylake.definitions import trinitylake_pb2 as proto
 from trinitylake.definitions.declared_types import TYPE_KINDS, Column, Type
 from trinitylake.errors import UnsupportedVersion
 
-#: Keys of `Column.properties` in stored schemas that hold what no field of the message does.
+#: Keys of `Column.properties` for values without a field in the message.
 DOC_PROPERTY = "doc"
 ICEBERG_TYPE_PROPERTY = "iceberg-type"
 
 
 def column_to_proto(column: Column) -> proto.Column:
-    """The stored form of a column, with what is nested in it."""
+    """The message of a column and its nested columns."""
     type = column.type
     message = proto.Column(
         id=column.id,
@@ -45,10 +45,12 @@ def column_to_proto(column: Column) -> proto.Column:
 def column_from_proto(message: proto.Column) -> Column:
     """The inverse of `column_to_proto`.
 
-    Raises `UnsupportedVersion` for a type that this library does not know, `InvalidArgument` for a contradiction.
+    Raises `UnsupportedVersion` for an unknown type, `InvalidArgument` for an invalid column.
     """
     if not 0 <= message.type < len(TYPE_KINDS):
-        raise UnsupportedVersion(f"column {message.name!r} has the type number {message.type}, unknown to this library")
+        raise UnsupportedVersion(
+            f"column {message.name!r} has the type number {message.type}, which this library does not know"
+        )
     kind = TYPE_KINDS[message.type]
     properties = dict(message.properties)
     doc = properties.pop(DOC_PROPERTY, "")
