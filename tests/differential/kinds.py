@@ -1,4 +1,4 @@
-"""The types of Iceberg with the values at their edges, the transforms that partition by them, and wider types."""
+"""Iceberg types with boundary values, the transforms that partition by them, and wider types."""
 
 from __future__ import annotations
 
@@ -31,10 +31,16 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    IcebergType,
     IntegerType,
+    ListType,
     LongType,
+    MapType,
+    NestedField,
     PrimitiveType,
     StringType,
+    StructType,
+    TimestampNanoType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -58,31 +64,36 @@ _MOMENTS = [
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of columns.
+    """A column type.
 
     Attributes:
         iceberg, arrow, duckdb: the type.
-        values: at its edges, as Arrow takes them.
+        values: boundary values, as Arrow takes them.
         transforms: that partition by it, as `create_table` takes them for the column `v`.
-        wider: the name of a kind that Iceberg widens it to.
-        is_key: whether rows can be upserted by it.
+        wider: the name of the kind that Iceberg widens it to.
+        format_version: of tables with the type.
     """
 
-    iceberg: PrimitiveType
+    iceberg: IcebergType
     arrow: pa.DataType
     duckdb: str
     values: Sequence[Any]
     transforms: tuple[str, ...]
     wider: str = ""
-    is_key: bool = True
+    format_version: int = 2
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether filters and keys cannot use the column."""
+        return not isinstance(self.iceberg, PrimitiveType)
 
     @property
     def compared(self) -> list[Any]:
-        """The values that a filter can be compared with: PyIceberg makes no literal of NaN."""
-        return [value for value in self.values if value == value]
+        """The values that filters compare with. PyIceberg has no literal for NaN."""
+        return [] if self.is_nested else [value for value in self.values if value == value]
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        """Values, and nulls, as Arrow has them."""
+        """Values and nulls as an Arrow array."""
         if pa.types.is_temporal(self.arrow):
             width = pa.int32() if self.arrow.bit_width == 32 else pa.int64()
             return pa.array(values, width).cast(self.arrow)
@@ -92,13 +103,13 @@ class Kind:
         return pa.array(values, self.arrow)
 
     def literal(self, value: Any) -> Literal[Any]:
-        """A value as Iceberg's filters have it."""
+        """A value as a literal of Iceberg's filters."""
         made: type[Any] = _LITERALS[type(self.iceberg)]
         literal: Literal[Any] = made(value.bytes if isinstance(value, uuid.UUID) else value)
         return literal
 
 
-_LITERALS: dict[type[PrimitiveType], type[Any]] = {
+_LITERALS: dict[type[IcebergType], type[Any]] = {
     BooleanType: BooleanLiteral,
     IntegerType: LongLiteral,
     LongType: LongLiteral,
@@ -109,6 +120,7 @@ _LITERALS: dict[type[PrimitiveType], type[Any]] = {
     TimeType: TimeLiteral,
     TimestampType: TimestampLiteral,
     TimestamptzType: TimestampLiteral,
+    TimestampNanoType: LongLiteral,
     StringType: StringLiteral,
     BinaryType: BinaryLiteral,
     FixedType: BinaryLiteral,
@@ -157,6 +169,38 @@ KINDS = {
     "time": Kind(TimeType(), pa.time64("us"), "TIME", [0, _DAY - 1, 3_723_000_004], ("v", "bucket(3, v)")),
     "timestamp": Kind(TimestampType(), pa.timestamp("us"), "TIMESTAMP", _MOMENTS, _OF_MOMENTS),
     "timestamptz": Kind(TimestamptzType(), pa.timestamp("us", "UTC"), "TIMESTAMPTZ", _MOMENTS, _OF_MOMENTS),
+    "timestamp_ns": Kind(
+        TimestampNanoType(),
+        pa.timestamp("ns"),
+        "TIMESTAMP_NS",
+        [-9_000_000_000_000_000_001, 9_000_000_000_000_000_001, 0, -1, 1_582_934_400_123_456_789],
+        _OF_MOMENTS,
+        format_version=3,
+    ),
+    "struct": Kind(
+        StructType(NestedField(101, "a", DoubleType()), NestedField(102, "b", StringType())),
+        pa.struct([("a", pa.float64()), ("b", pa.large_string())]),
+        "STRUCT(a DOUBLE, b VARCHAR)",
+        [
+            {"a": number, "b": text}
+            for number, text in zip([NAN, -0.0, INF, None], ["", "é", None, "x" * 300], strict=True)
+        ],
+        (),
+    ),
+    "list": Kind(
+        ListType(103, DoubleType(), element_required=False),
+        pa.large_list(pa.float64()),
+        "DOUBLE[]",
+        [[], [None], [NAN, -0.0, 0.1], [1e300] * 50],
+        (),
+    ),
+    "map": Kind(
+        MapType(104, StringType(), 105, LongType(), value_required=False),
+        pa.map_(pa.large_string(), pa.int64()),
+        "MAP(VARCHAR, BIGINT)",
+        [[], [("", None)], [("é", -(2**63)), ("x" * 300, 2**63 - 1)]],
+        (),
+    ),
     "string": Kind(StringType(), pa.large_string(), "VARCHAR", _TEXTS, ("v", "bucket(3, v)", "truncate(2, v)")),
     "binary": Kind(
         BinaryType(),

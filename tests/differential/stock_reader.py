@@ -1,4 +1,4 @@
-"""Reads tables with PyIceberg as it is installed, in a process of its own that knows nothing of this library.
+"""Reads tables with unmodified PyIceberg, in a process that does not import this library.
 
 One line of standard input names a metadata file and a file for the rows, in Arrow's IPC format; one line answers.
 """

@@ -14,6 +14,8 @@ from pyiceberg.avro.resolver import construct_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.table import TableProperties
 
+from trinitylake.iceberg_storage.pyiceberg_patches import avro_decoding  # noqa: F401  # for all readers of Avro
+
 #: The header field that holds the schema.
 SCHEMA_KEY = "avro.schema"
 BLOCK_MAX_RECORDS = 1000

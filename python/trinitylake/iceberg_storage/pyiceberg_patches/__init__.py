@@ -1,6 +1,7 @@
 """Changes to PyIceberg for the whole process, and its private functions under public names.
 
-- `avro_doubles`: doubles in Avro files are decoded with 64 bits (apache/iceberg-python, `avro/decoder_fast.pyx`).
+- `avro_decoding`: doubles in Avro files are decoded with 64 bits, nanoseconds as numbers (apache/iceberg-python,
+  `avro/decoder_fast.pyx`, `utils/schema_conversion.py`).
 - `partition_types`: a partition field whose source column was dropped may have the name of another column
   (apache/iceberg-python, `partitioning.py`, `validate_partition_name`).
 - `variant`: the type `variant` of format version 3 (apache/iceberg-python, `types.py`).
