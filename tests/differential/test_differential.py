@@ -17,7 +17,7 @@ import pytest
 
 from .history import Case, History, StockReader, all_cases, sample
 
-#: Types that Spark reads as other types or not at all. Iceberg's Java refuses manifests with partition values of `fixed`.
+#: Types that Spark reads as other types or not at all. It refuses manifests with partition values of `fixed`.
 _UNKNOWN_TO_SPARK = ("time", "uuid", "timestamp_ns", "map", "fixed")
 SEED = int(os.environ.get("TRINITYLAKE_SEED", "36"))
 
