@@ -335,7 +335,7 @@ def test_executors_ask_as_well(place: Place) -> None:
     """What tasks of Spark run for each object."""
     collection = place.begin_distributed_gc()
     row = ObjectRow("table", "shop", "again", metadata_location=place.metadata)
-    writer = definition_writer(place.lake, place.lake._core.latest(), {})
+    writer = definition_writer(place.lake._handle, place.lake._core.latest(), {})
     [refused] = writer.locate([row])
     assert isinstance(refused, tl.errors.RefusedObject)
     assert refused.error_kind == "transaction_expired"

@@ -143,6 +143,23 @@ BAD_FILES: dict[str, tuple[Change, str]] = {
         },
         "2022-01-09",
     ),
+    "no bytes": ({"file_size_in_bytes": 0}, "has 0 bytes"),
+    "a split behind the end": ({"split_offsets": [4, 2**40]}, "a split offset after its end"),
+    "fewer values than rows": ({"value_counts": {1: 0}}, "has 1 rows, and 0 values of column 1"),
+    "more NULLs than values": ({"value_counts": {1: 1}, "null_value_counts": {1: 5}}, "of which 5 are NULL"),
+    "bounds without values": (
+        {
+            "value_counts": {1: 1},
+            "null_value_counts": {1: 1},
+            "lower_bounds": {1: bytes(4)},
+            "upper_bounds": {1: bytes(4)},
+        },
+        "only NULL or NaN",
+    ),
+    "bounds the wrong way round": (
+        {"lower_bounds": {1: (9).to_bytes(4, "little")}, "upper_bounds": {1: bytes(4)}},
+        "above the upper bound",
+    ),
     "a day and no time": ({"null_value_counts": {2: 1}}, "have NULL"),
 }
 

@@ -79,6 +79,15 @@ class SpecsAndSchemas(NamedTuple):
                 return found if isinstance(found, PrimitiveType) else None
         return None
 
+    def columns(self) -> dict[int, PrimitiveType]:
+        """The types of the columns that are not nested, by id, in the newest schema that has each."""
+        return {
+            field.field_id: field.field_type
+            for schema in self.schemas
+            for field in schema.fields
+            if isinstance(field.field_type, PrimitiveType)
+        }
+
 
 class ManifestCheck:
     """Checks the entries of one manifest, one after the other.
@@ -101,6 +110,7 @@ class ManifestCheck:
                 f"and partition spec {spec.spec_id} has {ids}"
             )
         self._fields = [(field, known.type_of(field.source_id)) for field in spec.fields]
+        self._columns = known.columns()
         self._files: dict[ManifestEntryStatus, int] = dict.fromkeys(ManifestEntryStatus, 0)
         self._rows: dict[ManifestEntryStatus, int] = dict.fromkeys(ManifestEntryStatus, 0)
 
@@ -120,8 +130,13 @@ class ManifestCheck:
         for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts, file.column_sizes):
             if any(not 0 <= count <= MAX_LONG for count in (counts or {}).values()):  # PyIceberg reads -1 as 2^64 - 1
                 raise InvalidArgument(f"file {path} has a count of a column that is negative or too large")
+        if not file.file_size_in_bytes:
+            raise InvalidArgument(f"file {path} has 0 bytes, and a file of {file.file_format.value} has more")
+        if any(offset > file.file_size_in_bytes for offset in file.split_offsets or ()):
+            raise InvalidArgument(f"file {path} has {file.file_size_in_bytes} bytes, and a split offset after its end")
         if is_delete:
             return
+        _check_metrics(file, self._columns)
         for position, (field, type) in enumerate(self._fields):
             try:
                 _check_value(field, type, file.partition[position], file)
@@ -144,6 +159,25 @@ class ManifestCheck:
                         f"manifest {manifest.manifest_path} has {found} {status.name.lower()} {what}, "
                         f"and the manifest list says {recorded}"
                     )
+
+
+def _check_metrics(file: DataFile, columns: Mapping[int, PrimitiveType]) -> None:
+    """Check that counts and bounds of the columns of a data file agree: readers skip files by them."""
+    for id, count in (file.value_counts or {}).items():
+        nulls = (file.null_value_counts or {}).get(id, 0)
+        if nulls > count or (id in columns and count != file.record_count):
+            raise InvalidArgument(
+                f"file {file.file_path} has {file.record_count} rows, and {count} values of column {id}, of which "
+                f"{nulls} are NULL"
+            )
+    for id in (file.lower_bounds or {}).keys() & (file.upper_bounds or {}).keys() & columns.keys():
+        column = of_metrics(file, id, columns[id])
+        if not column.values:
+            raise InvalidArgument(f"file {file.file_path} has bounds of column {id}, and only NULL or NaN in it")
+        if isinstance(columns[id], UUIDType):  # Java compares them as signed numbers
+            continue
+        if column.lower is not None and column.upper is not None and column.lower > column.upper:
+            raise InvalidArgument(f"file {file.file_path} has a lower bound of column {id} above the upper bound")
 
 
 def _check_value(field: PartitionField, type: PrimitiveType | None, value: Any, file: DataFile) -> None:
