@@ -223,7 +223,7 @@ def require_free(transaction: Transaction, namespace: str, name: str) -> None:
     if core.exists("table", namespace, name):
         raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
     if core.exists("view", namespace, name):
-        raise TableAlreadyExistsError(f"View {namespace}.{name} already exists")
+        raise TableAlreadyExistsError(f"View with same name already exists: {namespace}.{name}")
 
 
 def no_such_table(namespace: str, name: str) -> NoSuchTableError:

@@ -133,7 +133,7 @@ class ViewCatalog(BoundCatalog):
             materialize_namespace(transaction, namespace)
             core = transaction._state()
             if core.exists("table", namespace, name):
-                raise TableAlreadyExistsError(f"Table {namespace}.{name} has that name already")
+                raise TableAlreadyExistsError(f"Table with same name already exists: {namespace}.{name}")
             if core.exists("view", namespace, name):
                 raise ViewAlreadyExistsError(f"View {namespace}.{name} already exists")
             core.create("view", namespace, name, definition)

@@ -168,15 +168,13 @@ def _model_message(error: InvalidModel) -> str:
     return "; ".join(found[:5]) + more
 
 
-_TABLE_OR_VIEW = r"^(Table|View) (\S+)"
 #: Messages of PyIceberg and TrinityLake, and how Iceberg's Java library words them, which clients' tests expect.
 _WORDINGS = [
     (re.compile(pattern, re.S), replacement)
     for pattern, replacement in (
         (r"^Namespace (\S+) does not exists?$", r"Namespace does not exist: \1"),
         (r"^Namespace (\S+) already exists$", r"Namespace already exists: \1"),
-        (_TABLE_OR_VIEW + " already exists$", r"\1 already exists: \2"),
-        (_TABLE_OR_VIEW + " has that name already$", r"\1 with same name already exists: \2"),
+        (r"^(Table|View) (\S+) already exists$", r"\1 already exists: \2"),
         (r"^(Requirement failed: last assigned \w+ id) has changed\b", r"\1 changed"),
         (r"^Requirement failed: current schema id has changed\b", "Requirement failed: current schema changed"),
         (r"^Requirement failed: default spec id has changed\b", "Requirement failed: default partition spec changed"),
