@@ -11,7 +11,7 @@ from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.lakehouse import open as open_lakehouse
 from trinitylake.spark.frames import clustered
 from trinitylake.spark.options import Options
-from trinitylake.spark.runtime import require_driver
+from trinitylake.spark.runtime import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,10 @@ def foreach_batch(
 
     def run(batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
-        require_driver(spark, "foreach_batch")
+        if is_remote(spark):
+            raise InvalidArgument(
+                "foreach_batch needs a session whose driver is this process; Spark Connect has none"
+            )
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
             raise InvalidArgument("foreach_batch is for writeStream.foreachBatch: Spark names no streaming query")
