@@ -91,9 +91,7 @@ def foreach_batch(
     def run(batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
         if is_remote(spark):
-            raise InvalidArgument(
-                "foreach_batch needs a session whose driver is this process; Spark Connect has none"
-            )
+            raise InvalidArgument("foreach_batch needs a session whose driver is this process; Spark Connect has none")
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
             raise InvalidArgument("foreach_batch is for writeStream.foreachBatch: Spark names no streaming query")
