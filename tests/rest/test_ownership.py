@@ -120,7 +120,7 @@ def test_no_route_reaches_a_transaction_of_another_principal(
         assert answer.code == 403, (method, path, answer)
         if method != "HEAD":
             seen.add(answer.body["error"]["message"])
-    assert seen == {"transaction walts is not one that wanda has begun, or that was handed over to them"}
+    assert seen == {"transaction walts was neither begun by wanda nor shared with it"}
     assert shop.version == before
     if kind in ("open", "saved"):
         answer = http_client("POST", f"{OPEN}/walts/commit", token=WALT)
