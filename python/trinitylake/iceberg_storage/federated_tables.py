@@ -1,7 +1,7 @@
-"""Federated tables: tables of another catalog under a name of this lakehouse (format §9).
+"""Federated tables: tables of another catalog under a name in this lakehouse (format §9).
 
-Reads and writes go straight to the other catalog. **There is no isolation**: a write is visible there at once, it
-is not part of the lakehouse's transaction, rollback does not undo it and time travel does not reach it.
+Reads and writes go directly to the other catalog. **There is no isolation**: a write is visible there at once, is not
+part of the transaction of the lakehouse, and cannot be rolled back or reached by time travel.
 
 The definition stores how to open the catalog, in `TableDef.format_properties`: the properties that
 `pyiceberg.catalog.load_catalog` takes, and under the reserved prefix `trinitylake.`
@@ -10,10 +10,9 @@ The definition stores how to open the catalog, in `TableDef.format_properties`: 
     trinitylake.table     the table there: namespace parts and name, joined with dots
 
 Secrets are never stored. Put them into PyIceberg's configuration file or the environment under the catalog's name,
-together with the address that they are for: `PYICEBERG_CATALOG__PARTNER__URI=…` and `…__TOKEN=…`. Whoever may write
-definitions may name any catalog and any address, so **what is configured under a name is never sent to an address that
-a definition chose**: of a catalog that is configured only the warehouse is taken from the definition, where the
-configuration has none.
+together with their address: `PYICEBERG_CATALOG__PARTNER__URI=…` and `…__TOKEN=…`. A principal that may write
+definitions may name any catalog and any address. **Configured secrets are therefore never sent to an address that a
+definition names**: a configured catalog takes only its warehouse from the definition, if the configuration has none.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _SECRET = re.compile(
     r"(?:access|account|private|api|session|shared|encryption)[-_.]?key",
     re.I,
 )
-#: Of a catalog that is configured: what a definition may choose, because it tells no secret and leads to no address.
+#: Properties that a definition may set for a configured catalog.
 _CHOSEN_BY_DEFINITION = ("warehouse",)
 _PASSWORD_IN_URI = re.compile(r"^[\w.+-]+://[^/@\s]*:[^/@\s]+@")
 _CATALOG_CODE_PROPERTIES = (
@@ -56,7 +55,7 @@ _CATALOG_CODE_PROPERTIES = (
 
 
 def federated_properties(catalog_properties: Mapping[str, str], table: str, catalog: str = "") -> dict[str, str]:
-    """What a definition stores of a federated table.
+    """The properties that the definition of a federated table stores.
 
     Args:
         catalog_properties: properties for `load_catalog`, without secrets; `name`, if given, is the catalog's name.
@@ -113,7 +112,7 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
 
 
 def is_asked_over_http(definition: TableDef) -> bool:
-    """Whether the catalog of a federated table is asked over HTTP, in which each answer has a deadline.
+    """Whether the catalog of a federated table uses HTTP, for which each response has a deadline.
 
     Raises `InvalidArgument` as `open_federated` does.
     """
@@ -124,7 +123,7 @@ def is_asked_over_http(definition: TableDef) -> bool:
 
 
 def _catalog(name: str, properties: dict[str, str]) -> Catalog:
-    """The catalog of that name, with its configuration; one that is asked over HTTP only at the address given."""
+    """The catalog of that name with its configuration. Over HTTP only the given address is used."""
     configuration = _configuration(name, properties)
     if _is_asked_over_http(configuration):
         return FederatedRestCatalog(name, **configuration)
@@ -141,11 +140,11 @@ def _is_asked_over_http(configuration: Mapping[str, Any]) -> bool:
 
 
 def _beside_configured(name: str, stored: Mapping[str, str]) -> dict[str, str]:
-    """What counts of a definition beside the reader's configuration of that catalog: all of it if there is none.
+    """The properties of a definition that apply to the catalog: all of them if the catalog is not configured.
 
-    Raises `InvalidArgument` for a configuration, with a token perhaps, that does not say which address it is for.
+    Raises `InvalidArgument` for a configuration without an address, which may have a token.
     """
-    # What `load_catalog` will use, and what the environment says now.
+    # The configuration that `load_catalog` uses, and the present environment.
     configured = {**configuration_at_start(name), **(Config().get_catalog_config(name) or {})}
     if not configured:
         return dict(stored)
@@ -167,7 +166,7 @@ def _check(key: str, value: str) -> None:
         )
     if _SECRET.search(key) or _PASSWORD_IN_URI.match(value):
         raise InvalidArgument(
-            f"the property {key!r} looks like a secret, and whoever reads the lakehouse reads its definitions: "
+            f"the property {key!r} looks like a secret, and all readers of the lakehouse can read its definitions: "
             "pass it at run time, through the environment (PYICEBERG_CATALOG__<NAME>__<PROPERTY>) or PyIceberg's "
             "configuration file"
         )

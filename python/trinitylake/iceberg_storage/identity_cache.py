@@ -1,6 +1,6 @@
-"""What follows from objects that never change, worked out once.
+"""Cache of results by the identity of immutable objects.
 
-Schemas and partition specs cannot be looked up by their values in less time than most of it takes.
+A lookup of schemas and partition specs by value takes longer than most of the computations.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _MAX_KNOWN = 128
 
 
 class IdentityCache(Generic[Result]):
-    """Results by the objects that they were made of, which are the same objects when they are asked for again.
+    """Results by the objects that they were computed from.
 
-    A result goes with the first of the objects that goes, as far as Python tells of that: large schemas stay nowhere
-    longer because of this. Safe to share between threads.
+    A result is dropped with the first of its objects that is freed, so the cache keeps no large schema alive. Safe to
+    share between threads.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], tuple[tuple[Callable[[], object], ...], Result]] = {}
 
     def of(self, *objects: object, make: Callable[[], Result]) -> Result:
-        """The result for these objects, made if it is not known."""
+        """The result for these objects, computed by `make` if it is absent."""
         key = tuple(map(id, objects))
         if (found := self._known.get(key)) is not None:
             for get, one in zip(found[0], objects, strict=True):

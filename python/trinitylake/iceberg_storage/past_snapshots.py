@@ -1,7 +1,7 @@
-"""Finds snapshots of a table that it does not keep in its own metadata any more (`snapshot_retention.py`).
+"""Finds snapshots that the present metadata of a table no longer lists (`snapshot_retention.py`).
 
-Each stands in the metadata file of the version that brought it, and the log of metadata files leads there: every file
-names some of those before it. Such a file is there as long as a version of the lakehouse needs it.
+The metadata file of the version that added a snapshot lists it, and the metadata log names earlier metadata files. Such
+a file exists as long as a version of the lakehouse needs it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Rewrites the metadata of one managed table after its lakehouse was moved, so that it names the present root only.
+"""Rewrites the metadata of a managed table after its lakehouse was moved, so that all URIs have the present root.
 
-Iceberg's files name each other by absolute URIs. The lakehouse finds files below a former root (format §2), an engine
-that is given a metadata file does not. So everything with a URI in it is written anew: the metadata file, manifest
-lists, manifests, and files of deleted positions, which name data files. What holds none stays: data files, equality
-deletes, statistics. The old files stay as well, for older versions of the lakehouse.
+Iceberg's files reference each other by absolute URIs. The lakehouse resolves URIs of former roots (format §2); an
+engine that opens a metadata file does not. Relocation rewrites the files that contain URIs: the metadata file, manifest
+lists, manifests and position deletes. Data files, equality deletes and statistics contain none. The old files remain
+for older versions of the lakehouse.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_su
 from trinitylake.iceberg_storage.puffin import with_data_files
 from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES
 
-#: Ids of fields that hold a URI, or depend on a file that is written anew (Iceberg's specification).
+#: Ids of fields with a URI, or with the size of a rewritten file (Iceberg's specification).
 MANIFEST_PATH, MANIFEST_LENGTH = 500, 501
 DATA_FILE, FILE_PATH, _FILE_FORMAT, FILE_SIZE_BYTES = 2, 100, 101, 104
 _LOWER_BOUNDS, _UPPER_BOUNDS, _CONTENT, _REFERENCED_DATA_FILE = 125, 128, 134, 143
@@ -46,7 +46,7 @@ _DELETED_FILE_PATH, _DELETED_FILE_PATH_ID = "file_path", 2147483546
 
 
 class TableRelocation:
-    """Rewrites one table. The bytes of each file are made in memory, and stored unless `dry_run`.
+    """Rewrites one table. Each file is built in memory, and stored unless `dry_run`.
 
     Args:
         io: the file access of the lakehouse; what is written is in its record.
@@ -112,7 +112,7 @@ class TableRelocation:
         return metadata.model_copy(update=changes)
 
     def _here(self, uri: str) -> str:
-        """A URI at the present root. One that lies there stays as it is spelled, and so does one outside."""
+        """A URI with the present root. URIs that have it, and URIs outside of the lakehouse, are unchanged."""
         if canonical_uri(uri).startswith(self._present_root):
             return uri
         try:
@@ -129,7 +129,7 @@ class TableRelocation:
         return self._avro(uri, relocate, f"snap-{snapshot_id}-0-{uuid.uuid4()}.avro")[0]
 
     def _manifest(self, uri: str) -> tuple[str, int | None]:
-        """The new URI of a manifest, and its size unless that is as it was."""
+        """The new URI of a manifest, and its size if that changed."""
         if uri not in self._moved:
             new_uri, size_bytes = self._avro(uri, self._entry, f"{uuid.uuid4()}-m0.avro")
             if size_bytes is None:
@@ -159,7 +159,7 @@ class TableRelocation:
                     file[at[field]] = {**file[at[field]], _DELETED_FILE_PATH_ID: bound}
 
     def _deletion_vectors(self, uri: str, size_bytes: int) -> tuple[str, int]:
-        """The new URI and size of a Puffin file, whose vectors stay where they are; of a present one, what it has."""
+        """The URI and size of a Puffin file after relocation."""
         if uri not in self._moved:
             with self._io.new_input(uri).open() as stream:
                 data = stream.read()
@@ -176,7 +176,7 @@ class TableRelocation:
         return self._moved[uri]
 
     def _position_deletes(self, uri: str, size_bytes: int) -> tuple[str, int]:
-        """The new URI and size of a position delete file; of one that names only present paths, what it has."""
+        """The URI and size of a position delete file after relocation."""
         if uri not in self._moved:
             with self._io.new_input(uri).open() as stream:
                 file = pq.ParquetFile(pa.BufferReader(stream.read()))

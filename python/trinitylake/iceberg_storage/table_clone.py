@@ -1,4 +1,4 @@
-"""A second table over the files of one."""
+"""Clone of a table: a second table over the same files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Copies one managed table to another root, so that any Iceberg engine reads it there.
+"""Copies one managed table to another root, where any Iceberg engine can read it.
 
-Each file gets the path that it has here. Those that name other files get other bytes: metadata, manifest lists,
-manifests, position deletes, with the URIs of the new root. So the definition of the table and the tree above it need
-not change. Data files, equality deletes and statistics name none and are copied as they are.
+Each file keeps its path. Metadata, manifest lists, manifests and position deletes are rewritten with URIs of the new
+root. Data files, equality deletes and statistics are copied. The definition of the table does not change.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _STATUS = 0
 
 
 class TableExport(TableRelocation):
-    """Copies the metadata of one table; what has to be copied as it is, is collected.
+    """Copies the metadata of one table, and collects the files that the caller copies.
 
     Args:
         io: the file access of the lakehouse.

@@ -1,8 +1,8 @@
-"""The files that one table may name: those in its own folder.
+"""File access restricted to the folder of one table.
 
-Whoever writes to a table writes its manifests, and can name any file of the lakehouse in them. What is read for
-somebody else, with the rights of a server or an operator, is therefore read through `TableFileIO`: else the rows of
-another table came into this one, or before the eyes of those who may see this one alone.
+A client that writes to a table writes its manifests, and can name any file of the lakehouse in them. Work for other
+principals, with the rights of a server or an operator, therefore reads through `TableFileIO`. Otherwise a client could
+read the rows of a table that it may not see.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
 
 class TableFileIO(LakehouseFileIO):
-    """Files below the folder of one table, and no others.
+    """File access to the folder of one table.
 
     Args:
         io: how they are reached.
@@ -33,11 +33,11 @@ class TableFileIO(LakehouseFileIO):
         self._real_folder = self.local_path(path)
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
-        """As narrow elsewhere."""
+        """Pickling keeps the restriction."""
         return TableFileIO, (LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept), self._path)
 
     def of_lakehouse(self) -> LakehouseFileIO:
-        """What this one is a part of."""
+        """The access to the whole lakehouse."""
         return self._lakehouse
 
     def path_of(self, location: str) -> str:
@@ -48,8 +48,8 @@ class TableFileIO(LakehouseFileIO):
         leaves = real_path is not None and not real_path.startswith(f"{self._real_folder}/")
         if leaves or not path.startswith(self._folder):
             raise InvalidLocation(
-                f"{location!r} is outside of the table, whose files are below {self.uri_of(self._folder)!r}: what it "
-                "holds may be another's, so it is read for nobody else"
+                f"{location!r} is outside of the table, whose files are below {self.uri_of(self._folder)!r}: it may "
+                "belong to another table, so it is not read here"
             )
         return path
 

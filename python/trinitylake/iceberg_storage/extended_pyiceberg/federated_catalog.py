@@ -1,8 +1,8 @@
-"""A client of another REST catalog that goes to the address it was given, and to no other.
+"""REST catalog client that sends requests only to the configured address.
 
-PyIceberg takes the address from the answer to `/v1/config`, follows redirects, and loads the classes that an answer
-names. So whoever answers for a catalog would choose where its token and headers go, and which code runs here. It also
-waits for an answer for ever, and reads one to its end, whatever that takes in memory.
+PyIceberg takes the address from the response of `/v1/config`, follows redirects, and loads the classes that a response
+names. The other catalog could so choose where tokens are sent and which code runs here. PyIceberg also waits without a
+deadline, and reads responses of any size.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ CONNECT_SECONDS, SILENCE_SECONDS, ANSWER_SECONDS = 10.0, 30.0, 120.0
 MAX_ANSWER_SIZE_BYTES, MAX_PARSED_SIZE_BYTES = 64 << 20, 512 << 20
 _PART_SIZE_BYTES = 16 << 10
 
-#: What the other side may not choose: code, addresses of the catalog and of whoever gives tokens, credentials for both.
+#: Properties that the other catalog may not set: code, addresses, credentials.
 _CODE = ("py-io-impl", "py-catalog-impl", "write.py-location-provider.impl")
 _OURS = (*_CODE, "auth", "credential", "token", "oauth2-server-uri", "ssl")
 _OURS_BELOW = ("auth.", "header.", "rest.sigv4", "rest.signing")
 
 
 class FederatedRestCatalog(RestCatalog):
-    """Raises `PermissionDenied` for a catalog that leads elsewhere, and `StorageError` for one that does not come to an
-    end, or answers more than anybody needs."""
+    """Raises `PermissionDenied` for a catalog that names another address, and `StorageError` for a response that
+    exceeds a limit of time or size."""
 
     def _create_session(self) -> Session:
         session = super()._create_session()
@@ -56,7 +56,7 @@ class FederatedRestCatalog(RestCatalog):
         return session
 
     def _read(self, response: Response) -> Response:
-        """The same answer with its body. Raises `StorageError` for one that is too large, and `TimeoutError`."""
+        """The response with its body. Raises `StorageError` for a response that is too large, and `TimeoutError`."""
         deadline = time.monotonic() + ANSWER_SECONDS
         data = bytearray()
         with response:
@@ -67,7 +67,7 @@ class FederatedRestCatalog(RestCatalog):
                 if time.monotonic() > deadline:
                     raise TimeoutError
         if parsed_size_bytes(data) > MAX_PARSED_SIZE_BYTES:
-            raise StorageError(f"the catalog at {self.uri} answers more values than anybody needs")
+            raise StorageError(f"the response of the catalog at {self.uri} exceeds the limit of values")
         response._content = bytes(data)
         response._content_consumed = True
         return response
@@ -77,8 +77,8 @@ class FederatedRestCatalog(RestCatalog):
         super()._fetch_config()
         if self.uri.rstrip("/") != uri.rstrip("/"):
             raise PermissionDenied(f"the catalog at {uri} says that it is at {self.uri}: configure that address, if so")
-        told = {name: value for name, value in self.properties.items() if not _is_ours(name)}
-        self.properties = {**told, **{name: value for name, value in given.items() if _is_ours(name)}}
+        received = {name: value for name, value in self.properties.items() if not _is_ours(name)}
+        self.properties = {**received, **{name: value for name, value in given.items() if _is_ours(name)}}
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         return super()._load_file_io({name: value for name, value in properties.items() if name not in _CODE}, location)

@@ -1,8 +1,7 @@
-"""The predicates that a statement selected rows by, on which its result depends.
+"""Predicates of statements, which decide whether another commit changes their result.
 
-Iceberg keeps the files that a statement removed and added, and not the filter that it chose them by. Whether the
-statement would have done the same after somebody else's commit is decided by the filter, so a staged table remembers
-it.
+Iceberg stores the files that a statement removed and added, and not its filter. A staged table therefore records the
+filter until the commit.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from pyiceberg.table.snapshots import Operation
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: More keys than this are described by the range they lie in. PyIceberg compares no more with the bounds of a file.
+#: More keys than this are recorded as a range.
 MAX_KEYS = 200
 
 
 class RowCounts(NamedTuple):
-    """What a statement did to rows. Iceberg tells only how many lie in the files that came and went."""
+    """Numbers of rows that a statement changed. Iceberg counts only rows of added and removed files."""
 
     updated: int
     deleted: int
@@ -36,16 +35,16 @@ class RowCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class RowsRead:
-    """Rows that a statement looked for; if none of them came or went since, it would do the same again.
+    """Rows that the result of a statement depends on.
 
     Attributes:
         statement: "delete", "overwrite", "dynamic_partition_overwrite", "upsert", "merge" or "update".
-        filter: all rows that it looked for match it, and perhaps others.
-        case_sensitive: how the filter names columns.
-        branch: where it looked; None for a snapshot that no branch has.
-        operation: whose isolation level of the table applies, `DELETE` or `OVERWRITE`.
-        snapshot_ids: the snapshots that the statement made.
-        counts: what they did to rows, if the statement counted.
+        filter: matches at least all of these rows.
+        case_sensitive: whether the filter names columns case-sensitively.
+        branch: that the statement read; None for a snapshot without a branch.
+        operation: `DELETE` or `OVERWRITE`, which selects the isolation level of the table.
+        snapshot_ids: the snapshots of the statement.
+        counts: its changed rows, if it counted them.
     """
 
     statement: str
@@ -57,7 +56,7 @@ class RowsRead:
     counts: RowCounts | None = None
 
     def to_json(self, schema: Schema) -> dict[str, Any]:
-        """For a saved transaction. A filter that JSON does not keep becomes one that matches every row."""
+        """As JSON, for a saved transaction. A filter that JSON cannot express becomes one that matches every row."""
         kept = self.filter
         text = kept.model_dump(mode="json")
         try:
@@ -90,13 +89,12 @@ class RowsRead:
         )
 
 
-#: What the commit under way rests on. Read by `commit_table` in the same call stack; PyIceberg's commit has no
-#: argument that could carry it.
+#: The predicates of the current commit. `commit_table` reads them; PyIceberg's commit has no argument for them.
 rows_read: ContextVar[tuple[RowsRead, ...]] = ContextVar("trinitylake_rows_read", default=())
 
 
 def key_filter(rows: pa.Table, columns: Sequence[str]) -> BooleanExpression:
-    """A filter that matches all rows that have a key in common with `rows`."""
+    """A filter that matches at least all rows with a key of `rows`."""
     try:
         keys = rows.select(columns)
         if not columns or any(keys.column(name).null_count for name in columns):
@@ -112,7 +110,7 @@ def key_filter(rows: pa.Table, columns: Sequence[str]) -> BooleanExpression:
 
 
 def _is_finite(column: pa.ChunkedArray) -> bool:
-    """Whether a filter can tell where the values are: NaN lies outside of bounds, and PyIceberg finds no infinity."""
+    """Whether all values are finite: NaN is outside of bounds, and PyIceberg does not find infinities."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,6 @@
-"""What an Avro file takes once it is decompressed, found without holding it.
+"""Decompressed size of Avro files, measured in bounded memory.
 
-Eight megabytes of a manifest can be half a gigabyte of paths. Whoever reads files that others have written weighs them
-first.
+A manifest of 8 MB can decompress to half a gigabyte of paths. Files of other writers are measured before they are read.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ _PIECE_SIZE_BYTES = 1 << 20
 
 
 class SizeLimitExceeded(ValidationError):
-    """A file, or all that were read so far, takes more than it may."""
+    """A file, or all files read so far, exceed a size limit."""
 
 
 @dataclass
 class SizeBudget:
-    """What files may weigh together. Safe to share between threads.
+    """Limit of the decompressed size of several files. Safe to share between threads.
 
     Attributes:
-        size_bytes: that are left, decompressed.
-        entries: that are left.
-        files: that are left.
-        on_spent: is called with the bytes and entries that are taken away, before they are there; may refuse them.
+        size_bytes: bytes left.
+        entries: entries left; None for no limit.
+        files: files left; None for no limit.
+        on_spent: called with bytes and entries before they are decompressed; may raise.
     """
 
     size_bytes: int
@@ -49,12 +48,12 @@ class SizeBudget:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def spend(self, data: bytes, location: str) -> None:
-        """Take the weight of an Avro file away; of anything else, its length. A block counts as an entry at least.
+        """Subtract the decompressed size of an Avro file, or the length of any other file. A block counts as one entry.
 
         Raises:
-            SizeLimitExceeded: if it is more than what is left. Little more than that is decompressed.
-            ValueError: for a file that is cut off, compressed in an unknown way, or goes on behind an empty block,
-                where some readers end and others do not.
+            SizeLimitExceeded: if it is more than what is left. At most one piece more is decompressed.
+            ValueError: for a file that is cut off, has an unknown codec, or has data after an empty block, where some
+                readers stop and others do not.
         """
         with self._lock:
             if self.files is not None:

@@ -1,7 +1,7 @@
-"""Which manifests are merged, and when.
+"""Selection of the manifests that an append merges.
 
-Manifests are merged like the runs of a log-structured merge tree: as soon as `FAN_IN` of about the same size have
-gathered, they become one. A table of n appends then has about FAN_IN/2 · log(n) manifests to plan a scan over, and
+Manifests are merged like the runs of a log-structured merge tree: `FAN_IN` manifests of about the same size become
+one. A table of n appends then has about FAN_IN/2 · log(n) manifests to plan a scan over, and
 each entry is rewritten about log(n) times, while PyIceberg either never merges, or rewrites everything every time.
 `commit.manifest-merge.enabled`, `commit.manifest.min-count-to-merge` and `commit.manifest.target-size-bytes` of the
 table override the defaults.
@@ -19,7 +19,7 @@ FAN_IN = 10
 
 
 def mergeable(manifests: Sequence[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:
-    """Which manifests to merge now: groups of at least `fan_in` of one partition spec and one order of magnitude.
+    """Groups of at least `fan_in` manifests to merge, each of one partition spec and one order of magnitude.
 
     A manifest of level k holds at least `fan_in ** k` live files. A merge may complete the next level, which is
     then merged in the same go, so no level is ever left with `fan_in` manifests. Manifests near the target size and
@@ -53,7 +53,7 @@ def mergeable(manifests: Sequence[ManifestFile], fan_in: int, target_size_bytes:
 
 
 def _fitting(manifests: list[ManifestFile], target_size_bytes: int) -> list[ManifestFile]:
-    """The longest head of `manifests` that fits into one of the target size."""
+    """The longest prefix of `manifests` that fits into the target size."""
     size_bytes = 0
     for position, manifest in enumerate(manifests):
         size_bytes += manifest.manifest_length

@@ -1,6 +1,6 @@
-"""One managed table in one transaction, and how its changes are redone on what others committed meanwhile.
+"""Staged changes of one managed table in a transaction, and their rebase on newer metadata.
 
-`staged_table` is the table; layers above use nothing else. `rebase` applies its commits again, in order, to newer
-metadata, if neither rows (`row_conflicts`, from the `changed_files` of the snapshots in between) nor metadata
-(`metadata_conflicts`) conflict. `saved_commits` is their form in a saved transaction.
+`staged_table` is the interface for other layers. `rebase` applies the staged commits to newer metadata if neither rows
+(`row_conflicts`, from the `changed_files` of the snapshots in between) nor metadata (`metadata_conflicts`) conflict.
+`saved_commits` is their form in a saved transaction.
 """

@@ -1,4 +1,4 @@
-"""Which data files a snapshot added and removed, from the manifests that it wrote."""
+"""The data files and delete files that a snapshot added and removed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ChangedFiles:
 
     Attributes:
         added, removed: data files.
-        sequence_numbers: of added files that are to count as older than the snapshot, by path.
-        added_deletes, removed_deletes: files of deleted rows, by position or by value.
+        sequence_numbers: of added files that count as older than the snapshot, by path.
+        added_deletes, removed_deletes: delete files.
     """
 
     added: list[DataFile] = field(default_factory=list)
@@ -36,7 +36,7 @@ def own_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
 
 
 def changed_files(io: FileIO, snapshot: Snapshot) -> ChangedFiles:
-    """What a snapshot changed. Entries that it only carried over from older manifests are left out."""
+    """The files that a snapshot changed, without those that it carried over from older manifests."""
     changed = ChangedFiles()
     for manifest in own_manifests(io, snapshot):
         is_data = manifest.content == ManifestContent.DATA

@@ -1,4 +1,4 @@
-"""Commits of PyIceberg tables to a staged table: what a handle asks for, and what it is told."""
+"""Commits of PyIceberg tables to a staged table: staging the request, and the response."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ def commit_of_handle(
     updates: Sequence[TableUpdate],
     base: Table | None = None,
 ) -> None:
-    """Stage what a handle commits. `base` is the table as the writer saw it: appends are redone where it moved on.
+    """Stage the commit of a handle. It is rebased if the table is not `base`, the table that the writer read.
 
-    Raises as `StagedTable.commit_from` does, and `CommitFailedException` for updates that do not fit what `base` has
-    become.
+    Raises as `StagedTable.commit_from`, and `CommitFailedException` for updates that do not fit the present table.
     """
     if base is None or base.metadata is staged.metadata:
         staged.commit(requirements, updates)
@@ -38,7 +37,7 @@ def commit_of_handle(
 
 
 def committed(staged: StagedTable) -> CommitTableResponse:
-    """The answer to a handle whose commit has become a version of the lakehouse."""
+    """The response to a handle after its commit became a version of the lakehouse."""
     metadata, location = staged.metadata, staged.table.metadata_location
     if staged.changed:
         path, _ = staged.finish()

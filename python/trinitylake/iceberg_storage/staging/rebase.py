@@ -1,12 +1,11 @@
-"""Applies staged changes again, to metadata that another transaction committed meanwhile.
+"""Rebase of staged changes on metadata that another transaction committed.
 
-Iceberg's own requirements decide. An append needs no more than its branch: it is redone with the same data files, new
-manifest and manifest list, on the newer head. What looked for rows before it changed them (overwrite, delete, upsert),
-and what replaces files (a compaction), is redone in the same way if nothing that others committed to the branch
-concerns those rows and files (`row_conflicts.py`). Changes of schema, spec, sort order, references and properties hold
-if nobody changed the same thing (`metadata_conflicts.py`).
+An append only requires its branch: it is produced again on the newer head, with the same data files and new manifests.
+A statement that selected rows (overwrite, delete, upsert) and a compaction are produced again if no other commit to the
+branch concerns those rows and files (`row_conflicts.py`). Changes of schema, spec, sort order, references and
+properties are applied if no other commit changed the same thing (`metadata_conflicts.py`).
 
-The order of the staged changes is kept; if one of them does not hold, none is redone.
+The order of the staged changes is kept. If one of them conflicts, none is applied.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from trinitylake.iceberg_storage.staging.row_conflicts import Intervening
 
 @dataclass(frozen=True)
 class StagedCommit:
-    """One commit to a staged table, as it was accepted.
+    """One accepted commit to a staged table.
 
     Attributes:
-        requirements: what it asked of the metadata before it.
-        updates: what it changed; nothing, if it only looked for rows and found none.
-        rows_read: the rows that it looked for, as far as that is known.
+        requirements: of the metadata before it.
+        updates: its changes; empty for a statement that found no rows.
+        rows_read: predicates of its statements, as far as they are known.
     """
 
     requirements: tuple[TableRequirement, ...]
@@ -57,15 +56,15 @@ class StagedCommit:
 
 @dataclass
 class Rebase:
-    """Redoes `commits`, staged on `base`, on `newer`.
+    """Applies `commits`, staged on `base`, to `newer`.
 
     Args:
         io: the file access of the table.
 
     Attributes:
         metadata: the result.
-        rebuilt: the commits as they now are.
-        replaced: URIs of manifests and manifest lists that nothing refers to any more.
+        rebuilt: the commits after the rebase.
+        replaced: URIs of manifests and manifest lists that are no longer referenced.
     """
 
     io: FileIO
@@ -80,7 +79,7 @@ class Rebase:
     _between: dict[tuple[str | None, int | None, int | None], Intervening] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Redo everything. Raises `TableConflict`; then the object is of no use, but for what it `replaced`."""
+        """Rebase all commits. Raises `TableConflict`, after which only `replaced` is valid."""
         try:
             if self.base.table_uuid != self.newer.table_uuid:
                 raise TableConflict(
@@ -98,7 +97,7 @@ class Rebase:
     def _redo(
         self, commit: StagedCommit, ours: TableMetadata, theirs: TableMetadata
     ) -> tuple[TableMetadata, TableMetadata]:
-        """Redo one commit. `ours` is what it was staged on, `theirs` is what it is redone on; returns both after it."""
+        """Rebase one commit, from `ours` to `theirs`; returns both with the commit applied."""
         old, new = MetadataBuilder(ours), MetadataBuilder(theirs)
         redone_branches: set[str] = set()
         updates: list[TableUpdate] = []
@@ -153,8 +152,8 @@ class Rebase:
             parent = head.snapshot_id if head is not None else None
         elif branch is None and parent is not None and parent not in self._redone and _lost(parent, ours, theirs):
             raise TableConflict(
-                f"assert-ref-snapshot-id: snapshot {parent}, whose files {snapshot.snapshot_id} takes over, was taken "
-                "out of the table by somebody else, so they may be gone"
+                f"assert-ref-snapshot-id: another commit removed snapshot {parent}, whose files snapshot "
+                f"{snapshot.snapshot_id} references, so they may be deleted"
             )
         is_fresh = theirs.format_version == 1 or (snapshot.sequence_number or 0) > theirs.last_sequence_number
         is_fresh = is_fresh and row_ids.fits(snapshot, theirs)
@@ -193,7 +192,7 @@ class Rebase:
     def _produce(
         self, snapshot: Snapshot, changed: ChangedFiles, branch: str | None, parent: int | None, theirs: TableMetadata
     ) -> Snapshot:
-        """The snapshot anew on another parent, with new manifests and the same data files."""
+        """The snapshot on another parent, with new manifests and the same data files."""
         specs = theirs.specs()
         added, removed = (*changed.added, *changed.added_deletes), (*changed.removed, *changed.removed_deletes)
         if gone := {file.spec_id for file in (*added, *removed)} - specs.keys():
@@ -207,7 +206,7 @@ class Rebase:
             finally:
                 self._written += producer.written_uris
         except (ValueError, ValidationException) as error:
-            raise TableConflict(f"the {operation.value} cannot be redone: {error}") from error
+            raise TableConflict(f"the {operation.value} cannot be rebased: {error}") from error
 
     def _intervening(self, branch: str | None, older: int | None, newer: int | None) -> Intervening:
         """What others committed between two heads of a branch, the one that a change was staged on and the one now."""
@@ -224,7 +223,7 @@ def _lost(id: int, ours: TableMetadata, theirs: TableMetadata) -> bool:
 
 
 def _branch_of(snapshot: Snapshot, updates: Sequence[TableUpdate]) -> str | None:
-    """The branch that the same commit points to the snapshot; None for one that no branch has yet.
+    """The branch that the commit sets to the snapshot; None for a snapshot without a branch.
 
     Of a chain of snapshots on one branch, PyIceberg points it to each in turn, an engine may point it to the last.
     """

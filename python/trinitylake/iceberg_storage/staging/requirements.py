@@ -1,7 +1,7 @@
-"""What a commit requires of a table: Iceberg's requirements, checked against the metadata that is there.
+"""Check of Iceberg's requirements of a commit against metadata.
 
 They are checked when the commit arrives (`iceberg/table_writing.py`), when it is staged (`staged_table.py`), and when
-it is redone because somebody else committed the table first (`rebase.py`).
+it is rebased (`rebase.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyiceberg.table.update import TableRequirement
 
 
 def check_requirements(requirements: Iterable[TableRequirement], metadata: TableMetadata | None) -> None:
-    """Refuse a commit that requires what does not hold. `metadata` is None for a table that is not there.
+    """Refuse a commit whose requirements do not hold. `metadata` is None for a table that does not exist.
 
     Raises PyIceberg's `CommitFailedException`.
     """

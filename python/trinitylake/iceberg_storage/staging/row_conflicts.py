@@ -1,4 +1,4 @@
-"""Conflict check of rows: whether a staged change is still valid after what others committed to its branch.
+"""Conflict check of rows: whether a staged change is still valid after other commits to its branch.
 
 The rules are those of Iceberg's own validations. A statement is valid if no rows that match its predicate were added or
 removed; under the isolation level `snapshot` of the table (`write.delete.isolation-level`,
@@ -6,8 +6,8 @@ removed; under the isolation level `snapshot` of the table (`write.delete.isolat
 deleted from them. A snapshot that replaces files without changing rows, such as a compaction, takes away nothing but
 its files.
 
-A file may hold matching rows unless its partition or its column bounds exclude it. Engines send no condition: what
-they looked for is told by the files that they changed (`overlapping_files.py`). What is not known counts as a conflict.
+A file may hold matching rows unless its partition or its column bounds exclude it. Engines send no condition, so it is
+derived from the files that they changed (`overlapping_files.py`). Unknown changes count as a conflict.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Intervening:
 
     @classmethod
     def nothing(cls, io: FileIO) -> Intervening:
-        """Nobody committed anything."""
+        """No snapshots."""
         return cls(io, (), "")
 
     def check_rows(self, read: RowsRead, staged: Schema, metadata: TableMetadata) -> None:
-        """Whether a statement would find the same rows again; `staged` is the schema that it was made under."""
+        """Check that a statement would find the same rows again; `staged` is the schema that it was staged under."""
         if self._is_nothing():
             return
         depends = f"{read.statement} depends on the rows it found"
@@ -132,7 +132,7 @@ class Intervening:
                 )
 
     def check_removed(self, removed: Sequence[DataFile], metadata: TableMetadata) -> None:
-        """Whether files to be removed still hold the rows they held. That they are there is for the redo to find."""
+        """Check that no rows of removed files were deleted. `SnapshotProducer` checks that the files are present."""
         partitions: dict[tuple[int, object], list[DataFile]] = defaultdict(list)
         for file in removed:
             partitions[partition_of(file)].append(file)

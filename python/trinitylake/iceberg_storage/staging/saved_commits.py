@@ -1,7 +1,7 @@
-"""Staged changes of a table as JSON, so that another process can go on with the transaction.
+"""Staged changes of a table as JSON, with which another process can resume the transaction.
 
-What is kept is what was asked for, Iceberg's updates with their requirements; the metadata is built from it anew. So a
-resumed table is redone on newer metadata exactly as it would have been where it began.
+The JSON has Iceberg's updates and requirements, and the metadata is built from them again. A resumed table is rebased
+exactly like the original one.
 """
 
 from __future__ import annotations
