@@ -36,7 +36,7 @@ def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> lis
     try:
         metadata = pq.read_metadata(pa.BufferReader(end))
         ids = leaf_ids(metadata, metadata.schema.to_arrow_schema())
-    except (pa.ArrowException, OSError):  # whoever reads the file is told what is wrong with it
+    except (pa.ArrowException, OSError):  # the reader of the file raises the error
         return []
     ranges: list[tuple[int, int]] = []
     wanted = [number for number, id in enumerate(ids) if id in field_ids]

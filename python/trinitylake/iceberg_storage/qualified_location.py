@@ -1,7 +1,7 @@
-"""How a file of a managed table may be named by a commit (format §9): so that whoever reads the name means one file.
+"""Qualified locations: names of files that all readers of a managed table understand alike (format §9).
 
-A name is read by many: by readers in several languages, by a collection of garbage, by the search for conflicts. Some
-of them decode what others take literally, or cut off a query.
+Readers in several languages, garbage collection and conflict checks use the name of a file. Some of them decode
+characters that others take literally, or cut off a query.
 """
 
 from __future__ import annotations

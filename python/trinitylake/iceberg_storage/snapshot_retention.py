@@ -113,7 +113,7 @@ def without(metadata: TableMetadata, removed: set[int]) -> TableMetadata:
 
     Of the log of current snapshots what comes before a removed one goes as well, as in Iceberg for Java: else there
     would be gaps, and a look at a moment in one would find the wrong snapshot. The others keep the ids of their
-    parents, which tell whoever follows a branch where it goes on.
+    parents, so that a walk over a branch can continue in older metadata.
     """
     if not removed:
         return metadata

@@ -57,7 +57,7 @@ class TableFileIO(LakehouseFileIO):
 def own_files(io: FileIO, metadata: TableMetadata) -> FileIO:
     """The access to the files of a managed table for work that is done for others; any other table's is as it was.
 
-    The folder is the location of the table, which the lakehouse chose or whoever may read everything, and which nobody
+    The folder is the location of the table, which the lakehouse or an administrator chose, and which nobody
     changes afterwards: also that of a table that was renamed or registered. Of a lakehouse that was moved, names below
     its earlier roots count as those that they mean now.
     """

@@ -25,7 +25,7 @@ LOCATION_PROPERTIES = (
 )
 
 #: Says whether engines may delete files of a table. Those of a managed one belong to every version and transaction that
-#: reaches them, so only the lakehouse deletes them (format §9), and engines are told that nobody else may.
+#: reaches them, so only the lakehouse deletes them (format §9), and this property forbids it to engines.
 GC_ENABLED = "gc.enabled"
 GC_DISABLED = "false"
 
@@ -170,7 +170,7 @@ def is_location_property(name: str) -> bool:
 
 
 def is_code_property(name: str) -> bool:
-    """Whether a property names a class for whoever opens the table, also one of a newer Iceberg."""
+    """Whether a property names a class that readers of the table would load, also one of a newer Iceberg."""
     return name.endswith(("-impl", ".impl")) and ".column." not in name
 
 

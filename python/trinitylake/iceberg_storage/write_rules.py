@@ -1,6 +1,6 @@
 """What may be written to a managed table: nothing that leaves its place in the lakehouse, nothing that loads code.
 
-Every URI and every property that steers file access passes through here before it is staged, whoever sends it:
+Every URI and every property that steers file access is checked here before it is staged, for all senders:
 a PyIceberg user, or an engine behind the REST server. Which properties are allowed stands in `table_properties`.
 """
 

@@ -1,4 +1,4 @@
-"""**The rule for the Arrow types of rows that are read**: those that the Iceberg schema says, whoever wrote the file.
+"""Arrow types of rows that are read: those of the Iceberg schema, whatever the types of the file.
 
 Arrow has two widths of offsets for texts, bytes and lists, and a Parquet file may name either. PyIceberg gives all
 rows at once with the types of the files, and a stream of them, or none, with the wide ones, which it has for Iceberg's
@@ -28,7 +28,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of the rows that an Iceberg schema describes."""
 
     def made() -> pa.Schema:
-        # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
+        # Imported here, because it imports pandas, which reading of metadata does not need.
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         return schema_to_pyarrow(schema, include_field_ids=False)

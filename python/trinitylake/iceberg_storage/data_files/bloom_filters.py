@@ -79,7 +79,7 @@ def columns_with_filters(properties: Mapping[str, str]) -> set[str]:
 def writer_options(
     properties: Mapping[str, str], schema: Schema, paths: Mapping[str, int], rows: int
 ) -> dict[str, Any]:
-    """What Arrow's writer is to be told, for row groups of so many rows; nothing if there are to be no filters.
+    """Options of Arrow's writer for the filters of a table; none for a table without filters.
 
     A number in the properties that cannot be one counts as if it were not there, and so does a column of booleans,
     for which there is no filter.

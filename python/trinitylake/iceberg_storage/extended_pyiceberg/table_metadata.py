@@ -94,12 +94,12 @@ class _SnapshotIndex:
             return super().model_copy(update=update, deep=True)  # type: ignore[misc, no-any-return]
         cls = type(self)
         other = cls.__new__(cls)
-        fields, told = {**self.__dict__}, {*self.__pydantic_fields_set__}  # type: ignore[attr-defined]
+        fields, names = {**self.__dict__}, {*self.__pydantic_fields_set__}  # type: ignore[attr-defined]
         if update:
             fields.update(update)
-            told.update(update)
+            names.update(update)
         object.__setattr__(other, "__dict__", fields)
-        object.__setattr__(other, "__pydantic_fields_set__", told)
+        object.__setattr__(other, "__pydantic_fields_set__", names)
         object.__setattr__(other, "__pydantic_extra__", None)
         object.__setattr__(other, "__pydantic_private__", None)
         return other
