@@ -99,3 +99,17 @@ def test_metadata_whose_current_snapshot_is_not_main_is_corrupt(root: Path) -> N
     with pytest.raises(tl.CorruptFile, match="another snapshot than the current one"):
         tl.open(str(root)).table("n.b").scan().to_arrow()
     assert not tl.open(str(root)).maintenance.fsck("all", files=True).is_sound
+
+
+def test_fsck_of_data_finds_a_flipped_bit_in_a_data_file(root: Path) -> None:
+    """DuckDB verifies no checksums: a flipped bit gave a wrong value in SQL, and no command found it."""
+    lake = tl.open(str(root))
+    (task,) = lake.table("n.b").iceberg.scan().plan_files()
+    file = local(task.file.file_path)
+    data = bytearray(file.read_bytes())
+    assert lake.maintenance.fsck(data=True).is_sound
+    data[8] ^= 1  # in the first page
+    file.write_bytes(data)
+    assert lake.maintenance.fsck(files=True).is_sound
+    (finding,) = lake.maintenance.fsck(data=True).findings
+    assert (finding.kind, Path(finding.path).name) == ("damaged", file.name)

@@ -29,6 +29,9 @@ def fsck(
         typer.Option("--version", help='A version, a range such as "3-7", or "all"; default: the latest.'),
     ] = None,
     files: Annotated[bool, typer.Option("--files", help="Also check that all files of managed tables exist.")] = False,
+    data: Annotated[
+        bool, typer.Option("--data", help="Also read all data files of managed tables, and verify their checksums.")
+    ] = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Repair the latest version first. Stop all writers before.")
     ] = False,
@@ -50,12 +53,13 @@ def fsck(
             storage,
             version=_versions(version),
             files=files,
+            data=data,
             repair=repair,
             dry_run=dry_run,
             author=author,
             progress=lambda done, total, _: on_progress(done, total),
         )
-    emit(asdict(report) | {"is_sound": report.is_sound}, _picture(report, files, dry_run), as_json)
+    emit(asdict(report) | {"is_sound": report.is_sound}, _picture(report, files or data, dry_run), as_json)
     if not report.is_sound:
         raise typer.Exit(CORRUPT)
 

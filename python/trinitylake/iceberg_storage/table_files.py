@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from pyiceberg.manifest import ManifestFile
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile, FileFormat, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -49,10 +51,18 @@ class TableFiles:
         io: the file access of the lakehouse.
         metadata: of the table.
         known: manifests that need not be read again.
+        reads_data: read the data files too, with their checksums.
     """
 
-    def __init__(self, io: LakehouseFileIO, metadata: TableMetadata, known: KnownManifests | None = None) -> None:
+    def __init__(
+        self,
+        io: LakehouseFileIO,
+        metadata: TableMetadata,
+        known: KnownManifests | None = None,
+        reads_data: bool = False,
+    ) -> None:
         self._io = io
+        self._reads_data = reads_data
         self._metadata = metadata
         self._known = known or KnownManifests()
         self._folder = io.path_of(metadata.location.rstrip("/")) + "/"
@@ -62,8 +72,8 @@ class TableFiles:
     def found(self) -> Iterator[Found]:
         """Each file once, and whether it is there with the size that is recorded, if one is.
 
-        Manifest lists and manifests are read; of data files only names and sizes are looked up, by one listing of the
-        folder of the table and one request for each file outside of it.
+        Manifest lists and manifests are read. Names and sizes of data files are looked up, by one listing of the folder
+        of the table and one request for each file outside of it.
         """
         for snapshot in self._metadata.snapshots:
             yield from self._with_content(snapshot.manifest_list, None, partial(self._manifests, snapshot))
@@ -78,7 +88,9 @@ class TableFiles:
 
     def _entries(self, manifest: ManifestFile) -> Iterator[Found]:
         for entry in read_entries(self._io, manifest):
-            yield from self._looked_up(entry.data_file.file_path, entry.data_file.file_size_in_bytes)
+            for found in self._looked_up(entry.data_file.file_path, entry.data_file.file_size_in_bytes):
+                is_read = self._reads_data and not found.problem
+                yield found._replace(problem=_damage(self._io, entry.data_file)) if is_read else found
 
     def _with_content(
         self, location: str, size_bytes: int | None, content: Callable[[], Iterator[Found]]
@@ -115,15 +127,33 @@ class TableFiles:
         return storage.size(path) if storage.exists(path) else None
 
 
+def _damage(io: LakehouseFileIO, file: DataFile) -> str:
+    """What is wrong with the content of a data file or delete file; "" for other formats than Parquet."""
+    if file.file_format != FileFormat.PARQUET:
+        return ""
+    try:
+        with io.new_input(file.file_path).open() as stream:
+            parquet = pq.ParquetFile(stream, page_checksum_verification=True)
+            n_rows = sum(batch.num_rows for batch in parquet.iter_batches())
+    except (TrinityLakeError, pa.ArrowException, OSError, ValueError) as error:
+        return f"it cannot be read: {error}"
+    return "" if n_rows == file.record_count else f"it has {n_rows} rows, and {file.record_count} are recorded"
+
+
 class NamedFiles:
     """The files of many tables, and of many definitions of one. Safe to share between threads.
+
+    Args:
+        io: the file access of the lakehouse.
+        reads_data: read the data files too, with their checksums.
 
     Attributes:
         looked_for: how many files were looked for.
     """
 
-    def __init__(self, io: LakehouseFileIO) -> None:
+    def __init__(self, io: LakehouseFileIO, reads_data: bool = False) -> None:
         self._io = io
+        self._reads_data = reads_data
         self._known = KnownManifests()
         self._lock = threading.Lock()
         self.looked_for = 0
@@ -140,7 +170,7 @@ class NamedFiles:
         except FileNotFoundError:
             yield "missing", metadata_path, "it is missing"
             return
-        for found in TableFiles(self._io, metadata, self._known).found():
+        for found in TableFiles(self._io, metadata, self._known, self._reads_data).found():
             self._count()
             if found.problem:
                 yield "missing" if found.is_missing else "damaged", found.path, found.problem

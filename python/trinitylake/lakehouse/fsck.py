@@ -99,6 +99,7 @@ def fsck(
     *,
     version: Versions = None,
     files: bool = False,
+    data: bool = False,
     repair: bool = False,
     dry_run: bool = False,
     author: str = "",
@@ -111,11 +112,11 @@ def fsck(
     lost: list[str] = []
     if repair or dry_run:
         made, saved, lost = _core.repair(storage, not repair or dry_run, author)
-    report, incomplete = _checked(storage, version, files, progress)
+    report, incomplete = _checked(storage, version, files or data, data, progress)
     found = [newest_whole_version(storage, *table) for table in incomplete]
     if found and repair and not dry_run:
         made = roll_back_tables(storage, found, author) or made
-        report, _ = _checked(storage, version, files, progress)
+        report, _ = _checked(storage, version, files or data, data, progress)
     if repair or dry_run:
         saved += [f"table {one.name} as of version {one.version}" for one in found if one.version is not None]
         lost += [f"table {one.name}: {one.loss}" for one in found]
@@ -131,13 +132,13 @@ def fsck(
 
 
 def _checked(
-    storage: _core.Storage, version: Versions, files: bool, progress: OnProgress | None
+    storage: _core.Storage, version: Versions, files: bool, data: bool, progress: OnProgress | None
 ) -> tuple[FsckReport, list[tuple[str, str]]]:
     """A report without repair, and namespace and name of the tables of the latest version that lack files."""
     scope, first, last = _scope(version)
     check = _core.Fsck(storage, scope, first, last, files)
     findings: list[Finding] = []
-    tables = _TableCheck(storage) if files else None
+    tables = _TableCheck(storage, data) if files else None
     with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
         while (step := check.next()) is not None:
             found, managed = step
@@ -172,12 +173,12 @@ class _TableCheck:
         incomplete: namespace, name and location of the definition of each table that lacks a file.
     """
 
-    def __init__(self, storage: _core.Storage) -> None:
+    def __init__(self, storage: _core.Storage, reads_data: bool) -> None:
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
         from trinitylake.iceberg_storage.table_files import NamedFiles
 
         self._io = LakehouseFileIO(storage)
-        self._named: NamedFiles = NamedFiles(self._io)
+        self._named: NamedFiles = NamedFiles(self._io, reads_data)
         self.looked_for = 0
         self.incomplete: set[tuple[str, str, str]] = set()
 

@@ -201,12 +201,13 @@ class LakehouseMaintenance:
         """
         return compact_tree(self._handle.core, force, dry_run, message, author)
 
-    @checked_as(version=versions, files=flag)
+    @checked_as(version=versions, files=flag, data=flag)
     def fsck(
         self,
         version: Versions = None,
         *,
         files: bool = False,
+        data: bool = False,
         repair: bool = False,
         dry_run: bool = False,
         author: str = "",
@@ -222,6 +223,8 @@ class LakehouseMaintenance:
                 tagged, and the files that no version refers to.
             files: check also that the files of managed tables exist, with the sizes that are recorded: metadata,
                 manifests, data files, statistics.
+            data: check also the content of these tables' Parquet files: their checksums and numbers of rows. It reads
+                every data file once, and includes `files`.
             repair: first repair the latest version, by making a new one of what is left. Nothing is deleted. Stop all
                 writers before.
             dry_run: report what would be repaired, and write nothing.
@@ -237,10 +240,17 @@ class LakehouseMaintenance:
         if engine is not None:
             if repair or dry_run:
                 raise InvalidArgument("fsck repairs only without `engine`")
-            return checker_of(engine).fsck(engine, self._handle.core, version, files)
+            return checker_of(engine).fsck(engine, self._handle.core, version, files, data)
         storage = self._handle.storage
         report = fsck(
-            storage, version=version, files=files, repair=repair, dry_run=dry_run, author=author, progress=progress
+            storage,
+            version=version,
+            files=files,
+            data=data,
+            repair=repair,
+            dry_run=dry_run,
+            author=author,
+            progress=progress,
         )
         if report.repair is not None and report.repair.version is not None:
             self._handle.reopen(storage)

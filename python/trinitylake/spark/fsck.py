@@ -103,11 +103,13 @@ class Checker:
         order: rows of every key table.
         sizes: of the parts of keys.
         checks_files: of tables, too.
+        reads_data: read the data files of tables, with their checksums.
     """
 
     order: int
     sizes: KeySizes
     checks_files: bool = False
+    reads_data: bool = False
 
     def check(self, storage: _core.Storage, subtree: Subtree) -> Checked:
         """Check a subtree, depth first, so that memory holds one path of nodes."""
@@ -227,11 +229,11 @@ class Checker:
             return [Problem(location, str(error))], 1
         except FileNotFoundError:
             return [Problem(path, "it is missing")], 1
-        found = list(TableFiles(io, metadata).found())
+        found = list(TableFiles(io, metadata, reads_data=self.reads_data).found())
         return [Problem(one.path, one.problem) for one in found if one.problem], len(found) + 1
 
 
-def fsck(session: SparkSession, lake: _core.Lakehouse, version: Versions, files: bool) -> FsckReport:
+def fsck(session: SparkSession, lake: _core.Lakehouse, version: Versions, files: bool, data: bool) -> FsckReport:
     """See `LakehouseMaintenance.fsck`."""
     if version is not None and not isinstance(version, int):
         raise InvalidArgument(f"with an engine, fsck checks one version, not {version!r}")
@@ -244,7 +246,7 @@ def fsck(session: SparkSession, lake: _core.Lakehouse, version: Versions, files:
         definition.view_name_max_size_bytes,
     )
     storage = lake.storage.uncached()
-    checker = Checker(definition.order, sizes, files)
+    checker = Checker(definition.order, sizes, files or data, data)
     wanted = session.sparkContext.defaultParallelism * SUBTREES_PER_CORE
     result, subtrees = checker.split(storage, Subtree(core.root_path(checked.number)), wanted)
     if version is None and lake.loss is not None:

@@ -55,7 +55,7 @@ class Exporter(Protocol):
 class Checker(Protocol):
     """A module that checks a version by the executors of a session."""
 
-    def fsck(self, session: Any, core: _core.Lakehouse, version: Versions, files: bool, /) -> FsckReport:
+    def fsck(self, session: Any, core: _core.Lakehouse, version: Versions, files: bool, data: bool, /) -> FsckReport:
         """See `LakehouseMaintenance.fsck`."""
 
 
