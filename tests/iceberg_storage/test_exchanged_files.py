@@ -101,6 +101,23 @@ def test_metadata_whose_current_snapshot_is_not_main_is_corrupt(root: Path) -> N
     assert not tl.open(str(root)).maintenance.fsck("all", files=True).is_sound
 
 
+@pytest.mark.parametrize("reader", ["scan", "sql", "delete"])
+@pytest.mark.parametrize("damage", ["another table's", "cut", "no Parquet"])
+def test_damaged_data_file_is_corrupt_for_every_reader(root: Path, tmp_path: Path, reader: str, damage: str) -> None:
+    """The data file of another table gave its rows, and for a cut file the caller got Arrow's own error."""
+
+    def file(name: str) -> Path:
+        (task,) = tl.open(str(root)).table(name).iceberg.scan().plan_files()
+        return local(task.file.file_path)
+
+    damaged = file("n.b")
+    whole = damaged.read_bytes()
+    damaged.write_bytes({"another table's": file("n.a").read_bytes(), "cut": whole[:-9]}.get(damage, bytes(99)))
+    with pytest.raises(tl.CorruptFile, match=r"rows, and its manifest|is damaged, or is no Parquet file") as caught:
+        READERS[reader](tl.open(str(root)), tmp_path)
+    assert damaged.name in str(caught.value.path)
+
+
 def test_fsck_of_data_finds_a_flipped_bit_in_a_data_file(root: Path) -> None:
     """DuckDB verifies no checksums: a flipped bit gave a wrong value in SQL, and no command found it."""
     lake = tl.open(str(root))

@@ -17,7 +17,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType
 
-from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_SIZE_BYTES, Layout, batches_of, open_parquet
+from trinitylake.errors import CorruptFile
+from trinitylake.iceberg_storage.data_files.parquet_batches import (
+    BATCH_SIZE_BYTES,
+    Layout,
+    batches_of,
+    open_parquet,
+    reading,
+)
 from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSummaries
 from trinitylake.iceberg_storage.data_files.position_deletes import read_position_deletes
 from trinitylake.iceberg_storage.data_files.schema_projection import project
@@ -86,9 +93,15 @@ class LiveRows:
 
             yield from ArrowScan(self._metadata, self._io, wanted, AlwaysTrue()).to_record_batches([task])
             return
-        deletes = self.deletes.get(task.file.file_path)
-        with self._io.new_input(task.file.file_path).open() as stream:
+        location = task.file.file_path
+        deletes = self.deletes.get(location)
+        with reading(location), self._io.new_input(location).open() as stream:
             file = open_parquet(stream)
+            if file.metadata.num_rows != task.file.record_count:
+                raise CorruptFile(
+                    f"{location} has {file.metadata.num_rows} rows, and its manifest {task.file.record_count}",
+                    path=location,
+                )
             layout, present = self._layout_of(file)
             groups = None
             if filter is not None and not deletes and filter.field_ids:

@@ -8,6 +8,7 @@ are read as they are stored, and made plain piece by piece, unless the file says
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import SEEK_END
 from itertools import accumulate
 from typing import NamedTuple
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import InputStream
 
 from trinitylake._core import text_sizes
+from trinitylake.errors import CorruptFile, TrinityLakeError
 
 #: Of one batch, as Arrow holds it, unless a single row takes more.
 BATCH_SIZE_BYTES = 16 << 20
@@ -49,6 +51,17 @@ def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, *
         page_checksum_verification=True,
         **options,
     )
+
+
+@contextmanager
+def reading(location: str) -> Iterator[None]:
+    """Raise `CorruptFile` for what Arrow raises for a damaged file. Errors of the storage pass."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, TrinityLakeError) or getattr(error, "errno", None) is not None:
+            raise
+        raise CorruptFile(f"{location} is damaged, or is no Parquet file: {error}", path=location) from error
 
 
 class Layout:

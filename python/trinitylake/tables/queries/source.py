@@ -130,14 +130,20 @@ class TableSource:
         return planned
 
     def _paths_of(self, task: FileScanTask) -> tuple[str, str] | None:
-        """Where DuckDB reads the file of a task itself, if it may, and its path below the root."""
+        """Where DuckDB reads the file of a task itself, if it may, and its path below the root.
+
+        Our own scan reads a file of another size than recorded, and reports what is wrong with it.
+        """
         if task.delete_files or task.file.file_format != FileFormat.PARQUET:
             return None
         io = self._scan.io
         assert isinstance(io, LakehouseFileIO)
         path = io.path_of(task.file.file_path)
         local = io.local_path(path)
-        return None if local is None or _OF_A_PATTERN & set(local) else (local, path)
+        if local is None or _OF_A_PATTERN & set(local):
+            return None
+        is_other = os.path.exists(local) and os.path.getsize(local) != task.file.file_size_in_bytes
+        return None if is_other else (local, path)
 
     def rows(self, planned: PlannedRows, registered: str) -> str:
         """A query for the planned rows; `registered` is the name of those that we read."""
