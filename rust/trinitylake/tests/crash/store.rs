@@ -152,7 +152,9 @@ impl Storage for Store {
 
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         let is_new = self.content(path).is_none();
-        self.put_unique(path, bytes).await?;
+        if self.put_if_absent(path, bytes.clone()).await? == PutOutcome::AlreadyExists {
+            assert_eq!(self.content(path), Some(bytes), "{path} has a unique name");
+        }
         // Two transactions that have the same id write the same file: it lasts already.
         if is_new {
             self.files().unsynced.insert(path.to_string());
