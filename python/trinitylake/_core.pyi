@@ -70,14 +70,6 @@ class S3Settings:
     endpoint: str | None  # None for AWS
     is_bucket_in_host: bool  # and not in the path
 
-# Locks on single bytes of an empty file, which the system gives back when the process ends. Not on Windows.
-@final
-class ByteLocks:
-    def __new__(cls, path: str, owner_id: int) -> Self: ...
-    def try_lock(self, position: int) -> bool: ...
-    def holder(self, position: int) -> int | None: ...
-    def unlock(self, position: int) -> None: ...
-
 # Whether the file of a path or URI has a random id in its name, and so one content for ever.
 def is_named_once(path: str) -> bool: ...
 
@@ -225,14 +217,6 @@ class Transaction:
         coordination: str | None = None,
         files: Sequence[tuple[str, bytes]] = ...,
     ) -> int | Conflicts: ...
-    # The same without waiting: `callback(outcome, error)` is called, from another thread, with one of them None.
-    def commit_in_background(
-        self,
-        callback: Callable[[int | Conflicts | None, BaseException | None], object],
-        max_attempts: int | None = None,
-        timeout_seconds: float | None = None,
-        coordination: str | None = None,
-    ) -> None: ...
     def rebase(self, conflict: ConflictingTable, definition: bytes) -> None: ...
     # From here to `end_watch` all reads are watched, over the newest version that this transaction was held against,
     # which becomes its base; what was watched before is not any more.

@@ -3,7 +3,6 @@
 mod arrow;
 mod bulk;
 #[cfg(unix)]
-mod byte_locks;
 mod distributed_gc;
 mod errors;
 mod fsck;
@@ -37,7 +36,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<node_file::NodeFile>()?;
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;
     #[cfg(unix)]
-    module.add_class::<byte_locks::ByteLocks>()?;
     fsck::add_to(module)?;
     tree_copy::add_functions(module)?;
     names::add_functions(module)?;

@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
-use trinitylake::error::Result as CoreResult;
 use trinitylake::key::KeyRange;
 use trinitylake::transaction::saved::list::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
@@ -21,7 +20,7 @@ use trinitylake::version::summary::{Rows, TableChange};
 
 use crate::arrow;
 use crate::errors::to_python;
-use crate::runtime::{run, run_quick, run_to_end, runtime};
+use crate::runtime::{run, run_quick, run_to_end};
 use crate::storage::Storage;
 use crate::version::{Listing, Version, listing_range, names_of, parse_kind};
 
@@ -411,32 +410,6 @@ impl Transaction {
             Box::pin(transaction.commit(limits)).await
         })?;
         outcome_to_python(py, outcome)
-    }
-
-    /// Like `commit`, without waiting: `callback(outcome, error)` is called from another thread.
-    #[pyo3(signature = (callback, max_attempts=None, timeout_seconds=None, coordination=None))]
-    fn commit_in_background(
-        &self,
-        callback: Py<PyAny>,
-        max_attempts: Option<u32>,
-        timeout_seconds: Option<f64>,
-        coordination: Option<&str>,
-    ) -> PyResult<()> {
-        let (inner, limits) = (self.inner.clone(), limits(max_attempts, timeout_seconds, coordination)?);
-        runtime()?.spawn(async move {
-            let result: CoreResult<Outcome> = inner.lock().await.commit(limits).await;
-            Python::attach(|py| {
-                let answer =
-                    match result.map_err(to_python).and_then(|outcome| outcome_to_python(py, outcome)) {
-                        Ok(outcome) => callback.call1(py, (outcome, py.None())),
-                        Err(error) => callback.call1(py, (py.None(), error.into_value(py))),
-                    };
-                if let Err(error) = answer {
-                    error.write_unraisable(py, None);
-                }
-            });
-        });
-        Ok(())
     }
 
     fn rebase(&self, py: Python<'_>, conflict: &ConflictingTable, definition: &[u8]) -> PyResult<()> {

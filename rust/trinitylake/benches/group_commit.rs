@@ -2,7 +2,7 @@
 //!
 //! Remote stores are memory behind an injected latency. The limit beside each figure is the rate of as many tasks that
 //! only create the two files of a commit at the same time on the same store. The last rows of each store have more
-//! concurrent transactions than threads (`commit_async`, `commit_in_background`).
+//! concurrent transactions than threads.
 //!
 //! `cargo bench -p trinitylake --features testing --bench group_commit`; `SECONDS` sets the duration of each row,
 //! `DIRECTORY` the folder of the local lakehouse.
