@@ -145,7 +145,7 @@ def test_few_rows_are_told_of_as_pyiceberg_tells_of_them(lake: tl.Lakehouse, spe
             for one in manifest_lists.read(iceberg.io, snapshot)
             for entry in read_entries(iceberg.io, one)
         ]
-        found.append((sorted(map(told, files), key=str), summary_of(snapshot.summary)))
+        found.append((sorted(map(described, files), key=str), summary_of(snapshot.summary)))
         assert sorted(lake.table(f"a.{name}").scan(columns=["id"]).to_arrow()["id"].to_pylist()) == list(range(9))
     assert len(found[0][0]) == {"no partitions": 1, "partitions": 4, "buckets": 3}[spec]
     assert found[0] == found[1]
@@ -154,7 +154,7 @@ def test_few_rows_are_told_of_as_pyiceberg_tells_of_them(lake: tl.Lakehouse, spe
     assert str(ours.to_pylist()) == str(theirs.to_pylist())
 
 
-def told(file: DataFile) -> list[Any]:
+def described(file: DataFile) -> list[Any]:
     """What an entry says of a file, with the columns whose sizes it tells in the place of the sizes, and without the
     number of NaN, which PyIceberg does not count."""
     values = list(file._data)
@@ -168,8 +168,8 @@ def told(file: DataFile) -> list[Any]:
 
 def summary_of(summary: Summary | None) -> dict[str, str]:
     assert summary is not None
-    told = summary.additional_properties.items()
-    return {name: value for name, value in told if "size" not in name and "partitions." not in name}
+    described = summary.additional_properties.items()
+    return {name: value for name, value in described if "size" not in name and "partitions." not in name}
 
 
 def test_rows_that_few_files_repeat_are_written_without_dictionaries_and_many_with(lake: tl.Lakehouse) -> None:

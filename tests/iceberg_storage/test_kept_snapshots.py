@@ -132,7 +132,7 @@ def test_what_is_kept_is_whole(lake: tl.Lakehouse) -> None:
 
 
 def test_the_log_of_snapshots_has_no_gap(lake: tl.Lakehouse) -> None:
-    """Whoever looks for a moment in a gap would find the snapshot before it."""
+    """A reader of a time in a gap would find the snapshot before it."""
     table = table_of(lake)
     first, second, third, last = append(table, 4)
     metadata = table.iceberg.metadata

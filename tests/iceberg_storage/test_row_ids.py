@@ -265,7 +265,7 @@ def test_the_property_format_version_upgrades_a_table(store: Store, before: str)
 
 @pytest.mark.parametrize("version", ["2", "4", "x"])
 def test_a_property_format_version_that_is_no_upgrade_is_refused(lake: Lake, version: str) -> None:
-    """It was stored, and whoever read it took the table for one of that version."""
+    """It was stored, and readers took the table for one of that version."""
     staged = lake.begin()
     with pytest.raises(InvalidArgument, match="the table has format version 3"):
         staged.table.transaction().set_properties({"format-version": version}).commit_transaction()

@@ -122,7 +122,7 @@ def saved_with_a_function(shop: tl.Lakehouse, check: object = counted) -> tl.Tra
 def test_a_function_of_a_saved_transaction_runs_only_if_its_module_is_allowed(
     shop: tl.Lakehouse, allowed: str | list[str]
 ) -> None:
-    """Whoever could write to `_txn/` chose which function of which module the next resumer called."""
+    """A process that could write to `_txn/` chose which function of which module the next resumer called."""
     saved_with_a_function(shop)
     version = shop.version
     resumed = shop.resume("job", allow_checks=allowed)

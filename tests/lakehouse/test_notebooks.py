@@ -143,7 +143,7 @@ def test_a_damaged_version_is_part_of_the_log(lake: tl.Lakehouse, tmp_path: Path
 
 
 def test_showing_reads_a_few_files_whatever_the_lakehouse_holds(tmp_path: Path) -> None:
-    """Whoever wrote the name of a lakehouse at the end of a cell waited for 10,000 tables."""
+    """A cell that ended with the name of a lakehouse waited for 10,000 tables."""
     root = tmp_path / "lake"
     lake = tl.create(root, order=8, durability="none")
     with lake.transaction() as txn:

@@ -62,7 +62,7 @@ def test_a_table_is_created_from_a_query(shop: tl.Lakehouse) -> None:
 def test_the_text_of_a_statement_result_has_its_row_counts(
     shop: tl.Lakehouse, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever made a namespace in the shell was shown a table of three columns with a zero in each."""
+    """CREATE SCHEMA in the shell printed a table of three columns with a zero in each."""
     for statement, words in (
         ("CREATE SCHEMA said", "done"),
         ("CREATE TABLE said.t (id BIGINT)", "done"),

@@ -213,10 +213,10 @@ def test_a_page_takes_no_duckdb_that_nobody_has_tried(tmp_path: Path) -> None:
     lacking = _package(tmp_path / "lacking")
     (lacking / "dist" / "duckdb-eh.wasm").unlink()
     (tmp_path / "no.tgz").write_bytes(b"no archive")
-    for package, told in {
+    for package, message in {
         other: "1.33.0", named: "left-pad", lacking: "lacks", tmp_path: "is not", tmp_path / "no.tgz": "is not",
     }.items():  # fmt: skip
-        with pytest.raises(tl.InvalidArgument, match=told):
+        with pytest.raises(tl.InvalidArgument, match=message):
             write_files(tmp_path / "site", "../lake", package)
     assert not (tmp_path / "site").exists()
 

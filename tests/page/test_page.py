@@ -120,7 +120,7 @@ def test_axe_would_find_something(browser: Browser, url: str, axe: str) -> None:
 
 def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path: Path) -> None:
     """Names, comments, properties, messages, authors, SQL, columns and values are written by others than those who look
-    at them. A script in one of them would act with the token of whoever looks."""
+    at them. A script in one of them would act with the token of the viewer."""
     lake = tl.create(str(tmp_path / "lake"), name=HOSTILE[0], properties={HOSTILE[1]: HOSTILE[0]}, durability="none")
     names = [text for text in HOSTILE if "\u200b" not in text]
     columns = list(dict.fromkeys(names))

@@ -256,11 +256,11 @@ def test_client_properties_are_sent_to_admins_of_everything(shop: tl.Lakehouse, 
     tokens.chmod(0o600)
     options = ServerOptions(client_properties={"s3.secret-access-key": "CANARY"})
     with running(shop, token_file=tokens, options=options) as server:
-        told = {who: Client(server)("GET", "/v1/config", token=who * 32) for who in "abc"}
+        answers = {who: Client(server)("GET", "/v1/config", token=who * 32) for who in "abc"}
         refused = Client(server)("GET", "/v1/config", token="d" * 32)
-    assert told["a"].body["defaults"] == {"s3.secret-access-key": "CANARY"}
-    assert told["a"].headers["cache-control"] == "no-store"
-    assert told["b"].body["defaults"] == told["c"].body["defaults"] == {}
+    assert answers["a"].body["defaults"] == {"s3.secret-access-key": "CANARY"}
+    assert answers["a"].headers["cache-control"] == "no-store"
+    assert answers["b"].body["defaults"] == answers["c"].body["defaults"] == {}
     assert "CANARY" not in str(refused.body)
 
 

@@ -119,7 +119,7 @@ def test_no_error_contains_hidden_names(error: Exception) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "grants", "there", "is_told"),
+    ("key", "grants", "there", "is_shown"),
     [
         ("table shop.x.y", ["reader:shop.x.*"], [("shop.x", "y")], True),
         ("table shop.x.y", ["reader:shop.x.*"], [("shop", "x.y")], False),
@@ -133,8 +133,8 @@ def test_no_error_contains_hidden_names(error: Exception) -> None:
     ],
 )
 def test_an_ambiguous_name_is_visible_if_all_its_meanings_are(
-    key: str, grants: list[str], there: list[tuple[str, str]], is_told: bool
+    key: str, grants: list[str], there: list[tuple[str, str]], is_shown: bool
 ) -> None:
     """Of `shop.x.y` the text does not say whether it is `y` in `shop.x`, or the table `x.y` of `shop`."""
-    told = message_for(Principal.of("walt", grants), lambda kind, namespace, name: (namespace, name) in there)
-    assert (key in told(CommitConflict("x", keys=[key]))) == is_told
+    shown = message_for(Principal.of("walt", grants), lambda kind, namespace, name: (namespace, name) in there)
+    assert (key in shown(CommitConflict("x", keys=[key]))) == is_shown

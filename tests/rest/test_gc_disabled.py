@@ -35,7 +35,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def stored(lake: tl.Lakehouse, name: str = "shop.orders") -> dict[str, Any]:
-    """The metadata file of a table, as whoever reads the storage finds it."""
+    """The metadata file of a table, as it is on the storage."""
     path = lake.table(name).iceberg.metadata_location.removeprefix("file://")
     document: dict[str, Any] = json.loads(Path(path).read_bytes())
     return document

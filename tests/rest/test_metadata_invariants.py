@@ -298,7 +298,7 @@ def test_partition_field_id_means_the_same_in_all_specs(http_client: Client) -> 
 @pytest.mark.parametrize("id", [None, 0, -1, 1, 7])
 @pytest.mark.usefixtures("shop")
 def test_ids_of_schemas_specs_and_orders_are_given_by_the_server(http_client: Client, id: int | None) -> None:
-    """They are read-only in the specification. A client that left the id out was told 200, and its change was lost."""
+    """They are read-only in the specification. A client that left the id out got 200, and its change was lost."""
     of = (lambda name: {}) if id is None else (lambda name: {name: id})
     field = {"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
     answer = commit(

@@ -64,7 +64,7 @@ def test_a_query_reads_tables_and_views_of_a_version(page_server: RestServer, sh
 
 
 def test_a_worker_loads_no_pandas(page_server: RestServer) -> None:
-    """Arrow imports pandas when it is given its first value, so whoever asked first waited a second more."""
+    """Arrow imports pandas when it is given its first value, so the first query took a second more."""
     assert ask(page_server, "SELECT id FROM shop.orders WHERE id = 1").body["rows"] == [["1"]]
     [process] = processes(page_server)
     libraries = Path(f"/proc/{process}/maps").read_text()

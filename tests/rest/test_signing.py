@@ -66,9 +66,9 @@ def sign(signing: RestServer, lake_on_s3: tl.Lakehouse, s3: S3Server) -> Signer:
 
 def test_pyiceberg_reads_and_writes_with_signatures_alone(signing: RestServer, lake_on_s3: tl.Lakehouse) -> None:
     """The client shared this process with other tests, and one of its requests reached the store unsigned."""
-    told = in_its_own_process({}, signing_client.properties, signing.url, WALT, "shop.orders")
-    assert told["class"] == "FsspecFileIO"
-    assert "s3.access-key-id" not in told
+    properties = in_its_own_process({}, signing_client.properties, signing.url, WALT, "shop.orders")
+    assert properties["class"] == "FsspecFileIO"
+    assert "s3.access-key-id" not in properties
     row = pa.table({"id": pa.array([4], pa.int64())})
     before, after = in_its_own_process(
         ONE_FILE_SYSTEM_EACH, signing_client.append, signing.url, WALT, "shop.orders", row
@@ -417,8 +417,8 @@ def test_signing_is_audited(sign: Signer, caplog: pytest.LogCaptureFixture) -> N
         sign("PUT", f"{sign.location}/data/a", {"x-amz-content-sha256": "UNSIGNED-PAYLOAD"})
         sign("GET", f"{sign.payroll}/data/a", token=RITA)
     lines = [(one.message, one.__dict__["fields"]) for one in caplog.records if one.name == "trinitylake.rest.audit"]
-    told = [(message, fields["who"], fields["code"]) for message, fields in lines]
-    assert told == [("sign PUT", "walt", 200), ("sign 'GET'", "rita", 403)]
+    logged = [(message, fields["who"], fields["code"]) for message, fields in lines]
+    assert logged == [("sign PUT", "walt", 200), ("sign 'GET'", "rita", 403)]
     text = "\n".join(f"{one.getMessage()} {one.__dict__}" for one in caplog.records)
     assert SECRET_KEY not in text
     assert "Signature=" not in text

@@ -255,9 +255,9 @@ def test_vending_is_audited_and_logs_contain_no_secret(ask: Client, caplog: pyte
         config = ask("GET", f"{SHOP}/credentials", token=WALT).body["storage-credentials"][0]["config"]
         ask("GET", f"{SHOP}/credentials", token=RITA)
     lines = [(one.message, one.__dict__["fields"]) for one in caplog.records if one.name == "trinitylake.rest.audit"]
-    told = [(message, fields["who"], fields["names"]) for message, fields in lines]
-    assert ("vend read and write", "walt", ["shop.orders"]) in told
-    assert ("vend read", "rita", ["shop.orders"]) in told
+    logged = [(message, fields["who"], fields["names"]) for message, fields in lines]
+    assert ("vend read and write", "walt", ["shop.orders"]) in logged
+    assert ("vend read", "rita", ["shop.orders"]) in logged
     text = "\n".join(f"{one.getMessage()} {one.__dict__}" for one in caplog.records)
     for secret in (SECRET_KEY, SESSION_TOKEN, config["s3.secret-access-key"], config["s3.session-token"], WALT, RITA):
         assert secret not in text

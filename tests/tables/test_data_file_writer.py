@@ -79,7 +79,7 @@ def test_append_of_a_large_table_closes_files_at_the_target_size(lake: tl.Lakeho
 
 
 def test_a_stream_that_was_given_up_takes_nothing(lake: tl.Lakehouse) -> None:
-    """Whoever wrote on made the file again."""
+    """A write after the end created the file again."""
     with lake.transaction() as txn:
         table = txn.table("a.t").iceberg
         stream = table.io.new_output(f"{table.location()}/data/one.parquet").create()

@@ -261,7 +261,7 @@ class MetadataEncoder:
         metadata = indexed(metadata)
         if metadata.format_version == 1:
             return metadata.model_dump_json().encode()
-        # Told what to write, and not what to leave out: PyIceberg would look for private attributes each time.
+        # Name the fields to write, not those to leave out: PyIceberg would look for private attributes each time.
         rest = BaseModel.model_dump_json(metadata, include=_rest_of(type(metadata)), exclude_none=True, by_alias=True)
         text = self._table(metadata.table_uuid)
         with text.lock:

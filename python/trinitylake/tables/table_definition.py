@@ -38,7 +38,7 @@ def metadata_path(definition: TableDef, name: str) -> str:
 def name_metadata(definition: TableDef, path: str, manifest_list: str = "") -> None:
     """Have a managed table's definition name another metadata file, and the manifest list of its current snapshot.
 
-    Both are paths below the root. Whoever scans the table fetches them at the same time. "" if there is no list, or it
+    Both are paths below the root. A scan fetches them at the same time. "" if there is no list, or it
     is not known.
     """
     definition.format_properties[METADATA_LOCATION] = path
