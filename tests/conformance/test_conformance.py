@@ -77,20 +77,20 @@ def test_the_core_reads_every_node_and_every_object_alike(life: tuple[history.Hi
         )
         assert found[0][0] == version.path == core.root_path(version.number)
         keys = pa.array(sorted(version.locations), pa.string())
-        assert at.state().locate_keys(keys).to_pylist() == [version.locations[key] for key in keys.to_pylist()]
-        scanned = pa.table(at.state().scan()).to_pydict() if keys else {"key": [], "location": []}
+        assert at._state().locate_keys(keys).to_pylist() == [version.locations[key] for key in keys.to_pylist()]
+        scanned = pa.table(at._state().scan()).to_pydict() if keys else {"key": [], "location": []}
         assert dict(zip(scanned["key"], scanned["location"], strict=True)) == version.locations
         assert scanned["key"] == sorted(scanned["key"], key=str.encode)
         objects = version.objects
         listed = {
             (kind, row["namespace"], row["name"]): row["location"]
             for kind in ("namespace", "table", "view")
-            for row in at.state().list(kind).to_pylist()  # type: ignore[arg-type]
+            for row in at._state().list(kind).to_pylist()  # type: ignore[arg-type]
         }
         assert listed == objects
         for kind in ("namespace", "table", "view"):
             wanted = [(name.namespace, name.name) for name in objects if name.kind == kind]
-            read = at.state().read_many(kind, wanted)  # type: ignore[arg-type]
+            read = at._state().read_many(kind, wanted)  # type: ignore[arg-type]
             paths = [objects[kind, *one] for one in wanted]  # type: ignore[index]
             assert read == [definition_message(path, version.lakehouse.files[path]) for path in paths]
 

@@ -423,7 +423,7 @@ def test_upkeep_is_estimated_and_nothing_deleted(
 def test_only_so_many_look_for_long_at_a_time(root: Page, page_server: RestServer) -> None:
     """Searches and differences of a large lakehouse would have taken all threads of the server."""
     at_work = page_server._app.service.long_requests
-    with at_work.taken("root"), at_work.taken("root"), at_work.taken("root"), at_work.taken("root"):
+    with at_work.lease("root"), at_work.lease("root"), at_work.lease("root"), at_work.lease("root"):
         for path in ("log", "diff?to=1", "latest/search?text=a"):
             answer = Client(page_server)("GET", f"{PAGE}/{path}", token=ROOT)
             assert (answer.code, answer.error) == (429, "TooManyRequestsException"), path
