@@ -119,6 +119,8 @@ def test_what_is_kept_is_whole(lake: tl.Lakehouse) -> None:
                     "blob-metadata": [],
                 }
             )
+            with staged.iceberg.io.new_output(statistics.statistics_path).create() as stream:
+                stream.write(b"x")
             with staged.iceberg.transaction() as change:
                 change._apply((SetStatisticsUpdate(statistics=statistics),))
     ids += append(table, 2)

@@ -467,7 +467,7 @@ def test_deletes_that_are_merged_on_read_are_conflicts_as_before(lake: Lake) -> 
     delete_first_row(loser, "b")
     loser.finish()
     change(lake, lambda table: table.append(rows(4)))
-    with pytest.raises(TableConflict, match="deleted rows that are not Parquet files of positions"):
+    with pytest.raises(TableConflict, match="delete files that are not Parquet files of positions"):
         loser.reapply(lake.path)
 
 

@@ -154,7 +154,7 @@ def test_each_step_can_be_turned_off_and_a_misspelt_property_is_refused(lake: tl
     off = lake.maintenance.run()
     assert (off.compacted, off.tree, off.expired, off.vacuumed) == ({}, None, None, None)
     shown = CliRunner().invoke(app, ["maintain", "--root", str(root)])
-    assert all(f"({name})" in shown.output for name in steps), shown.output
+    assert all(f"(property {name})" in shown.output for name in steps), shown.output
     lake.alter(dict.fromkeys(steps, "true"))
     document = json.loads(CliRunner().invoke(app, ["maintain", "--dry-run", "--json", "--root", str(root)]).stdout)
     assert document["compacted"]["shop.orders"]["files_removed"] == APPENDS

@@ -332,7 +332,7 @@ def test_statements_of_their_own_take_a_message_and_an_author(shop: tl.Lakehouse
             lambda: txn.create_namespace("m", message="why"),
             lambda: txn.table("shop.items").append([{"id": 2, "price": 1}], author="ann"),
         ):
-            with pytest.raises(tl.InvalidArgument, match=r"give them to lake\.transaction"):
+            with pytest.raises(tl.InvalidArgument, match=r"pass them to lake\.transaction"):
                 statement()
     with pytest.raises(tl.InvalidArgument, match="message must be text"):
         shop.create_namespace("m", message=3)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from trinitylake.base.arguments import checked, checked_as, table_properties, texts
+from trinitylake.base.arguments import checked, checked_as, table_properties, text_mapping, texts
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX, change_properties
 from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
@@ -220,7 +220,7 @@ class Statements(Reader):
 
         return self._afterwards(namespace, name, self._execute(statement, CommitInfo(message, author)))
 
-    @checked
+    @checked_as(catalog=text_mapping)
     def create_external_table(
         self,
         identifier: Identifier,

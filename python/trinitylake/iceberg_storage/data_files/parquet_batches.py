@@ -59,7 +59,8 @@ def reading(location: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
-        if isinstance(error, TrinityLakeError) or getattr(error, "errno", None) is not None:
+        is_of_storage = isinstance(error, TrinityLakeError | FileNotFoundError)
+        if is_of_storage or getattr(error, "errno", None) is not None:
             raise
         raise CorruptFile(f"{location} is damaged, or is no Parquet file: {error}", path=location) from error
 
