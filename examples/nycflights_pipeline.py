@@ -42,7 +42,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 import trinitylake as tl
-from trinitylake.cli import demo_data
+from trinitylake.cli import demo
 from trinitylake.spark.runtime import use_this_python
 
 every = int(os.environ.get("TRINITYLAKE_PIPELINE_EVERY", "1"))
@@ -86,7 +86,7 @@ def report(what: str, began: float) -> None:
 
 # %%
 began = time.perf_counter()
-source = dict(demo_data.tables())
+source = dict(demo.tables())
 flights = source.pop("flights")
 flights = flights.take(pa.array(range(0, flights.num_rows, every)))
 

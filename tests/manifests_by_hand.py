@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 from pyiceberg.manifest import (
@@ -105,3 +106,13 @@ def zigzag(number: int) -> bytes:
         parts.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*parts, number])
+
+
+def list_for(uri: str, id: int) -> str:
+    """The URI of a copy of a manifest list on a disk, made for another snapshot."""
+    file = Path(uri.removeprefix("file://"))
+    header, blocks = avro_parts(file.read_bytes())
+    header[b"snapshot-id"] = str(id).encode()
+    copy = file.with_name(f"snap-{id}-{uuid.uuid4()}.avro")
+    copy.write_bytes(avro_file(header, blocks))
+    return f"{uri.rpartition('/')[0]}/{copy.name}"

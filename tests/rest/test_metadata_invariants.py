@@ -23,6 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableUpdate
 
 import trinitylake as tl
+from manifests_by_hand import list_for
 from rest.client import Answer, Client
 from rest.shop import COLUMNS, with_tables
 from trinitylake.iceberg_storage.extended_pyiceberg import metadata_updates
@@ -51,6 +52,8 @@ def snapshot_like(metadata: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "summary": {"operation": "append"},
         **{name.replace("_", "-"): value for name, value in changes.items()},
     }
+    if Path(last["manifest-list"].removeprefix("file://")).exists():
+        snapshot["manifest-list"] = list_for(last["manifest-list"], snapshot["snapshot-id"])
     return {"action": "add-snapshot", "snapshot": {name: one for name, one in snapshot.items() if one is not None}}
 
 

@@ -199,6 +199,9 @@ def test_updates_of_a_table_take_linear_time(metadata: TableMetadata, kind: str)
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_the_maximum_of_updates_takes_bounded_time(metadata: TableMetadata, kind: str) -> None:
     """What grows with the square is held by its limit, and does not grow faster."""
+    if kind == "remove-partition-specs":  # refused where there is a snapshot
+        empty = {"snapshots": [], "refs": {}, "snapshot_log": [], "current_snapshot_id": None}
+        metadata = metadata.model_copy(update=empty)
 
     def work(count: int) -> int:
         updates = UPDATES.validate_python(BOUNDED[kind](count))

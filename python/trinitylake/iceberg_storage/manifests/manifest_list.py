@@ -91,7 +91,7 @@ def write_list(
     avro_schema, writer = _list_writer(version)
     with io.new_output(location).create(overwrite=True) as stream:
         stream.write(avro_bytes(avro_schema, writer, numbered, header))
-    manifest_lists.put(location, numbered)
+    manifest_lists.put(location, ManifestList(snapshot_id, numbered))
     return WrittenList(numbered, row_ids)
 
 
@@ -114,12 +114,38 @@ def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> Manif
     return copy
 
 
-def read_list(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
+class ManifestList(NamedTuple):
+    """The content of a manifest list.
+
+    Attributes:
+        snapshot_id: the snapshot that it was written for; None if the file does not have it.
+        manifests: with sequence numbers.
+    """
+
+    snapshot_id: int | None
+    manifests: tuple[ManifestFile, ...]
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Raise `CorruptFile` if it is that of another snapshot. One without changes may have that of its parent."""
+        if self.snapshot_id not in (None, snapshot.snapshot_id, snapshot.parent_snapshot_id):
+            raise CorruptFile(
+                f"the manifest list {snapshot.manifest_list} is that of snapshot {self.snapshot_id}, "
+                f"not {snapshot.snapshot_id}",
+                path=snapshot.manifest_list,
+            )
+
+
+def read_list(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     """The manifests of a snapshot, from its manifest list.
 
     Raises `CorruptFile` for a list that is damaged, is that of another snapshot, or names a manifest twice.
     """
-    uri = snapshot.manifest_list
+    found = _read(io, snapshot.manifest_list)
+    found.check(snapshot)
+    return found.manifests
+
+
+def _read(io: FileIO, uri: str) -> ManifestList:
     with io.new_input(uri).open() as stream:
         data = stream.read()
     with decoding("manifest list", uri):
@@ -134,13 +160,12 @@ def read_list(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
             ) as file,
         ):
             check_field_ids(file.schema)
-            manifests = list(file)
-            id = file.header.meta.get("snapshot-id", str(snapshot.snapshot_id))
-    if id != str(snapshot.snapshot_id):
-        raise CorruptFile(f"the manifest list {uri} is that of snapshot {id}, not {snapshot.snapshot_id}", path=uri)
+            manifests = tuple(file)
+            id = file.header.meta.get("snapshot-id")
+            snapshot_id = None if id is None else int(id)
     if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # its rows would count twice
         raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
-    return manifests
+    return ManifestList(snapshot_id, manifests)
 
 
 class FileInMemory(InputFile):
@@ -164,7 +189,7 @@ class ManifestListCache:
     """LRU cache of manifest lists by URI. A list is immutable. Safe to share between threads."""
 
     def __init__(self, max_manifests: int = MANIFEST_LIST_CACHE_MAX_MANIFESTS) -> None:
-        self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
+        self._lists: OrderedDict[str, ManifestList] = OrderedDict()
         self._manifests = 0
         self._max_manifests = max_manifests
         self._lock = threading.Lock()
@@ -177,23 +202,24 @@ class ManifestListCache:
         uri = snapshot.manifest_list
         io.new_input(uri)
         with self._lock:
-            if (manifests := self._lists.get(uri)) is not None:
+            if (found := self._lists.get(uri)) is not None:
                 self._lists.move_to_end(uri)
-                return manifests
-        manifests = tuple(read_list(io, snapshot))
-        self.put(uri, manifests)
-        return manifests
+        if found is None:
+            found = _read(io, uri)
+            self.put(uri, found)
+        found.check(snapshot)
+        return found.manifests
 
-    def put(self, uri: str, manifests: tuple[ManifestFile, ...]) -> None:
+    def put(self, uri: str, written: ManifestList) -> None:
         """Add a list with its sequence numbers, if no other file can get its name."""
         with self._lock:
             if uri in self._lists or not is_named_once(uri):
                 return
-            self._lists[uri] = manifests
-            self._manifests += len(manifests)
+            self._lists[uri] = written
+            self._manifests += len(written.manifests)
             while len(self._lists) > 1 and self._manifests > self._max_manifests:
                 _, dropped = self._lists.popitem(last=False)
-                self._manifests -= len(dropped)
+                self._manifests -= len(dropped.manifests)
 
     def clear(self) -> None:
         """Remove all lists."""
