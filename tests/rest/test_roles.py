@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from pyiceberg.catalog.rest import RestCatalog
 
 import trinitylake as tl
+from manifests_by_hand import list_for
 from rest.client import Answer, Client, running
 from rest.shop import COLUMNS, ROWS, VIEW_VERSION, new_table, with_tables
 from trinitylake.rest import JwtSettings, RestServer
@@ -424,6 +425,7 @@ def stolen_snapshot(ask: Asker, path: str = "/v1/namespaces/shop/tables/orders")
     parent, number = mine["current-snapshot-id"], mine["last-sequence-number"] + 1
     snapshot = {**stolen, "snapshot-id": 7, "parent-snapshot-id": parent, "sequence-number": number}
     snapshot["timestamp-ms"] = mine["last-updated-ms"] + 1
+    snapshot["manifest-list"] = list_for(stolen["manifest-list"], 7)
     return {
         "requirements": [],
         "updates": [
