@@ -50,7 +50,7 @@ def test_a_damaged_newest_version_hides_only_itself(tmp_path: Path, how: str) ->
 def test_after_the_newest_root_was_deleted_the_lakehouse_is_read_and_not_written(
     tmp_path: Path, durability: Literal["fsync", "none"]
 ) -> None:
-    """Somebody deleted the newest root file: the next commit took its number, and no error said that one is lost.
+    """After the newest root file was deleted, the next commit took its number, and no error reported the loss.
 
     Without fsync, the hint shows it once the writer has stopped for a second, or has ended.
     """

@@ -172,7 +172,7 @@ def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client)
 def test_statistics_that_are_not_there_are_refused(
     http_client: Client, shop: tl.Lakehouse, tmp_path: Path, action: str
 ) -> None:
-    """A writer of one table named a file of statistics that nobody had written, and every export failed."""
+    """A client set statistics whose file did not exist. Every export of the lakehouse failed afterwards."""
     before = http_client.table(ORDERS)
     path = f"{before['location']}/metadata/statistics.puffin"
 

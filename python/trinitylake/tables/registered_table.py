@@ -37,7 +37,8 @@ def registered_table(
 
     Raises:
         InvalidLocation: for a table whose metadata lies in the lakehouse and whose data does not, or the other way
-            round; an external file that cannot be read; one that names files as nobody may (`incoming_files.py`).
+            round; an external file that cannot be read; one that names files by a location that is not allowed
+            (`incoming_files.py`).
         InvalidArgument: for a property that names code, and for a history that other readers refuse.
         CorruptFile, FileNotFoundError: for a file that is no table metadata, or is not there.
     """

@@ -1,7 +1,8 @@
 //! Files that an Iceberg table references: its metadata, manifest lists and manifests, decoded. Also what pyarrow cannot
 //! read of Parquet files: Bloom filters and the sizes of strings. No storage: bytes in, values out.
 //!
-//! A location that cannot be decoded is an error, never a missing file: garbage collection deletes what is not referenced.
+//! A location that cannot be decoded is an error. Garbage collection deletes every unreferenced file, so no location may
+//! be skipped.
 
 mod avro;
 pub mod bloom_filter;

@@ -411,7 +411,7 @@ class StagedTable:
         Args:
             snapshots: of a commit. Those that were written here or adopted before are left out.
             base: the table before.
-            incoming: the paths of what they bring, if somebody has checked it already.
+            incoming: the paths of the files that they add, if these are checked already.
             statistics: paths of files with statistics that come along.
             layout: of the table after the commit, to check manifests by.
 

@@ -298,10 +298,10 @@ class OpenTransactions:
             self._refuse(f"transaction {id} is saved: continue it as @txn/{id}")
 
     def _discard(self, id: str, owner: str) -> None:
-        """Roll back an attempt that is open here. Raises `RestError` 409 for one of somebody else, also a saved one."""
+        """Roll back an open attempt of this principal. Raises `RestError` 409 for one of another, open or saved."""
         entry = self._memory.get(id)
         if (entry is not None and entry.ownership.owner != owner) or self._saved_owner(id) not in (None, owner):
-            self._refuse(f"the id {id} is somebody else's, who works in that transaction")
+            self._refuse(f"the id {id} belongs to an open transaction of another principal")
         if entry is not None:
             with entry.lock:
                 if entry.transaction.is_open:

@@ -142,8 +142,11 @@ class TableSource:
         local = io.local_path(path)
         if local is None or _OF_A_PATTERN & set(local):
             return None
-        is_other = os.path.exists(local) and os.path.getsize(local) != task.file.file_size_in_bytes
-        return None if is_other else (local, path)
+        try:
+            is_as_recorded = os.path.getsize(local) == task.file.file_size_in_bytes
+        except FileNotFoundError:  # reported when the query fails
+            is_as_recorded = True
+        return (local, path) if is_as_recorded else None
 
     def rows(self, planned: PlannedRows, registered: str) -> str:
         """A query for the planned rows; `registered` is the name of those that we read."""

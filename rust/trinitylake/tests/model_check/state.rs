@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 /// How a transaction came by its id.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Kind {
-    /// Fresh: nobody commits it again after a crash.
+    /// Generated. No process commits it again after a crash.
     Plain,
-    /// Chosen by the user, who commits it again until the answer is "committed".
+    /// Chosen by the user. The process commits it again until the outcome is "committed".
     Chosen,
-    /// Saved, and resumed by several, who do so again after a crash.
+    /// Saved. Several processes resume it, also after a crash.
     Resumed,
 }
 

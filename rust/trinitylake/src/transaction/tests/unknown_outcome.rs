@@ -157,8 +157,8 @@ async fn answer_in_an_expired_slot(has_companion: bool) -> Vec<String> {
     names(&open(files, &environment).await.known()).await
 }
 
-/// A group's root was in doubt. A member that was not in it, since it had lost a conflict, got the error that nobody
-/// knows whether it was committed.
+/// The outcome of a group commit was unknown. A member that had lost a conflict, and so was not in the group, got
+/// `CommitStateUnknown` too.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_was_not_admitted_is_in_no_doubt() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
