@@ -24,6 +24,7 @@ from benches import (
     bench_rounds,
     bench_rows,
     bench_spark,
+    bench_spark_iceberg,
     bench_sql,
 )
 from benches.measure import Bench, Figure
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_merge.BENCHMARKS,
     **bench_sql.BENCHMARKS,
     **bench_spark.BENCHMARKS,
+    **bench_spark_iceberg.BENCHMARKS,
     **bench_rest.BENCHMARKS,
     **bench_maintenance.BENCHMARKS,
     **bench_process.BENCHMARKS,

@@ -1,0 +1,167 @@
+"""Spark: the same tables read without a jar, through `connect`, and as plain Iceberg in a Hadoop catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import trinitylake as tl
+from benches.bench_spark import consume, session
+from benches.measure import Action, Bench, at_most, in_turn
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+PLAIN = "plain Iceberg, Hadoop catalog"
+#: The columns of the measured tables, as SQL over `range`.
+COLUMNS = {
+    "id": "id",
+    "carrier": "concat('C', id % 20)",
+    "day": "date_add(DATE '2026-01-01', cast(id % 30 as int))",
+    "distance": "cast(id % 5000 as int)",
+    "amount": "id * 0.37D",
+    "note": "concat('text ', id % 1000)",
+}
+
+
+@dataclass
+class Sides:
+    """One session with a lakehouse as the catalog `lake` and a Hadoop catalog `plain`, each with a namespace `n`."""
+
+    spark: SparkSession
+    lake: tl.Lakehouse
+
+    def rows(self, count: int, files: int = 2) -> DataFrame:
+        """Generated rows in as many tasks as a table gets files."""
+        columns = [f"{text} AS {name}" for name, text in COLUMNS.items()]
+        return self.spark.range(0, count, 1, files).selectExpr(*columns)
+
+    def create(self, table: str, rows: DataFrame) -> None:
+        """The same table on both sides, written by Iceberg."""
+        for catalog in ("lake", "plain"):
+            rows.writeTo(f"{catalog}.n.{table}").using("iceberg").create()
+
+    @property
+    def source(self) -> DataFrameReader:
+        """The data source that needs no jar."""
+        return self.spark.read.format("trinitylake").option("root", self.lake.uri)
+
+
+@contextmanager
+def sides(bench: Bench) -> Iterator[Sides]:
+    """A session with both catalogs."""
+    from trinitylake.spark import connect, disconnect
+
+    lake = tl.create(str(bench.folder("lake")), durability="none")
+    with session(bench) as spark:
+        connect(lake.uri, "lake", spark=spark, durability="none")
+        for catalog in ("lake", "plain"):
+            spark.sql(f"CREATE NAMESPACE {catalog}.n")
+        yield Sides(spark, lake)
+        disconnect(spark)
+
+
+def spark_read(bench: Bench) -> None:
+    """Full scan, count and sum of one column, over large and over small files."""
+    rows, small_files = bench.size(5_000_000, 20_000), bench.size(1_000, 4)
+    rounds = bench.size(3, 1)
+    queries: dict[str, Any] = {
+        "full scan": consume,
+        "count(*)": lambda frame: frame.count(),
+        "sum of one column": lambda frame: frame.selectExpr("sum(amount)").collect(),
+    }
+    with sides(bench) as both:
+        both.create("large", both.rows(rows))
+        both.create("small", both.rows(rows, small_files))
+        measured = [(f"{what} of {rows:,} rows", "large", query) for what, query in queries.items()]
+        measured.append((f"full scan of {small_files:,} files", "small", consume))
+        for what, table, query in measured:
+            times = _warm(
+                rounds,
+                source=lambda _, table=table, query=query: query(both.source.load(f"n.{table}")),
+                sql=lambda _, table=table, query=query: query(both.spark.table(f"lake.n.{table}")),
+                plain=lambda _, table=table, query=query: query(both.spark.table(f"plain.n.{table}")),
+            )
+            limit = 1.2 if table == "small" else 1.5
+            bench.cost(f"Spark data source: {what}", times["source"], PLAIN, times["plain"], at_most(limit))
+            bench.cost(f"Spark SQL: {what}", times["sql"], PLAIN, times["plain"], at_most(min(limit, 1.1)))
+        _cost_of_the_interface(both, bench, rows, rounds)
+
+
+def _cost_of_the_interface(both: Sides, bench: Bench, rows: int, rounds: int) -> None:
+    """Sources without storage: what Spark's interface for Python data sources costs, whoever implements it."""
+    empty, memory = _sources()
+    for kind in (empty, memory):
+        both.spark.dataSource.register(kind)
+    options = {"rows": str(rows), "tasks": "2"}
+    times = _warm(
+        rounds,
+        empty=lambda _: consume(both.spark.read.format("empty").load()),
+        memory=lambda _: consume(both.spark.read.format("memory").options(**options).load()),
+        plain=lambda _: consume(both.spark.table("plain.n.large")),
+    )
+    bench.cost("Python data source without rows", times["empty"], PLAIN, times["plain"])
+    bench.cost(f"Python data source with {rows:,} rows in memory", times["memory"], PLAIN, times["plain"])
+
+
+def _warm(rounds: int, **actions: Action) -> dict[str, list[float]]:
+    """`in_turn` after a call of each action, so that no side starts workers or compiles in a measured round."""
+    in_turn(1, 1, **actions)
+    return in_turn(rounds, 1, **actions)
+
+
+def _sources() -> tuple[Any, Any]:
+    """Python data sources that return no rows, and rows of the measured table from memory.
+
+    Local classes: Spark sends them to its workers, which do not have this package.
+    """
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class Reader(DataSourceReader):
+        def __init__(self, rows: int, tasks: int) -> None:
+            self.rows, self.tasks = rows, tasks
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(self.rows // self.tasks)] * self.tasks
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            size = 65_536
+            ids = pa.array(range(size), pa.int64())
+            columns = {
+                "id": ids,
+                "carrier": pa.array([f"C{id % 20}" for id in range(size)]),
+                "day": pa.array([id % 30 + 20_454 for id in range(size)], pa.int32()).cast(pa.date32()),
+                "distance": pa.array([id % 5_000 for id in range(size)], pa.int32()),
+                "amount": pa.array([id * 0.37 for id in range(size)]),
+                "note": pa.array([f"text {id % 1_000}" for id in range(size)]),
+            }
+            batch = pa.RecordBatch.from_pydict(columns)
+            for first in range(0, partition.value, size):
+                yield batch.slice(0, min(size, partition.value - first))
+
+    class Empty(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "empty"
+
+        def schema(self) -> str:
+            return "id long, carrier string, day date, distance int, amount double, note string"
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Reader(int(self.options.get("rows", "0")), int(self.options.get("tasks", "2")))
+
+    class Memory(Empty):
+        @classmethod
+        def name(cls) -> str:
+            return "memory"
+
+    return Empty, Memory
+
+
+BENCHMARKS = {"spark-read": spark_read}
