@@ -2,31 +2,65 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
 from trinitylake.base.qualified_names import split
-from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import (
+    Author,
+    Json,
+    Message,
+    Options,
+    Root,
+    command,
+    key_values,
+    open_lakehouse,
+    storage_options,
+)
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import counted, counting, emit, grid, size_text
+from trinitylake.cli.output import counted, counting, emit, emit_warning, grid, size_text
 from trinitylake.definitions import as_schema
+from trinitylake.definitions.declared_types import parse_type
 from trinitylake.errors import InvalidArgument, ObjectNotFound
-from trinitylake.tables.file_rows import format_of, rows_of
+from trinitylake.tables.input_files import ENCODINGS, BadRow, TextOptions, format_of, input_files
+from trinitylake.tables.text_conversion import is_convertible
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from trinitylake.definitions.declared_types import Type
     from trinitylake.lakehouse.lakehouse import Lakehouse
+
+#: Rows that `--bad-rows` accepts without `--max-bad-rows`. They are kept in memory.
+_BAD_ROWS_MAX = 10_000
+
+
+class _Target(NamedTuple):
+    """Where and how rows are written."""
+
+    table: str
+    mode: Literal["append", "overwrite", "upsert"]
+    on: list[str] | None
+    create: bool
+    partition_by: list[str]
+    primary_key: list[str]
+    evolve_schema: bool
 
 
 @command
 def load(
     root: Root,
-    files: Annotated[list[Path], typer.Argument(help="CSV, JSON or Parquet files, also .gz and .zst.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="CSV, JSON or Parquet files, also .gz and .zst: paths, patterns, URLs of the store, or -."),
+    ],
     table: Annotated[str, typer.Argument(help="The table.", autocompletion=object_names("table"))],
     mode: Annotated[
         Literal["append", "overwrite", "upsert"],
@@ -39,9 +73,50 @@ def load(
     create: Annotated[
         bool, typer.Option("--create", help="Create the table and its namespace if they do not exist.")
     ] = False,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option("--partition-by", metavar="EXPRESSION", help='With --create: such as "day(ts)", repeatable.'),
+    ] = None,
+    primary_key: Annotated[
+        list[str] | None, typer.Option("--primary-key", metavar="COLUMN", help="With --create, repeatable.")
+    ] = None,
+    evolve_schema: Annotated[
+        bool, typer.Option("--evolve-schema", help="Add columns that the table lacks, and widen types.")
+    ] = False,
     format: Annotated[
         Literal["csv", "json", "parquet"] | None,
         typer.Option("--format", "-f", help="Format of the files; default: by their names."),
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="COLUMN=TYPE", help="SQL type of a column of CSV or JSON, repeatable."),
+    ] = None,
+    nulls: Annotated[
+        list[str] | None,
+        typer.Option("--null", metavar="TEXT", help="Text that is NULL in CSV, besides the empty field; repeatable."),
+    ] = None,
+    delimiter: Annotated[str, typer.Option(help="Between fields of CSV; default: by the header.")] = "",
+    decimal: Annotated[Literal[".", ","], typer.Option("--decimal", help="Decimal separator.")] = ".",
+    encoding: Annotated[str, typer.Option(help=f"Encoding of CSV: {', '.join(ENCODINGS)}.")] = "utf-8",
+    skip: Annotated[int, typer.Option(min=0, help="Lines before the header of CSV.")] = 0,
+    header: Annotated[
+        bool, typer.Option("--header/--no-header", help="Without a header the columns are column1, column2, ….")
+    ] = True,
+    time_zone: Annotated[
+        str, typer.Option(metavar="ZONE", help="Zone of times without an offset, such as Europe/Paris; default: UTC.")
+    ] = "",
+    select: Annotated[
+        str | None, typer.Option(metavar="SQL", help='Query over the rows: "SELECT a, upper(b) AS b FROM input".')
+    ] = None,
+    bad_rows: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write rows that do not fit to this file of JSON lines.")
+    ] = None,
+    max_bad_rows: Annotated[
+        int | None,
+        typer.Option(min=0, help="Accept so many bad rows; default: 0, or 10000 with --bad-rows."),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Id of the load: a second load with it changes nothing.")
     ] = None,
     message: Message = "",
     author: Author = "",
@@ -51,56 +126,111 @@ def load(
 ) -> None:
     """Load CSV, JSON or Parquet files into a table, in one version.
 
-    The files are read as a stream in bounded memory; only --mode upsert keeps all rows in memory.
+    A row that does not fit is an error, and nothing is loaded. Files are read as a stream in bounded memory; only
+    --mode upsert keeps all rows in memory.
     """
     if on and mode != "upsert":
         raise InvalidArgument("--on needs --mode upsert")
+    if evolve_schema and mode != "append":
+        raise InvalidArgument("--evolve-schema needs --mode append")
+    if encoding not in ENCODINGS:
+        raise InvalidArgument(f"--encoding is {', '.join(ENCODINGS)}, not {encoding!r}")
+    if max_bad_rows is None:
+        max_bad_rows = 0 if bad_rows is None else _BAD_ROWS_MAX
     lake = open_lakehouse(root, options)
-    known = format or format_of(files)
-    size = sum(path.stat().st_size for path in files if path.is_file())
-    with counting("reading") as on_progress, rows_of(files, known, lambda done: on_progress("rows", done)) as rows:
+    if id is not None and (outcome := lake.transactions.outcome(id)).status == "committed":
+        text = Text(f"already committed as version {outcome.version}")
+        emit({"table": table, "version": outcome.version, "was_committed": True}, text, as_json)
+        return
+    declared = {name: parse_type(type) for name, type in key_values(types).items()}
+    known = format or format_of([one for one in files if one != "-"])
+    if declared and known == "parquet":
+        raise InvalidArgument("--type is for CSV and JSON: Parquet files have types, which --select can change")
+    text_options = TextOptions(
+        types=declared if select is not None else _types_of(lake, table) | declared,
+        nulls=nulls or (),
+        delimiter=delimiter,
+        decimal=decimal,
+        encoding=encoding,
+        skip=skip,
+        has_header=header,
+        time_zone=time_zone,
+        bad_rows_max=max_bad_rows,
+    )
+    target = _Target(table, mode, on, create, partition_by or [], primary_key or [], evolve_schema)
+    with (
+        counting("reading") as on_progress,
+        input_files(files, known, text_options, storage_options(options)) as inputs,
+    ):
+        if unknown := [name for name in declared if name not in inputs.schema.names]:
+            raise InvalidArgument(
+                f"--type: no file has the column {unknown[0]!r}, only {', '.join(inputs.schema.names)}"
+            )
+        rows = inputs.reader(lambda done: on_progress("rows", done), select)
         columns = [{"name": column.name, "type": str(column.type)} for column in as_schema(rows.schema).columns]
         document: dict[str, Any] = {
             "table": table,
             "format": known,
-            "files": len(files),
-            "size_bytes": size,
+            "files": len(inputs.names),
+            "size_bytes": inputs.size_bytes,
             "columns": columns,
+            "notes": inputs.notes,
         }
+        for note in inputs.notes if not as_json else ():
+            emit_warning(note)
         if dry_run:
             picture = grid("column", "type")
             for column in columns:
                 picture.add_row(Text(column["name"]), Text(column["type"]))
-            text = Text(f"{counted(len(files), f'{known} file')}, {size_text(size)}, with the columns")
+            text = Text(
+                f"{counted(len(inputs.names), f'{known} file')}, {size_text(inputs.size_bytes)}, with the columns"
+            )
             emit(document | {"version": None}, Group(text, picture), as_json)
             return
-        version, summary = _load(lake, table, rows, mode, on, create, message, author)
-    emit(document | {"version": version, "summary": summary}, Text(f"version {version}: {summary}"), as_json)
+        version, summary = _load(lake, target, rows, message, author, id)
+        rejected = inputs.bad_rows
+    if bad_rows is not None:
+        _write_bad_rows(bad_rows, rejected)
+    text = Text(f"version {version}: {summary}")
+    if rejected:
+        text.append(
+            f"\n{counted(len(rejected), 'row')} rejected{'' if bad_rows is None else f', see {bad_rows}'}", "yellow"
+        )
+    emit(document | {"version": version, "summary": summary, "bad_rows": len(rejected)}, text, as_json)
+
+
+def _types_of(lake: Lakehouse, table: str) -> dict[str, Type]:
+    """Types of the columns of a table, if it exists, that text can be converted to."""
+    if not lake.exists(table):
+        return {}
+    return {column.name: column.type for column in lake.table(table).schema.columns if is_convertible(column.type)}
 
 
 def _load(
-    lake: Lakehouse,
-    name: str,
-    rows: pa.RecordBatchReader,
-    mode: str,
-    on: list[str] | None,
-    create: bool,
-    message: str,
-    author: str,
+    lake: Lakehouse, target: _Target, rows: pa.RecordBatchReader, message: str, author: str, id: str | None
 ) -> tuple[int | None, str]:
     """Load all rows in one transaction; returns its version and its summary for the log."""
-    with lake.transaction(message=message, author=author) as transaction:
-        if not transaction.exists(name):
-            if not create:
-                raise ObjectNotFound(f"table {name} does not exist: use --create to create it")
-            transaction.create_namespace(split(name)[0], exist_ok=True)
-            table = transaction.create_table(name, rows.schema)
+    with lake.transaction(message=message, author=author, id=id, restart=id is not None) as transaction:
+        if transaction.exists(target.table):
+            if target.partition_by or target.primary_key:
+                raise InvalidArgument(f"table {target.table} exists: --partition-by and --primary-key create a table")
+            table = transaction.table(target.table)
         else:
-            table = transaction.table(name)
-        if mode == "overwrite":
+            if not target.create:
+                raise ObjectNotFound(f"table {target.table} does not exist: use --create to create it")
+            transaction.create_namespace(split(target.table)[0], exist_ok=True)
+            table = transaction.create_table(
+                target.table, rows.schema, partition_spec=target.partition_by, primary_key=target.primary_key
+            )
+        if target.mode == "overwrite":
             table.overwrite(rows)
-        elif mode == "upsert":
-            table.upsert(rows, on)
+        elif target.mode == "upsert":
+            table.upsert(rows, target.on)
         else:
-            table.append(rows)
+            table.append(rows, evolve_schema=target.evolve_schema)
     return transaction.version, transaction.summary
+
+
+def _write_bad_rows(file: Path, rows: Iterable[BadRow]) -> None:
+    with file.open("w", encoding="utf-8") as target:
+        target.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows)

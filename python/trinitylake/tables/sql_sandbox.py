@@ -26,8 +26,6 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "allow_unsigned_extensions": "false",
     "temp_directory": "",  # else the folder for it can be read and written
 }
-#: **Times without a zone are in UTC**, as where rows are appended, whatever the zone of the machine.
-_TIME_ZONE = "SET GLOBAL TimeZone = 'UTC'"
 #: Nothing can be set any more.
 _LOCKED = {"lock_configuration": "true"}
 #: What DuckDB says where Python found that Ctrl-C was pressed.
@@ -43,6 +41,7 @@ def connect(
     without_optimizers: str = "",
     is_plan: bool = False,
     is_open: bool = False,
+    time_zone: str = "UTC",
     limits: Mapping[str, str | bool | int | float | list[str]] | None = None,
 ) -> Any:
     """A DuckDB connection in memory that reaches `files`, and no way to change that.
@@ -54,6 +53,7 @@ def connect(
         without_optimizers: those of DuckDB that are not to run.
         is_plan: whether it only plans.
         is_open: whether it may reach all files and hosts that this process reaches.
+        time_zone: zone of times without an offset. It does not depend on the machine.
         limits: settings of DuckDB for what it may take.
 
     Raises `NotInstalled` without DuckDB.
@@ -68,7 +68,7 @@ def connect(
         settings |= _CLOSED | ({"temp_directory": spill_folder} if spill_folder else {})
     # One after the other: DuckDB takes settings in no order, and without access it takes none of folders.
     connection: Any = duckdb.connect(":memory:", config=settings)
-    connection.execute(_TIME_ZONE)
+    connection.execute(f"SET GLOBAL TimeZone = {literal(time_zone)}")
     if is_open:
         return connection
     if files:

@@ -1,0 +1,468 @@
+"""Rows of CSV, JSON and Parquet files, read as a stream and without loss.
+
+The dialect of a CSV file is explicit: DuckDB's detection drops rows that do not fit its guess. Each row has as many
+fields as the header. `text_conversion.py` converts values. A row that does not fit is an error that names file, line
+and text, or goes to `InputFiles.bad_rows` if that is allowed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from glob import glob, has_magic
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+from zoneinfo import available_timezones
+
+from trinitylake import _core
+from trinitylake.definitions.declared_types import Type
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables import text_conversion
+from trinitylake.tables.sql_sandbox import connect, literal, quoted, refusals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Format = Literal["csv", "json", "parquet"]
+_FORMATS: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_COMPRESSED = {".gz", ".zst"}
+_DELIMITERS = (",", "\t", ";", "|")
+_BATCH_ROWS = 64 * 1024
+#: Files on an object store are fetched in parts of this size.
+_PART_SIZE_BYTES = 8 * 1024 * 1024
+#: Rows of each file from which types are detected.
+SAMPLE_ROWS = 20_480
+ENCODINGS = ("utf-8", "utf-16", "latin-1")
+_BAD = "__bad"
+_REJECTS = "SELECT line, column_name, error_message, csv_line FROM reject_errors ORDER BY line"
+_JSON_NUMBERS = ("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DOUBLE", "DECIMAL")
+_JSON_TEXTS = ("VARCHAR", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+_SHOWN_TEXT_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """How text files are read.
+
+    Attributes:
+        types: types by column, also of columns that no file has; the other types are detected.
+        nulls: texts that are NULL, in addition to an empty field without quotes.
+        delimiter: between the fields of CSV; "" detects it in the header.
+        decimal: decimal separator.
+        encoding: one of `ENCODINGS`.
+        skip: lines before the header of CSV.
+        has_header: whether CSV has a header; otherwise the columns are column1, column2, ….
+        time_zone: zone of times without an offset, which then have the type timestamptz.
+        bad_rows_max: number of rows that may be rejected.
+    """
+
+    types: Mapping[str, Type] = field(default_factory=dict)
+    nulls: Sequence[str] = ()
+    delimiter: str = ""
+    decimal: str = "."
+    encoding: str = "utf-8"
+    skip: int = 0
+    has_header: bool = True
+    time_zone: str = ""
+    bad_rows_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that was rejected."""
+
+    file: str
+    line: int | None
+    column: str | None
+    error: str
+    text: str
+
+
+def format_of(names: Sequence[str]) -> Format:
+    """The format of files, by their names. Raises `InvalidArgument` if the names have none, or several."""
+    found = set()
+    for name in names:
+        suffixes = [one.lower() for one in Path(name).suffixes if one.lower() not in _COMPRESSED]
+        if not suffixes or suffixes[-1] not in _FORMATS:
+            raise InvalidArgument(f"the name {name} has no known suffix: use --format csv, json or parquet")
+        found.add(_FORMATS[suffixes[-1]])
+    if len(found) != 1:
+        raise InvalidArgument(f"all files must have one format, not {' and '.join(sorted(found))}")
+    return found.pop()
+
+
+@contextmanager
+def input_files(
+    patterns: Sequence[str], format: Format, options: TextOptions, storage_options: Mapping[str, str]
+) -> Iterator[InputFiles]:
+    """Open input files for the block.
+
+    Args:
+        patterns: paths, glob patterns, URLs on an object store, or `-` for standard input. Files of the last two are
+            copied to a temporary folder first.
+        format: the format of all files.
+        options: for CSV and JSON.
+        storage_options: for URLs.
+
+    Raises `InvalidArgument` for a pattern without a file, and for files that cannot be read.
+    """
+    with TemporaryDirectory() as folder:
+        files: list[tuple[str, Path]] = []
+        for pattern in patterns:
+            if pattern == "-":
+                files.append((pattern, Path(folder) / "stdin"))
+                with files[-1][1].open("wb") as target:
+                    shutil.copyfileobj(sys.stdin.buffer, target)
+            elif "://" in pattern:
+                files += _fetched(pattern, storage_options, Path(folder) / str(len(files)))
+            elif Path(pattern).is_file():
+                files.append((pattern, Path(pattern).absolute()))
+            else:
+                matches = [Path(one) for one in sorted(glob(pattern, recursive=True))] if has_magic(pattern) else []
+                files += [(str(one), one.absolute()) for one in matches if one.is_file()]
+                if not any(one.is_file() for one in matches):
+                    raise InvalidArgument(f"no such file: {pattern}")
+        with InputFiles(files, format, options) as opened:
+            yield opened
+
+
+def _fetched(pattern: str, storage_options: Mapping[str, str], folder: Path) -> list[tuple[str, Path]]:
+    """Copy the files of a URL, whose last segments may be a pattern, to a local folder."""
+    parts = pattern.split("/")
+    fixed = next((number for number, part in enumerate(parts) if has_magic(part)), len(parts) - 1)
+    root = "/".join(parts[:fixed])
+    storage = _core.Storage(root, storage_options)
+    name = "/".join(parts[fixed:])
+    if has_magic(name):
+        paths = [path for path, _, _ in storage.list("") if fnmatchcase(path, name)]
+    else:
+        paths = [name] if storage.exists(name) else []
+    if not paths:
+        raise InvalidArgument(f"no such file: {pattern}")
+    found = []
+    for number, path in enumerate(sorted(paths)):
+        local = folder / str(number) / PurePosixPath(path).name
+        local.parent.mkdir(parents=True)
+        size_bytes = storage.size(path)
+        with local.open("wb") as target:
+            for offset in range(0, size_bytes, _PART_SIZE_BYTES):
+                target.write(storage.get_range(path, offset, min(_PART_SIZE_BYTES, size_bytes - offset)))
+        found.append((f"{root}/{path}", local))
+    return found
+
+
+class InputFiles:
+    """Input files of one format, with the types of their columns.
+
+    Args:
+        files: names for messages, with absolute local paths.
+        format: their format.
+        options: for CSV and JSON.
+
+    Attributes:
+        names: the names of the files, by path.
+        size_bytes: size of all files.
+        schema: the columns of all files, by name; a column that a file lacks is NULL there.
+        notes: decisions about types that a user should know.
+        bad_rows: rows that were rejected so far.
+
+    Raises `InvalidArgument` for files that cannot be read.
+    """
+
+    def __init__(self, files: Sequence[tuple[str, Path]], format: Format, options: TextOptions) -> None:
+        self._paths = [path for _, path in files]
+        self._format = format
+        self._options = options
+        self.names = {path: name for name, path in files}
+        self.size_bytes = sum(path.stat().st_size for path in self._paths)
+        self._stack = ExitStack()
+        #: SQL of the texts of each file, and the columns that it has.
+        self._sources: dict[Path, tuple[str, list[str]]] = {}
+        self._delimiters: dict[Path, str] = {}
+        #: A column with a type of DuckDB, a text, is nested.
+        self._types: dict[str, Type | str] = {}
+        self.notes: list[str] = []
+        self.bad_rows: list[BadRow] = []
+        if options.time_zone and options.time_zone not in available_timezones():
+            raise InvalidArgument(f"unknown time zone {options.time_zone!r}: use a name such as Europe/Paris")
+        spill = self._stack.enter_context(TemporaryDirectory())
+        self._connection: Any = self._stack.enter_context(
+            connect(
+                needs="loading files",
+                files=list(map(str, self._paths)),
+                spill_folder=spill,
+                time_zone=self._options.time_zone or "UTC",
+            )
+        )
+        try:
+            self.schema = self._read_schema()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> InputFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def reader(
+        self, on_rows: Callable[[int], object] = lambda done: None, select: str | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of all files, in order.
+
+        Args:
+            on_rows: called with the number of rows that were read.
+            select: a query over `input`, the rows of all files.
+
+        Raises `InvalidArgument` while it is read for a row that does not fit, and at once for a wrong query.
+        """
+        import pyarrow as pa
+
+        rows = pa.RecordBatchReader.from_batches(self.schema, self._counted(on_rows))
+        if select is None:
+            return rows
+        with refusals("--select", quotes_rows=True):
+            # A table: a query may read its input several times, a stream can be read once.
+            self._connection.register("stream", rows)
+            self._connection.execute("CREATE TEMP TABLE input AS FROM stream")
+            return self._connection.execute(select).to_arrow_reader(_BATCH_ROWS)
+
+    def _counted(self, on_rows: Callable[[int], object]) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for path in self._paths:
+            for batch in self._batches(path):
+                done += batch.num_rows
+                on_rows(done)
+                yield batch
+
+    # Columns
+
+    def _read_schema(self) -> pa.Schema:
+        """Find the columns of all files and their types."""
+        import pyarrow as pa
+
+        if self._format == "parquet":
+            return self._parquet_schema()
+        columns: dict[str, Sequence[Type] | str] = {}
+        for path in self._paths:
+            with self._translated(path):
+                columns |= self._csv_columns(path) if self._format == "csv" else self._json_columns(path)
+        open_columns = {
+            name: types
+            for name, types in columns.items()
+            if not isinstance(types, str) and name not in self._options.types
+        }
+        detected = self._detected(open_columns) if open_columns else {}
+        self.notes += [
+            f"column {name} has no value in the first {SAMPLE_ROWS:,} rows of a file: its type is varchar"
+            for name, type in detected.items()
+            if type is None
+        ]
+        for name, types in columns.items():
+            fixed = self._options.types.get(name)
+            copied = types if isinstance(types, str) else text_conversion.TEXT
+            self._types[name] = fixed or detected.get(name) or copied
+        with self._translated(self._paths[0]):
+            rows = self._connection.execute(f"{self._converted(self._paths[0])} LIMIT 0").to_arrow_table()
+        return pa.schema([one for one in rows.schema if one.name != _BAD])
+
+    def _detected(self, columns: Mapping[str, Sequence[Type]]) -> dict[str, Type | None]:
+        samples = []
+        for text, names in self._sources.values():
+            if known := ", ".join(quoted(name) for name in names if name in columns):
+                samples.append(f"(SELECT {known} FROM ({text}) LIMIT {SAMPLE_ROWS})")
+        with self._translated(self._paths[0]):
+            return text_conversion.detected_types(
+                self._connection,
+                " UNION ALL BY NAME ".join(samples),
+                columns,
+                decimal=self._options.decimal,
+                has_time_zone=bool(self._options.time_zone),
+            )
+
+    def _converted(self, path: Path) -> str:
+        text, names = self._sources[path]
+        return text_conversion.converted(text, self._types, names, _BAD, self._options.decimal)
+
+    def _csv_columns(self, path: Path) -> dict[str, Sequence[Type] | str]:
+        """The columns of a CSV file, with the types that are candidates for them."""
+        options = self._options
+        name = self.names[path]
+        with self._text(path) as lines:
+            header = "".join(islice(lines, options.skip, options.skip + 1))
+        if not header.strip():
+            raise InvalidArgument(f"{name} has no header: the file is empty")
+        delimiter = options.delimiter or max(_DELIMITERS, key=header.count)
+        with self._text(path) as lines:
+            columns = next(csv.reader(islice(lines, options.skip, None), delimiter=delimiter, strict=True))
+        if not options.has_header:
+            columns = [f"column{number}" for number in range(1, len(columns) + 1)]
+        folded = [column.lower() for column in columns]
+        for number, column in enumerate(folded, 1):
+            if not column:
+                raise InvalidArgument(f"{name}: the header has no name for column {number}")
+            if folded.count(column) > 1:
+                raise InvalidArgument(f"{name}: the header has the column {columns[number - 1]!r} twice")
+        self._delimiters[path] = delimiter
+        fields = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in columns)
+        settings = {
+            "auto_detect": "false",
+            "columns": f"{{{fields}}}",
+            "delim": literal(delimiter),
+            "quote": literal('"'),
+            "escape": literal('"'),
+            "header": str(options.has_header).lower(),
+            "skip": str(options.skip),
+            "encoding": literal(options.encoding),
+            "nullstr": f"[{', '.join(map(literal, ('', *options.nulls)))}]",
+            "allow_quoted_nulls": "false",
+            "strict_mode": "true",
+        }
+        if options.bad_rows_max:
+            settings |= {"store_rejects": "true", "rejects_limit": str(options.bad_rows_max + 1)}
+        arguments = ", ".join(f"{setting} = {value}" for setting, value in settings.items())
+        self._sources[path] = f"SELECT * FROM read_csv({literal(str(path))}, {arguments})", columns
+        return dict.fromkeys(columns, (text_conversion.BOOLEAN, *text_conversion.NUMBERS, *text_conversion.TIMES))
+
+    def _json_columns(self, path: Path) -> dict[str, Sequence[Type] | str]:
+        """The fields of a JSON file: types that are candidates for texts and numbers, the exact type of nested ones."""
+        read = f"read_json({literal(str(path))}, sample_size = -1, convert_strings_to_integers = false"
+        described = self._connection.execute(f"DESCRIBE SELECT * FROM {read})").fetchall()
+        columns: dict[str, Sequence[Type] | str] = {}
+        for name, type, *_ in described:
+            kind = type.partition("(")[0]
+            if kind == "BOOLEAN":
+                columns[name] = (text_conversion.BOOLEAN,)
+            elif kind in _JSON_NUMBERS:
+                columns[name] = text_conversion.NUMBERS
+            elif kind in _JSON_TEXTS:
+                columns[name] = text_conversion.TIMES
+            elif kind == "JSON":  # values of several kinds, or none
+                columns[name] = ()
+            else:
+                columns[name] = type
+        fields = ", ".join(
+            f"{literal(name)}: {literal(types if isinstance(types, str) else 'VARCHAR')}"
+            for name, types in columns.items()
+        )
+        self._sources[path] = f"SELECT * FROM {read}, columns = {{{fields}}})", list(columns)
+        return columns
+
+    def _parquet_schema(self) -> pa.Schema:
+        import pyarrow as pa
+        from pyarrow import dataset
+
+        with self._translated(self._paths[0]):
+            schema = pa.unify_schemas(
+                [dataset.dataset(one).schema for one in self._paths], promote_options="permissive"
+            )
+        for number, column in enumerate(schema):
+            if pa.types.is_null(column.type):
+                self.notes.append(f"column {column.name} has no type and no value: its type is varchar")
+                schema = schema.set(number, column.with_type(pa.string()))
+        return schema.remove_metadata()
+
+    # Rows
+
+    def _batches(self, path: Path) -> Iterator[pa.RecordBatch]:
+        """The rows of a file that fit."""
+        if self._format == "parquet":
+            from pyarrow import dataset
+
+            with self._translated(path):
+                yield from dataset.dataset(path, self.schema).to_batches(batch_size=_BATCH_ROWS)
+            return
+        cursor = self._connection.cursor()
+        before = 0
+        with self._translated(path):
+            for batch in cursor.execute(self._converted(path)).to_arrow_reader(_BATCH_ROWS):
+                bad = batch.column(batch.num_columns - 1)
+                if bad.null_count < len(bad):
+                    for number, fault in enumerate(bad.to_pylist()):
+                        if fault is not None:
+                            self._reject(path, before + number, json.loads(fault))
+                before += len(bad)
+                yield batch.filter(bad.is_null()).select(self.schema.names)
+            if self._format == "csv" and self._options.bad_rows_max:
+                for rejected in cursor.execute(_REJECTS).fetchall():
+                    self._add_bad_row(BadRow(self.names[path], *rejected))
+
+    def _reject(self, path: Path, row: int, fault: dict[str, Any]) -> None:
+        """Reject a row with a value that has another type."""
+        column, value = fault["column"], fault["value"]
+        type = self._types[column]
+        text = json.dumps(fault["row"], ensure_ascii=False)
+        if self._options.bad_rows_max:
+            self._add_bad_row(BadRow(self.names[path], None, column, f"{value!r} is no {type}", text))
+            return
+        place = f"line {self._line(path, row)}" if self._format == "csv" else f"row {row + 1}"
+        raise InvalidArgument(
+            f"{self.names[path]}, {place}: {_shortened(value)} in column {column} is no {type}; "
+            f"use --type {column}=varchar, --null, --select or --bad-rows FILE"
+        )
+
+    def _add_bad_row(self, row: BadRow) -> None:
+        self.bad_rows.append(row)
+        if len(self.bad_rows) > self._options.bad_rows_max:
+            raise InvalidArgument(
+                f"more than {self._options.bad_rows_max:,} rows do not fit; the last is in {row.file}"
+                f"{'' if row.line is None else f', line {row.line}'}: {row.error}"
+            )
+
+    def _line(self, path: Path, row: int) -> int:
+        """Number of the line in which a row of a CSV file ends, from 1."""
+        delimiter = self._delimiters[path]
+        with self._text(path) as lines:
+            reader = csv.reader(islice(lines, self._options.skip, None), delimiter=delimiter)
+            rows = (fields for fields in reader if fields)
+            next(islice(rows, row + self._options.has_header, None), None)
+            return reader.line_num + self._options.skip
+
+    @contextmanager
+    def _text(self, path: Path) -> Iterator[io.TextIOWrapper]:
+        """A file as lines of text, decompressed."""
+        import pyarrow as pa
+
+        with pa.input_stream(str(path), compression="detect") as stream:
+            encoding = "utf-8-sig" if self._options.encoding == "utf-8" else self._options.encoding
+            yield io.TextIOWrapper(stream, encoding, errors="replace", newline="")
+
+    @contextmanager
+    def _translated(self, path: Path) -> Iterator[None]:
+        """Raise `InvalidArgument` in one line for errors of DuckDB, Arrow and Python's csv module about a file."""
+        import duckdb
+        import pyarrow as pa
+
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, csv.Error) as error:
+            raise InvalidArgument(f"{self.names[path]}: {_first_lines(str(error))}") from error
+
+
+def _first_lines(message: str) -> str:
+    """The lines of an error of DuckDB before its hints, as one line."""
+    lines = message.partition("\nPossible ")[0].partition("\nTry ")[0].splitlines()
+    text = "; ".join(line.strip() for line in lines if line.strip())
+    return text.partition("Error: ")[2] or text
+
+
+def _shortened(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN_TEXT_MAX else value[:_SHOWN_TEXT_MAX] + "…")

@@ -1,0 +1,165 @@
+"""Conversion of text to typed values in DuckDB: without rounding, and with types detected from a sample.
+
+DuckDB's casts round `1.5` to the integer 2 and take `1_000` for 1000. Each type here has a pattern that the text must
+match before it is cast, so that a value is exact or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from trinitylake.definitions.declared_types import Type, parse_type
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.sql_sandbox import literal, quoted
+
+_DATE = r"\d{4}-\d{1,2}-\d{1,2}"
+_CLOCK = r"([01]?\d|2[0-3]):\d{2}(:\d{2}(\.\d{1,6}0*)?)?"
+_ZONE = r" ?(Z|UTC|[+-]\d{2}(:?\d{2})?)"
+_INTEGER = r"[+-]?\d+"
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_SPECIAL = r"[+-]?(?i:nan|inf|infinity)"
+#: An integer or a number whose digits do not begin with a superfluous zero, as codes such as `00123` do.
+_PLAIN_INTEGER = r"[+-]?(0|[1-9]\d*)"
+_PLAIN_NUMBER = r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
+#: Significant digits that a double keeps.
+_DOUBLE_DIGITS = 17
+#: Kind -> pattern and DuckDB type.
+_CASTS = {
+    "smallint": (_INTEGER, "SMALLINT"),
+    "int": (_INTEGER, "INTEGER"),
+    "bigint": (_INTEGER, "BIGINT"),
+    "real": (_NUMBER, "REAL"),
+    "double": (_NUMBER, "DOUBLE"),
+    "boolean": ("(?i:true|false)", "BOOLEAN"),
+    "date": (_DATE, "DATE"),
+    "time": (_CLOCK, "TIME"),
+    "timestamp": (f"{_DATE}([ T]{_CLOCK})?", "TIMESTAMP"),
+    "timestamptz": (f"{_DATE}([ T]{_CLOCK}({_ZONE})?)?", "TIMESTAMPTZ"),
+}
+#: Detected types, the first that fits all values of the sample.
+BOOLEAN, TEXT, _DOUBLE = map(parse_type, ("boolean", "varchar", "double"))
+NUMBERS = (parse_type("bigint"), parse_type("decimal(38,0)"), _DOUBLE)
+TIMES = tuple(map(parse_type, ("date", "timestamp", "timestamptz", "time")))
+
+
+def is_convertible(type: Type) -> bool:
+    """Whether text can be converted to the type: not to bytes, nested types and nanoseconds."""
+    return type.iceberg == "uuid" or (not type.iceberg and type.kind in {*_CASTS, "varchar", "char", "decimal"})
+
+
+def conversion(text: str, type: Type, decimal: str = ".") -> str:
+    """SQL expression for the value of a text expression, NULL where the text is no value of the type.
+
+    Args:
+        text: SQL expression.
+        type: the type of the result.
+        decimal: decimal separator.
+
+    Raises `InvalidArgument` unless `is_convertible`.
+    """
+    if type.kind in ("varchar", "char"):
+        return text
+    if type.iceberg == "uuid":
+        return f"TRY_CAST({text} AS UUID)"
+    if type.kind == "decimal":
+        fraction = rf"(\.\d{{0,{type.scale}}}0*)?"
+        pattern, target = (
+            rf"[+-]?\d+{fraction}|[+-]?\.\d{{1,{max(type.scale, 1)}}}0*",
+            f"DECIMAL({type.precision},{type.scale})",
+        )
+    elif is_convertible(type):
+        pattern, target = _CASTS[type.kind]
+    else:
+        raise InvalidArgument(
+            f"text cannot be converted to {type}: load the column as varchar, or convert it in --select"
+        )
+    if decimal != "." and type.kind in ("decimal", "real", "double"):
+        text = f"replace({text}, {literal(decimal)}, '.')"
+    cast = f"TRY_CAST({text} AS {target})"
+    if type.kind in ("real", "double"):  # a number beyond the range becomes infinite
+        special = f"WHEN regexp_full_match({text}, {literal(_SPECIAL)}) THEN {cast}"
+        return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) AND isfinite({cast}) THEN {cast} {special} END"
+    return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) THEN {cast} END"
+
+
+def detected_types(
+    connection: Any,
+    sample: str,
+    columns: Mapping[str, Sequence[Type]],
+    *,
+    decimal: str = ".",
+    has_time_zone: bool = False,
+) -> dict[str, Type | None]:
+    """The type of each column: the first candidate that fits all texts of the sample, else text.
+
+    None for a column without a value. A text with a superfluous leading zero is no number, and a number with more
+    digits than a double keeps is no double.
+
+    Args:
+        connection: of DuckDB.
+        sample: SQL of the rows, all columns as text.
+        columns: candidates by column.
+        decimal: decimal separator.
+        has_time_zone: whether texts without an offset are times with time zone.
+    """
+    tests: list[str] = []
+    candidates = {
+        name: [one for one in types if not (has_time_zone and one.kind == "timestamp")]
+        for name, types in columns.items()
+    }
+    for name, types in candidates.items():
+        text = quoted(name)
+        tests.append(f"count({text})")
+        tests += [f"count(*) FILTER ({_fits(text, one, decimal)})" for one in types]
+    counts = list(connection.execute(f"SELECT {', '.join(tests)} FROM ({sample})").fetchone())
+    found: dict[str, Type | None] = {}
+    for name, types in candidates.items():
+        values, *fitting = counts[: 1 + len(types)]
+        del counts[: 1 + len(types)]
+        fits = (one for one, count in zip(types, fitting, strict=True) if count == values)
+        found[name] = next(fits, TEXT) if values else None
+    return found
+
+
+def _fits(text: str, type: Type, decimal: str) -> str:
+    """SQL condition that a text is taken for a value of a candidate."""
+    condition = f"{conversion(text, type, decimal)} IS NOT NULL"
+    if type in NUMBERS:
+        number = text if decimal == "." else f"replace({text}, {literal(decimal)}, '.')"
+        pattern = f"{_PLAIN_NUMBER}|{_SPECIAL}" if type is _DOUBLE else _PLAIN_INTEGER
+        condition += f" AND regexp_full_match({number}, {literal(pattern)})"
+    if type is _DOUBLE:
+        digits = f"regexp_replace(regexp_replace({text}, '[eE].*', ''), '[^0-9]', '', 'g')"
+        condition += f" AND length({digits}) <= {_DOUBLE_DIGITS}"
+    return condition
+
+
+def converted(
+    source: str, types: Mapping[str, Type | str], columns: Collection[str], bad: str, decimal: str = "."
+) -> str:
+    """SQL that converts the text columns of `source`.
+
+    The result has a column `bad`: NULL, or a JSON object with the first `column` whose text is no value of its type,
+    its `value`, and the `row`.
+
+    Args:
+        source: SQL of the rows.
+        types: types of the columns of the result. A column with a type of DuckDB, a text, is copied.
+        columns: columns that the source has; the others are NULL.
+        bad: name of the additional column.
+        decimal: decimal separator.
+    """
+    results, faults = [], []
+    row = f"json_object({', '.join(f'{literal(name)}, {quoted(name)}' for name in columns)})"
+    for name, type in types.items():
+        column = quoted(name)
+        if name not in columns:
+            column = f"CAST(NULL AS {type})" if isinstance(type, str) else conversion("CAST(NULL AS VARCHAR)", type)
+        elif not isinstance(type, str) and (value := conversion(column, type, decimal)) != column:
+            fault = f"json_object('column', {literal(name)}, 'value', {column}, 'row', {row})"
+            faults.append(f"WHEN {column} IS NOT NULL AND {value} IS NULL THEN {fault}")
+            column = value
+        results.append(f"{column} AS {quoted(name)}")
+    found = f"CAST(CASE {' '.join(faults)} END AS VARCHAR)" if faults else "CAST(NULL AS VARCHAR)"
+    return f"SELECT {', '.join(results)}, {found} AS {quoted(bad)} FROM ({source})"

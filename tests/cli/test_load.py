@@ -1,0 +1,298 @@
+"""`trinitylake load`: messy files are loaded exactly or refused, never loaded in part."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner, Result
+
+import s3_server
+import trinitylake as tl
+from trinitylake.cli.app import app
+
+
+class Loader:
+    """Loads texts as files into the table `shop.t`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lake = tl.create(str(folder / "lake"))
+
+    def file(self, text: str | bytes, name: str = "rows.csv") -> str:
+        path = self.folder / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return str(path)
+
+    def run(self, *arguments: str, code: int = 0, input: bytes | None = None) -> Result:
+        result = CliRunner().invoke(app, ["load", *arguments, "--root", self.lake.uri], input=input)
+        assert result.exit_code == code, result.output
+        return result
+
+    def load(self, text: str | bytes, *arguments: str, name: str = "rows.csv", code: int = 0) -> Result:
+        return self.run(self.file(text, name), "shop.t", "--create", *arguments, code=code)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.lake.table("shop.t").scan().to_arrow().to_pylist()
+
+    def types(self) -> dict[str, str]:
+        return {column.name: str(column.type) for column in self.lake.table("shop.t").schema.columns}
+
+
+@pytest.fixture
+def loader(tmp_path: Path) -> Loader:
+    return Loader(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a,b\n1,2\n3\n4,5,6\n", "Line: 3"),
+        ("a,b,c\n1,x,2\n3,x,y,4\n5,z,6\n", "Line: 3"),
+        ('a,b\n1,"x"y\n2,z\n', "Line: 2"),
+        ('a,b\n1,2\n3,"open\n', "Line: 3"),
+    ],
+)
+def test_rows_with_another_number_of_fields_are_refused(loader: Loader, text: str, place: str) -> None:
+    """DuckDB's detection took the last row for the data, and lost the header and two rows without an error."""
+    refused = loader.load(text, code=2)
+    assert "rows.csv" in refused.stderr
+    assert place in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert loader.lake.version == 0
+
+
+def test_bad_rows_are_counted_and_written_if_allowed(loader: Loader) -> None:
+    bad = loader.folder / "bad.jsonl"
+    text = "a,b\n1,2\n3\n4,5,6\nx,7\n8,9\n"
+    done = loader.load(text, "--bad-rows", str(bad), "--type", "a=int", "--json")
+    assert json.loads(done.stdout)["bad_rows"] == 3
+    assert loader.rows() == [{"a": 1, "b": 2}, {"a": 8, "b": 9}]
+    rejected = [json.loads(line) for line in bad.read_text().splitlines()]
+    assert sorted((one["line"], one["column"], one["text"]) for one in rejected if one["line"]) == [
+        (3, "b", "3"),
+        (4, None, "4,5,6"),
+    ]
+    [conversion] = [one for one in rejected if one["line"] is None]
+    assert (conversion["column"], json.loads(conversion["text"])) == ("a", {"a": "x", "b": "7"})
+    before = loader.lake.version
+    loader.load(text, "--max-bad-rows", "1", code=2)
+    assert loader.lake.version == before
+
+
+def test_value_of_another_type_after_the_sample_names_file_line_and_column(loader: Loader) -> None:
+    rows = "".join(f"{number},{number}\n" for number in range(30_000))
+    refused = loader.load(f"a,b\n{rows}1,n/a\n", code=2)
+    assert "rows.csv, line 30002: 'n/a' in column b is no bigint; use --type b=varchar" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    loader.load(f"a,b\n{rows}1,n/a\n", "--null", "n/a")
+    assert loader.lake.table("shop.t").scan("b is null").count() == 1
+
+
+@pytest.mark.parametrize("value", ["1.5", "1_000", "1e3", "0x1F", " 7"])
+def test_fraction_in_an_integer_column_is_not_rounded(loader: Loader, value: str) -> None:
+    """DuckDB's cast made 2 of 1.5 and 1000 of 1_000."""
+    loader.lake.create_namespace("shop")
+    loader.lake.create_table("shop.t", {"a": "int", "b": "decimal(6,2)"})
+    refused = loader.load(f"a,b\n1,1\n{value},2\n", code=2)
+    assert f"line 3: {value!r} in column a is no int" in refused.stderr
+    refused = loader.load("a,b\n1,1.50\n2,1.505\n", code=2)
+    assert "line 3: '1.505' in column b is no decimal(6,2)" in refused.stderr
+    loader.load("a,b\n1,1.500\n2,-.5\n")
+    assert loader.rows() == [{"a": 1, "b": Decimal("1.50")}, {"a": 2, "b": Decimal("-0.50")}]
+
+
+def test_detected_types_keep_every_value(loader: Loader) -> None:
+    """A number of 23 digits became a double, and `00123` the number 123."""
+    loader.load(
+        "zip,big,long,f,b,d,ts,tz,t,none,q\n"
+        "00123,12345678901234567890123,1.23456789012345678,1.5,true,2024-02-29,2024-01-01 10:00,"
+        '2024-01-01T10:00:00+02:00,10:11:12,,""\n'
+        "04567,1,2,-inf,FALSE,2023-01-01,2024-01-01T10:00:00.5,2024-01-01 10:00:00Z,23:59,,x\n"
+    )
+    assert loader.types() == {
+        "zip": "varchar",
+        "big": "decimal(38,0)",
+        "long": "varchar",
+        "f": "double",
+        "b": "boolean",
+        "d": "date",
+        "ts": "timestamp",
+        "tz": "timestamptz",
+        "t": "time",
+        "none": "varchar",
+        "q": "varchar",
+    }
+    first, second = loader.rows()
+    assert first == {
+        "zip": "00123",
+        "big": Decimal("12345678901234567890123"),
+        "long": "1.23456789012345678",
+        "f": 1.5,
+        "b": True,
+        "d": date(2024, 2, 29),
+        "ts": datetime(2024, 1, 1, 10),
+        "tz": datetime(2024, 1, 1, 8, tzinfo=UTC),
+        "t": time(10, 11, 12),
+        "none": None,
+        "q": "",
+    }
+    assert (second["f"], second["ts"]) == (float("-inf"), datetime(2024, 1, 1, 10, 0, 0, 500_000))
+
+
+def test_types_come_from_the_table_if_it_exists(loader: Loader) -> None:
+    loader.lake.create_namespace("shop")
+    loader.lake.create_table("shop.t", {"id": "varchar", "at": "timestamptz", "f": "real", "u": "uuid"})
+    identifier = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+    loader.load(f"u,f,at,id\n{identifier},1,2024-07-01 10:00,007\n")
+    [row] = loader.rows()
+    assert (row["id"], row["at"], row["f"]) == ("007", datetime(2024, 7, 1, 10, tzinfo=UTC), 1.0)
+    refused = loader.load(f"u,f,at,id\n{identifier},1e300,2024-07-01 10:00,1\n", code=2)
+    assert "'1e300' in column f is no real" in refused.stderr
+
+
+def test_time_zone_applies_to_times_without_an_offset(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    text = "at\n2024-07-01 10:00:00\n2024-07-01 10:00:00+00:00\n"
+    loader.load(text, "--time-zone", "Europe/Berlin")
+    expected = [datetime(2024, 7, 1, hour, tzinfo=UTC) for hour in (8, 10)]
+    assert [row["at"] for row in loader.rows()] == expected
+    loader.load(text, "--time-zone", "Mars/Olympus", code=2)
+
+
+def test_time_with_an_offset_is_not_stripped_for_a_column_without_zone(loader: Loader) -> None:
+    loader.lake.create_namespace("shop")
+    loader.lake.create_table("shop.t", {"at": "timestamp"})
+    refused = loader.load("at\n2024-07-01 10:00:00+02:00\n", code=2)
+    assert "is no timestamp" in refused.stderr
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a,,c\n1,2,3\n", "a,A\n1,2\n"])
+def test_file_without_a_usable_header_is_refused(loader: Loader, text: str) -> None:
+    assert "header" in loader.load(text, code=2).stderr
+    assert loader.lake.version == 0
+
+
+def test_dialect_options(loader: Loader) -> None:
+    loader.load(
+        "exported by x\nname;price\nJosé;1,5\n".encode("latin-1"),
+        "--skip",
+        "1",
+        "--decimal",
+        ",",
+        "--encoding",
+        "latin-1",
+    )
+    assert loader.rows() == [{"name": "José", "price": 1.5}]
+    names = "SELECT column1 AS name, column2 AS price FROM input"
+    loader.load("Ann\t2,5\n", "--no-header", "--delimiter", "\t", "--decimal", ",", "--select", names)
+    assert {row["name"]: row["price"] for row in loader.rows()} == {"José": 1.5, "Ann": 2.5}
+    refused = loader.load("a\n\xe9\n".encode("latin-1"), code=2)
+    assert "utf-8" in refused.stderr
+
+
+def test_files_with_different_columns_are_united_by_name(loader: Loader) -> None:
+    one, two = loader.file("a,b\n1,x\n", "one.csv"), loader.file("c,a\n2.5,3\n", "two.csv")
+    loader.run(one, two, "shop.t", "--create")
+    expected = [{"a": 1, "b": "x", "c": None}, {"a": 3, "b": None, "c": 2.5}]
+    assert sorted(loader.rows(), key=lambda row: row["a"]) == expected
+    loader.run(str(loader.folder / "*.csv"), "shop.t", "--mode", "overwrite")
+    assert sorted(loader.rows(), key=lambda row: row["a"]) == expected
+    assert "no such file" in loader.run(str(loader.folder / "*.tsv"), "shop.t", code=2).stderr
+
+
+def test_line_of_an_error_counts_quoted_line_breaks_and_blank_lines(loader: Loader) -> None:
+    refused = loader.load('a,b\n1,"x\ny"\n\nz,w\n', "--type", "a=int", code=2)
+    assert "line 5: 'z' in column a is no int" in refused.stderr
+    packed = gzip.compress(b"a,b\n1,2\nx,3\n")
+    refused = loader.load(packed, "--type", "a=int", name="rows.csv.gz", code=2)
+    assert "line 3: 'x' in column a" in refused.stderr
+
+
+def test_standard_input_and_select(loader: Loader) -> None:
+    query = "SELECT a, (SELECT max(a) FROM input) AS highest FROM input WHERE a > 1"
+    loader.run("-", "shop.t", "--create", "-f", "csv", "--select", query, input=b"a\n1\n2\n3\n")
+    assert sorted(loader.rows(), key=lambda row: row["a"]) == [{"a": 2, "highest": 3}, {"a": 3, "highest": 3}]
+    assert "--select" in loader.load("a\n1\n", "--select", "SELECT nothing FROM input", code=2).stderr
+    loader.load("a\n1\n", "--select", "SELECT * FROM read_csv('/etc/passwd')", code=2)
+
+
+def test_json_keeps_long_numbers_and_refuses_other_values(loader: Loader) -> None:
+    """A number of 23 digits became a double; 1.5 after 20,000 integers became 2."""
+    rows = "".join(f'{{"a": {number}}}\n' for number in range(30_000))
+    refused = loader.load(f'{rows}{{"a": 1.5}}\n', name="rows.jsonl", code=2)
+    assert "row 30001: '1.5' in column a is no bigint" in refused.stderr
+    loader.load(
+        '{"n": 12345678901234567890123, "s": "00123", "at": "2024-01-01T10:00:00Z", "l": [{"x": 1}], "e": null}\n'
+        '{"n": 1, "s": "1", "at": "2024-01-01T10:00:00+02:00", "l": [], "new": 7}\n',
+        name="rows.jsonl",
+    )
+    first, second = sorted(loader.rows(), key=lambda row: -row["n"])
+    assert (first["n"], first["s"]) == (Decimal("12345678901234567890123"), "00123")
+    assert (first["l"], first["e"], first["new"], second["new"]) == ([{"x": 1}], None, None, 7)
+    assert first["at"] == datetime(2024, 1, 1, 10, tzinfo=UTC)
+
+
+def test_parquet_types_are_kept_and_an_untyped_column_is_text(loader: Loader) -> None:
+    table = pa.table(
+        {"a": pa.array([1, 2], pa.int32()), "none": pa.nulls(2), "ts": pa.array([1, 2], pa.timestamp("us"))}
+    )
+    target = io.BytesIO()
+    parquet.write_table(table, target)
+    done = loader.load(target.getvalue(), name="rows.parquet")
+    assert "column none has no type" in done.stderr
+    assert loader.types() == {"a": "int", "none": "varchar", "ts": "timestamp"}
+    assert (
+        "--type is for CSV and JSON"
+        in loader.load(target.getvalue(), "--type", "a=int", name="rows.parquet", code=2).stderr
+    )
+
+
+def test_created_table_has_partitions_and_a_key_and_follows_new_columns(loader: Loader) -> None:
+    loader.load("id,day\n1,2024-01-01\n", "--partition-by", "month(day)", "--primary-key", "id")
+    table = loader.lake.table("shop.t")
+    assert (list(table.primary_key), len(table.iceberg.spec().fields)) == (["id"], 1)
+    loader.load("id,day,extra\n2,2024-02-01,x\n", code=2)
+    loader.load("id,day,extra\n2,2024-02-01,x\n", "--evolve-schema")
+    assert {row["id"]: row["extra"] for row in loader.rows()} == {1: None, 2: "x"}
+    loader.load("id,day\n3,2024-01-01\n", "--primary-key", "id", code=2)
+
+
+def test_second_load_with_an_id_changes_nothing(loader: Loader) -> None:
+    first = loader.load("a\n1\n", "--id", "day-1", "--json")
+    version = json.loads(first.stdout)["version"]
+    again = loader.load("a\n1\n", "--id", "day-1")
+    assert f"already committed as version {version}" in again.stdout
+    assert (loader.lake.version, loader.rows()) == (version, [{"a": 1}])
+    loader.load("a\nx\n", "--id", "day-2", code=2)
+    loader.load("a\n2\n", "--id", "day-2")
+    assert loader.lake.table("shop.t").scan().count() == 2
+
+
+def test_unknown_column_of_type_is_refused(loader: Loader) -> None:
+    assert "no file has the column 'z', only a" in loader.load("a\n1\n", "--type", "z=int", code=2).stderr
+    assert loader.lake.version == 0
+
+
+def test_files_of_an_object_store_are_read_with_the_options_of_the_lakehouse(tmp_path: Path) -> None:
+    with s3_server.serve() as server:
+        bucket = server.new_bucket()
+        client = server.client()
+        for name, text in {"in/a-1.csv": "a\n1\n", "in/a-2.csv": "a\n2\n", "in/b.csv": "a\n3\n"}.items():
+            client.put_object(Bucket=bucket, Key=name, Body=text.encode())
+        lake = tl.create(f"s3://{bucket}/lake", storage_options=server.storage_options)
+        options = [part for pair in server.storage_options.items() for part in ("--option", "=".join(pair))]
+        url = f"s3://{bucket}/in/a-*.csv"
+        done = CliRunner().invoke(app, ["load", url, "shop.t", "--create", "--root", lake.uri, *options])
+        assert done.exit_code == 0, done.output
+        assert sorted(lake.table("shop.t").scan().to_arrow()["a"].to_pylist()) == [1, 2]
+        missing = CliRunner().invoke(app, ["load", f"s3://{bucket}/in/z.csv", "shop.t", "--root", lake.uri, *options])
+        assert (missing.exit_code, f"no such file: s3://{bucket}/in/z.csv" in missing.output) == (2, True)
