@@ -72,7 +72,7 @@ def test_error_of_any_library_is_a_bad_request(kind: type[Exception]) -> None:
     with pytest.raises(RestError) as caught, client_faults("the body"):
         raise kind("x")
     assert caught.value.code == 400
-    with pytest.raises(RestError, match=f"the body is invalid: {kind.__name__}"), client_faults("the body"):
+    with pytest.raises(RestError, match="the body is invalid: a field is missing"), client_faults("the body"):
         raise kind()
 
 

@@ -1,17 +1,19 @@
 """Connections of unauthenticated clients have limits on memory and number.
 
 An unauthenticated client grew the server by 100 MB per 70 MB of HTTP trailers, which were kept without a limit. Silent
-connections used up the file descriptors of the process.
+connections used up the file descriptors of the process. One header of 100 kB was accepted if it arrived at once, and
+what is not HTTP got an answer in plain text.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from starlette.responses import Response
 
 import trinitylake as tl
 from rest.client import TOKEN, running, wait_for
-from trinitylake.rest import RestServer, ServerOptions
+from trinitylake.rest import RestServer, ServerOptions, limits
 from trinitylake.rest.http.app import App
 from trinitylake.rest.http.routes import Endpoint
 from trinitylake.rest.limits import MAX_HEADERS_SIZE_BYTES, SILENT_SECONDS
@@ -67,6 +69,68 @@ def test_trailers_without_end_end_the_connection(server: RestServer, head: bytes
             send_often(connection, line)
 
 
+LARGE_HEADS = {
+    "one header": b"x: " + b"y" * MAX_HEADERS_SIZE_BYTES + b"\r\n",
+    "many headers": b"".join(b"x%d: %s\r\n" % (number, b"y" * 50) for number in range(2000)),
+}
+
+
+@pytest.mark.parametrize("headers", LARGE_HEADS)
+@pytest.mark.parametrize("path", [b"/healthz", b"/v1/namespaces"])
+def test_headers_above_the_limit_are_refused(server: RestServer, headers: str, path: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + LARGE_HEADS[headers] + b"\r\n")
+        assert_error(until_closed(connection), (400, 431))
+
+
+def test_a_path_above_the_limit_is_refused(server: RestServer) -> None:
+    with connected(server) as connection:
+        connection.sendall(b"GET /" + b"a" * MAX_HEADERS_SIZE_BYTES + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert_error(until_closed(connection), (400, 431))
+
+
+NOT_HTTP = {
+    "TLS": b"\x16\x03\x01\x02\x00" * 40 + b"\r\n\r\n",
+    "a negative length": b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+    "two lengths": b"POST /v1/namespaces HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    "no host": b"GET /v1/namespaces HTTP/1.1\r\n\r\n",
+    "an invalid chunk": CHUNKED + AUTHORIZATION + b"\r\nxyz\r\n",
+}
+
+
+@pytest.mark.parametrize("request_text", NOT_HTTP)
+def test_what_is_not_http_gets_the_error_model(server: RestServer, request_text: str) -> None:
+    with connected(server) as connection:
+        connection.sendall(NOT_HTTP[request_text])
+        assert_error(until_closed(connection), (400,))
+
+
+def assert_error(received: bytes, codes: tuple[int, ...]) -> None:
+    """The response is an error of the specification, with one of the codes."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    error = json.loads(body)["error"]
+    assert error["code"] in codes
+    assert head.startswith(f"HTTP/1.1 {error['code']} ".encode())
+    assert error["type"] == "BadRequestException"
+    assert error["message"]
+
+
+def test_a_head_without_end_closes_the_connection(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit of a silent connection ended with its first byte, also of the second request."""
+    monkeypatch.setattr(limits, "SILENT_SECONDS", 0.5)
+    for before in (b"", HEALTHZ + b"\r\n"):
+        with connected(server) as connection:
+            connection.sendall(before)
+            if before:
+                assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            connection.sendall(b"GET ")
+            began = time.monotonic()
+            with suppress(ConnectionError):
+                while connection.recv(1) and time.monotonic() - began < SILENT_SECONDS:
+                    connection.sendall(b"x")
+            assert time.monotonic() - began < SILENT_SECONDS / 2
+
+
 def test_a_chunk_with_decoration_without_end_ends_the_connection(server: RestServer) -> None:
     with connected(server) as connection:
         connection.sendall(CHUNKED + AUTHORIZATION + b"\r\n1;")
@@ -108,16 +172,19 @@ def test_what_is_done_for_a_browser_ends_with_it(server: RestServer, monkeypatch
     assert is_told.wait(30)
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n"], ids=["silent", "half a head"])
 @pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "TLS"])
 def test_silent_connections_do_not_keep_others_out(
-    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], with_tls: bool
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], with_tls: bool, sent: bytes
 ) -> None:
-    """1,040 connections that never sent anything, or never began their TLS handshake, used up the file descriptors."""
+    """1,040 connections that never sent a request, or never began their TLS handshake, used up the file descriptors."""
     files, context = tls
     options = ServerOptions(max_connections=20)
     with running(lake, token=TOKEN, options=options, **(files if with_tls else {})) as server, ExitStack() as stack:
         for _ in range(100):
-            stack.enter_context(connected(server))
+            silent = stack.enter_context(connected(server))
+            with suppress(ConnectionError):  # the server may have ended it
+                silent.sendall(sent)
         began = time.monotonic()
 
         def is_served() -> bool:

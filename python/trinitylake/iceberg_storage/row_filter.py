@@ -148,22 +148,6 @@ class RowFilter:
         return rows.filter(pc.invert(pc.fill_null(self.matches(rows), False)))
 
 
-def n_values(filter: BooleanExpression) -> int:
-    """How many predicates and values a filter has."""
-    count, rest = 0, [filter]
-    while rest:
-        match rest.pop():
-            case And(left=left, right=right) | Or(left=left, right=right):
-                rest += left, right
-            case Not(child=child):
-                rest.append(child)
-            case SetPredicate() as predicate:
-                count += 1 + len(predicate.literals)
-            case _:
-                count += 1
-    return count
-
-
 class _Rows:
     """Columns of some rows, each looked up once."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError as InvalidModel
 from pyiceberg.exceptions import (
@@ -32,6 +32,9 @@ from trinitylake import errors as ours
 from trinitylake.base.foreign_errors import errors_as
 from trinitylake.rest.secret_redaction import without_secrets
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
 logger = logging.getLogger("trinitylake.rest")
 
 
@@ -50,8 +53,8 @@ def bad_request(message: str) -> RestError:
     return RestError(400, "BadRequestException", message)
 
 
-def client_faults(what: str) -> errors_as:
-    """Map errors that libraries raise for the input of a client to 400.
+def client_faults(what: str, document: Any = None) -> errors_as:
+    """Map errors that libraries raise for the input of a client to 400. For `document` see `input_fault`.
 
     Not for commits: after 400 a client deletes the files that it wrote.
     """
@@ -60,9 +63,51 @@ def client_faults(what: str) -> errors_as:
         if isinstance(error, (RestError, InvalidModel, ours.TrinityLakeError, OSError, MemoryError, *_FORESEEN)):
             return None
         logger.info("%s is invalid", what, exc_info=error)
-        return bad_request(f"{what} is invalid: {str(error) or type(error).__name__}")
+        return bad_request(f"{what} is invalid: {input_fault(error, document)}")
 
     return errors_as(mapped)
+
+
+def input_fault(error: Exception, document: Any = None) -> str:
+    """What a library's error says about the input of a client, without words that only Python programmers know.
+
+    Args:
+        error: the error.
+        document: the JSON that the library got, to find in it the value that an `AttributeError` names.
+    """
+    if isinstance(error, RecursionError):
+        return "it has too many levels"
+    if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
+        return f"{error.args[0]!r} is required"
+    if isinstance(error, AttributeError) and (kind := _JSON_TYPES.get(type(error.obj))) is not None:
+        found = [path for path, value in _values(document) if value is error.obj]
+        return f"{found[0] if len(found) == 1 else 'a field'} must not be {kind}"
+    is_worded = isinstance(error, ValueError) or type(error).__module__.startswith(("pyiceberg.", "pyarrow."))
+    if is_worded and str(error) and not isinstance(error, UnicodeError) and not _PYTHON.match(str(error)):
+        return str(error)
+    return "a field is missing or has a value of another type"
+
+
+def _values(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values in a JSON document with their paths, as `a.0.b`."""
+    yield path, document
+    if isinstance(document, dict | list):
+        for name, value in document.items() if isinstance(document, dict) else enumerate(document):
+            yield from _values(value, f"{path}.{name}" if path else str(name))
+
+
+#: How JSON calls values of Python.
+_JSON_TYPES: dict[type, str] = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+}
+#: Messages of Python's own `ValueError`s.
+_PYTHON = re.compile(r"invalid literal for|could not convert|(too many|not enough) values|Exceeds the limit|None type")
 
 
 class _Answer(NamedTuple):
@@ -99,10 +144,6 @@ _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
     (ours.InvalidLocation, _Answer(400, "BadRequestException")),
     (ours.InvalidArgument, _Answer(400, "BadRequestException")),
     (ValidationError, _Answer(400, "BadRequestException")),
-    (
-        UnicodeError,
-        _Answer(400, "BadRequestException"),
-    ),  # half a surrogate pair
     (ours.PermissionDenied, _Answer(500, "StorageException")),
     (ours.CorruptFile, _Answer(500, "CorruptFileException")),
 )
@@ -126,6 +167,8 @@ def response_of(error: Exception, message_of: Callable[[Exception], str]) -> Res
         return error_response(error.code, error.type, message_of(error), error.headers)
     if isinstance(error, InvalidModel):
         return error_response(400, "BadRequestException", _model_message(error))
+    if isinstance(error, UnicodeError):
+        return error_response(400, "BadRequestException", "a text contains half of a surrogate pair")
     for kind, answer in _ANSWERS:
         if isinstance(error, kind):
             return error_response(
@@ -163,9 +206,41 @@ def cut_off(may_have_changed: bool, is_known: bool) -> Response:
 
 def _model_message(error: InvalidModel) -> str:
     """Positions and messages of the errors, without the input, which may be large."""
-    found = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in error.errors(include_input=False)]
-    more = f", and {len(found) - 5} more" if len(found) > 5 else ""
-    return "; ".join(found[:5]) + more
+    errors = error.errors(include_input=False)
+    found = [f"{'.'.join(map(str, one['loc'])) or 'the body'} {_rule(one)}" for one in errors[:5]]
+    return "; ".join(found) + (f", and {len(errors) - 5} more" if len(errors) > 5 else "")
+
+
+def _rule(error: ErrorDetails) -> str:
+    """The rule that a value violates, in the words of JSON instead of pydantic's."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "value_error":
+        return f"is invalid: {input_fault(context['error'])}"
+    if kind in ("literal_error", "enum"):  # the names of members of an enumeration are their values in capitals
+        expected = re.sub(r"\w+\.([A-Z_]+)", lambda name: f"'{name[1].lower()}'", context["expected"])
+        return f"must be {expected}"
+    if kind == "union_tag_invalid":
+        return f"has an unknown {context['discriminator']}"
+    if kind == "union_tag_not_found":
+        return f"must be an object with the field {context['discriminator']}"
+    if kind == "uuid_parsing":
+        return "must be a UUID"
+    rule = next((rule for kinds, rule in _RULES.items() if kind.startswith(kinds)), None)
+    return rule or error["msg"].replace("Input should", "must").replace("should", "must")
+
+
+#: Rules by the beginning of pydantic's types of errors.
+_RULES: dict[str | tuple[str, ...], str] = {
+    "missing": "is required",
+    "extra_forbidden": "is unknown",
+    ("string_type", "string_sub_type"): "must be a text",
+    ("int_type", "int_parsing", "int_from_float"): "must be an integer",
+    "float": "must be a number",
+    "bool": "must be true or false",
+    ("list_type", "tuple_type", "set_type", "frozen_set_type"): "must be a list",
+    ("dict_type", "model_type", "model_attributes_type", "dataclass_type"): "must be an object",
+    "uuid": "must be a UUID",
+}
 
 
 #: Messages of PyIceberg and TrinityLake, and how Iceberg's Java library words them, which clients' tests expect.

@@ -1,8 +1,8 @@
 """Filters of scan plans: both forms of the REST specification, as expressions of PyIceberg.
 
 The specification of 2026 writes operands as value expressions (`child`, `left` and `right`) and deprecates `term` and
-`value`, which PyIceberg reads. Values are JSON: a binary value is text of hexadecimal digits, so its type is known only
-with the schema of the table.
+`value`. Values are JSON: a binary value is text of hexadecimal digits, so its type is known only with the schema of the
+table.
 """
 
 from __future__ import annotations
@@ -10,12 +10,28 @@ from __future__ import annotations
 from typing import Any
 
 from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
     And,
     BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
     LiteralPredicate,
     Not,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
     Or,
     SetPredicate,
+    StartsWith,
     UnboundPredicate,
 )
 from pyiceberg.expressions.literals import BinaryLiteral, Literal, StringLiteral
@@ -24,37 +40,80 @@ from pyiceberg.types import BinaryType, FixedType
 
 from trinitylake.rest.errors import RestError
 
-_CONSTANTS = {"true": True, "false": False}
+#: Predicates and values of a filter.
+MAX_VALUES = 20_000
+#: Levels of a filter.
+MAX_DEPTH = 200
+
+_CONSTANTS = {"true": AlwaysTrue(), "false": AlwaysFalse()}
+_JUNCTIONS: dict[str, Any] = {"and": And, "or": Or}
+_UNARY: dict[str, Any] = {"is-null": IsNull, "not-null": NotNull, "is-nan": IsNaN, "not-nan": NotNaN}
+_SETS: dict[str, Any] = {"in": In, "not-in": NotIn}
+_COMPARISONS: dict[str, Any] = {
+    "eq": EqualTo,
+    "not-eq": NotEqualTo,
+    "lt": LessThan,
+    "lt-eq": LessThanOrEqual,
+    "gt": GreaterThan,
+    "gt-eq": GreaterThanOrEqual,
+    "starts-with": StartsWith,
+    "not-starts-with": NotStartsWith,
+}
 
 
-def with_terms(predicate: Any) -> Any:
-    """JSON of a predicate in the form of PyIceberg. What is no predicate is returned as it is, to be refused there.
+def filter_of(document: Any) -> BooleanExpression:
+    """The filter in a document. Values are counted before they are converted.
 
-    Raises `RestError` 406 for a function or a reference by field id, and `ValueError` for an invalid operand.
+    Raises `ValueError` for an invalid filter and one above the limits, and `RestError` 406 for a function or a
+    reference by field id.
     """
-    if not isinstance(predicate, dict):
-        return predicate
-    kind = predicate.get("type")
-    if kind in _CONSTANTS:
-        return _CONSTANTS[kind]
-    if kind in ("and", "or"):
-        return {"type": kind, "left": with_terms(predicate.get("left")), "right": with_terms(predicate.get("right"))}
-    if kind == "not":
-        return {"type": kind, "child": with_terms(predicate.get("child"))}
-    found: dict[str, Any] = {"type": kind}
-    for name, value in predicate.items():
-        if name in ("term", "child", "left"):
-            found["term"] = _column(value)
-        elif name in ("value", "right"):
-            found["value"] = _value(value)
-        elif name == "values":
-            values = value.get("values") if isinstance(value, dict) and value.get("type") == "literals" else value
-            found["values"] = [_value(one) for one in values] if isinstance(values, list) else values
-    return found
+    n_left = MAX_VALUES
+
+    def count(n_values: int) -> None:
+        nonlocal n_left
+        if (n_left := n_left - n_values) < 0:
+            raise ValueError(f"a filter has at most {MAX_VALUES} predicates and values: plan the scan at the client")
+
+    def parsed(predicate: Any, depth: int) -> BooleanExpression:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"a filter has at most {MAX_DEPTH} levels: plan the scan at the client")
+        if isinstance(predicate, bool):
+            return AlwaysTrue() if predicate else AlwaysFalse()
+        kind = predicate.get("type") if isinstance(predicate, dict) else None
+        if not isinstance(kind, str):
+            raise ValueError("a predicate must be true, false or an object with a type")
+        if kind in _CONSTANTS:
+            return _CONSTANTS[kind]
+        if kind in _JUNCTIONS:
+            left, right = (parsed(predicate.get(side), depth + 1) for side in ("left", "right"))
+            return _JUNCTIONS[kind](left, right)  # type: ignore[no-any-return]
+        if kind == "not":
+            return Not(parsed(predicate.get("child"), depth + 1))
+        count(1)
+        column = _column(kind, _first(predicate, "term", "child", "left"))
+        if kind in _UNARY:
+            return _UNARY[kind](column)  # type: ignore[no-any-return]
+        if kind in _SETS:
+            values = predicate.get("values")
+            if isinstance(values, dict) and values.get("type") == "literals":
+                values = values.get("values")
+            if not isinstance(values, list):
+                raise ValueError(f"the values of {kind!r} must be a list")
+            count(len(values))
+            return _SETS[kind](column, [_value(kind, one) for one in values])  # type: ignore[no-any-return]
+        if kind in _COMPARISONS:
+            return _COMPARISONS[kind](column, _value(kind, _first(predicate, "value", "right")))  # type: ignore[no-any-return]
+        raise ValueError(f"unknown predicate {kind[:40]!r}")
+
+    return parsed(document, 0)
 
 
-def _column(operand: Any) -> str:
-    """The name of a column. Raises as `with_terms`."""
+def _first(predicate: dict[str, Any], *names: str) -> Any:
+    return next((predicate[name] for name in names if name in predicate), None)
+
+
+def _column(kind: str, operand: Any) -> str:
+    """The name of a column. Raises as `filter_of`."""
     if isinstance(operand, str):
         return operand
     if isinstance(operand, dict) and operand.get("type") == "reference" and isinstance(operand.get("name"), str):
@@ -65,11 +124,14 @@ def _column(operand: Any) -> str:
             "UnsupportedOperationException",
             f"the server plans filters on names of columns, not on {operand['type']!r}: plan the scan at the client",
         )
-    raise ValueError("an operand must be the name of a column or a reference")
+    raise ValueError(f"the operand of {kind[:40]!r} must be the name of a column or a reference")
 
 
-def _value(literal: Any) -> Any:
-    return literal.get("value") if isinstance(literal, dict) and literal.get("type") == "literal" else literal
+def _value(kind: str, literal: Any) -> bool | int | float | str:
+    value = literal.get("value") if isinstance(literal, dict) and literal.get("type") == "literal" else literal
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError(f"a value of {kind!r} must be a text, a number, true or false")
+    return value
 
 
 def with_binary_values(filter: BooleanExpression, schema: Schema, case_sensitive: bool) -> BooleanExpression:
@@ -84,7 +146,11 @@ def with_binary_values(filter: BooleanExpression, schema: Schema, case_sensitive
         case Not():
             return Not(with_binary_values(filter.child, schema, case_sensitive))
         case UnboundPredicate():
-            column = schema.find_field(filter.term.name, case_sensitive)  # type: ignore[attr-defined]
+            name = filter.term.name  # type: ignore[attr-defined]
+            try:
+                column = schema.find_field(name, case_sensitive)
+            except ValueError as error:
+                raise ValueError(f"the table has no column {name!r}") from error
             if isinstance(column.field_type, BinaryType | FixedType):
                 if isinstance(filter, LiteralPredicate):
                     return type(filter)(filter.term, _binary(filter.literal))

@@ -40,11 +40,10 @@ from trinitylake.iceberg_storage.manifests.row_ids import (
 )
 from trinitylake.iceberg_storage.metadata_invariants import check_parents
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
-from trinitylake.iceberg_storage.row_filter import n_values
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
-from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.errors import RestError, bad_request, input_fault
 from trinitylake.rest.handlers.external_tables import with_deadline
-from trinitylake.rest.handlers.plan_filter import with_binary_values, with_terms
+from trinitylake.rest.handlers.plan_filter import filter_of, with_binary_values
 from trinitylake.rest.metadata_limits import weighing
 from trinitylake.rest.request.body import HEAVY_VALUES, check_values
 from trinitylake.rest.request.call import Call, json_response, parsed_json
@@ -52,8 +51,6 @@ from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role
 
 MAX_FILES = 5000
-#: Predicates and values of a filter.
-MAX_VALUES = 20_000
 #: Evaluations of predicates and values of one plan: their number times that of files and manifests.
 MAX_LOOKS = 20_000_000
 #: Size of the residual filters of all files of a plan.
@@ -72,8 +69,8 @@ class PlanRequest(PlanTableScanRequest):
 
     @field_validator("filter", mode="before")
     @classmethod
-    def _with_terms(cls, filter: Any) -> Any:
-        return with_terms(filter)
+    def _parse_filter(cls, filter: Any) -> Any:
+        return None if filter is None else filter_of(filter)
 
 
 class Continuation(BaseModel):
@@ -149,7 +146,6 @@ def _planned(call: Call, table: Table, request: PlanRequest, start: int) -> dict
 
 def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> dict[str, Any]:
     request = _pinned(table, request)
-    _check_filter(request)
     try:
         check_parents(table.metadata.snapshots)  # PyIceberg follows them, also of external tables
         planned = sorted(_files(table, request), key=lambda task: task.file.file_path)
@@ -158,8 +154,8 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
         raise bad_request(str(error)) from error
     except (SizeLimitExceeded, EqualityDeletesNotPlanned) as error:
         raise _for_clients_alone(f"{error}: plan the scan at the client") from error
-    except (ValueError, TypeError) as error:  # an unknown column, a value of another type
-        raise bad_request(f"the scan is invalid: {error}") from error
+    except (ValueError, TypeError, RecursionError) as error:  # an unknown column, a value of another type
+        raise bad_request(f"the scan is invalid: {input_fault(error)}") from error
     first, *others = range(start, max(len(planned), start + 1), MAX_FILES)
     document = _document(table, planned[first : first + MAX_FILES])
     if not others:
@@ -210,13 +206,6 @@ def _schema(table: Table, request: PlanRequest) -> Schema:
     if request.use_snapshot_schema and snapshot is not None and snapshot.schema_id is not None:
         return table.schemas()[snapshot.schema_id]
     return table.schema()
-
-
-def _check_filter(request: PlanRequest) -> None:
-    """Raise `RestError` 400 for a filter with too many values."""
-    if request.filter is not None and (found := n_values(request.filter)) > MAX_VALUES:
-        message = f"the filter has {found} predicates and values, and the server plans with at most {MAX_VALUES}"
-        raise bad_request(f"{message}: plan the scan at the client")
 
 
 def _check_residuals(tasks: Iterable[FileScanTask]) -> None:

@@ -123,11 +123,8 @@ class App:
         self._guarded = Observer(Guard(self._routed, bearers, probes | assets), self.service.metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _has_two_lengths(scope):
-            # A proxy and the server could disagree where such a request ends; nothing after it is read.
-            message = "a request has either a Content-Length or a Transfer-Encoding"
-            response = error_response(400, "BadRequestException", message, {"Connection": "close"})
-            await response(scope, receive, send)
+        if scope["type"] == "http" and (refusal := _head_refusal(scope)) is not None:
+            await refusal(scope, receive, send)
         else:
             await self._guarded(scope, receive, send)
 
@@ -318,6 +315,22 @@ def _too_large(limit: int) -> RestError:
     return RestError(413, "RequestTooLargeException", f"a body has at most {limit} bytes")
 
 
-def _has_two_lengths(scope: Scope) -> bool:
+def _head_refusal(scope: Scope) -> Response | None:
+    """The refusal of a request for its head. It closes the connection: nothing after the head is read."""
     names = {name for name, _ in scope["headers"]}
-    return b"content-length" in names and b"transfer-encoding" in names
+    size_bytes = sum(len(name) + len(value) for name, value in scope["headers"])
+    # The parser limits only heads that arrive in several parts.
+    if size_bytes + len(scope["raw_path"]) + len(scope["query_string"]) > limits.MAX_HEADERS_SIZE_BYTES:
+        code, message = 431, f"the path and the headers of a request have at most {limits.MAX_HEADERS_SIZE_BYTES} bytes"
+    # A proxy and the server could disagree where such a request ends.
+    elif b"content-length" in names and b"transfer-encoding" in names:
+        code, message = 400, "a request has either a Content-Length or a Transfer-Encoding"
+    else:
+        return None
+    return error_response(code, "BadRequestException", message, {"Connection": "close"})
+
+
+def not_http() -> Response:
+    """The response to a request that cannot be parsed."""
+    rule = f"its path and headers have at most {limits.MAX_HEADERS_SIZE_BYTES} bytes"
+    return error_response(400, "BadRequestException", f"the request is not valid HTTP/1.1, or too large: {rule}")

@@ -15,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trinitylake.errors import InvalidArgument, StorageError
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest import limits
-from trinitylake.rest.http.app import App
+from trinitylake.rest.http.app import App, not_http
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.guard import Bearers, is_loopback
 from trinitylake.rest.security.tokens import Tokens
@@ -43,12 +44,12 @@ logger = logging.getLogger("trinitylake.rest")
 class _Connections:
     """Accepts connections, and limits the silent ones: it closes the oldest one for a new one above the limit.
 
-    A connection is silent from its acceptance to the first byte of a request, so also during a TLS handshake, when
-    uvicorn does not know it yet. Otherwise clients that send nothing would use up the file descriptors of the process.
-    Has the methods of an `asyncio.Server` that uvicorn calls.
+    A connection is silent from its acceptance to the end of the first head of a request, so also during a TLS
+    handshake, when uvicorn does not know it yet. Otherwise clients that send nothing would use up the file descriptors
+    of the process. Has the methods of an `asyncio.Server` that uvicorn calls.
     """
 
-    def __init__(self, factory: Callable[[], asyncio.Protocol], listening: socket.socket, config: _Config) -> None:
+    def __init__(self, factory: Callable[[], _Protocol], listening: socket.socket, config: _Config) -> None:
         self._factory = factory
         self._listening = listening
         self._limits: dict[str, Any] = {}
@@ -59,13 +60,13 @@ class _Connections:
                 "ssl_shutdown_timeout": limits.TLS_CLOSE_SECONDS,
             }
         self._max_silent = config.max_silent
-        self._silent: dict[int, socket.socket] = {}
+        self._silent: dict[_Protocol, socket.socket] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.create_task(self._accept())
 
-    def heard(self, descriptor: int) -> None:
-        """The connection with that file descriptor has sent something, or is closed."""
-        self._silent.pop(descriptor, None)
+    def heard(self, protocol: _Protocol) -> None:
+        """The connection has sent the head of a request, or is closed."""
+        self._silent.pop(protocol, None)
 
     def close(self) -> None:
         """Accept no more connections."""
@@ -83,22 +84,28 @@ class _Connections:
                 connection, _ = await loop.sock_accept(self._listening)
             except OSError as error:
                 logger.warning("no connection can be accepted: %s", error)
+                self._end_oldest()
                 await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
                 continue
-            self._silent[connection.fileno()] = connection
+            protocol = self._factory()
+            self._silent[protocol] = connection
             if len(self._silent) > self._max_silent:
-                oldest = self._silent.pop(next(iter(self._silent)))
-                with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # the event loop sees its end, and closes it
-            handshake = asyncio.create_task(self._connect(connection, connection.fileno()))
+                self._end_oldest()
+            handshake = asyncio.create_task(self._connect(connection, protocol))
             self._handshakes.add(handshake)
             handshake.add_done_callback(self._handshakes.discard)
 
-    async def _connect(self, connection: socket.socket, descriptor: int) -> None:
+    def _end_oldest(self) -> None:
+        """End the connection that is silent for the longest time. The event loop sees its end, and closes it."""
+        if self._silent:
+            with suppress(OSError):
+                self._silent.pop(next(iter(self._silent))).shutdown(socket.SHUT_RDWR)
+
+    async def _connect(self, connection: socket.socket, protocol: _Protocol) -> None:
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(self._factory, connection, **self._limits)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection, **self._limits)
         except (OSError, TimeoutError):  # the handshake failed
-            self.heard(descriptor)
+            self.heard(protocol)
             connection.close()
 
 
@@ -110,28 +117,51 @@ class _Config(uvicorn.Config):
 
 
 class _Protocol(H11Protocol):
-    """Uvicorn's protocol, which closes a silent connection. Uvicorn's own timer starts after a response."""
+    """Uvicorn's protocol with a time limit for the head of a request, and the error model for what is not HTTP.
+
+    Uvicorn's own timer starts after a response and ends with the first byte of the next request.
+    """
 
     config: _Config
-    _descriptor: int | None = None
+    _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._descriptor = transport.get_extra_info("socket").fileno()
-        self.timeout_keep_alive_task = self.loop.call_later(limits.SILENT_SECONDS, self.timeout_keep_alive_handler)
+        self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        self._heard()
         super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._await_head()
+        else:
+            self._has_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._heard()
+        self._has_head()
         super().connection_lost(exc)
 
-    def _heard(self) -> None:
-        if self._descriptor is not None:
-            self.config.connections.heard(self._descriptor)
-            self._descriptor = None
+    def send_400_response(self, msg: str) -> None:
+        """Respond to a request that violates HTTP; then uvicorn's parser cannot find the next one."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            response = not_http()
+            headers = [*response.raw_headers, (b"connection", b"close")]
+            for event in (
+                h11.Response(status_code=response.status_code, headers=headers),
+                h11.Data(data=bytes(response.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(limits.SILENT_SECONDS, self.timeout_keep_alive_handler)
+
+    def _has_head(self) -> None:
+        self.config.connections.heard(self)
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 class _Server(uvicorn.Server):
@@ -140,9 +170,7 @@ class _Server(uvicorn.Server):
     config: _Config
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        async def create_server(
-            factory: Callable[[], asyncio.Protocol], *, sock: socket.socket, **_: Any
-        ) -> _Connections:
+        async def create_server(factory: Callable[[], _Protocol], *, sock: socket.socket, **_: Any) -> _Connections:
             sock.setblocking(False)
             self.config.connections = _Connections(factory, sock, self.config)
             return self.config.connections

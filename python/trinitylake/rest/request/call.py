@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.catalog.addresses import LATEST, is_transaction, source_of
 from trinitylake.rest.catalog.served_catalog import Commit, ServedCatalog
-from trinitylake.rest.errors import RestError, bad_request, client_faults
+from trinitylake.rest.errors import RestError, bad_request, client_faults, input_fault
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.security.principals import Principal, Role
@@ -266,24 +266,36 @@ class Call:
 def parsed_json(model: type[Model], text: bytes) -> Model:
     """A model from JSON of a client. Raises as `Call.parsed`."""
     document = strict_json(text)
-    with client_faults("the body"):  # PyIceberg's models access values before they are validated
+    with client_faults("the body", document):  # PyIceberg's models access values before they are validated
         return model.model_validate(document)
 
 
 def strict_json(body: bytes) -> Any:
     """JSON that other languages can read back; Python accepts more.
 
-    Raises `RestError` 400 for invalid JSON, numbers outside of 64-bit integers and doubles, and text that is not valid
-    in UTF-8.
+    Raises `RestError` 400 for invalid JSON, a key that an object has twice, numbers outside of 64-bit integers and
+    doubles, and text that is not valid in UTF-8.
     """
     try:
         text = body.decode()  # `json` would decode some bytes as UTF-16
         document = _JSON.decode(text)
         if _SURROGATE.search(text):  # half of a character, unless the other half follows
             json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        raise bad_request("the body is not JSON: it is not UTF-8") from error
+    except UnicodeEncodeError as error:
+        raise bad_request("the body is not JSON: a text contains half of a surrogate pair") from error
     except (ValueError, RecursionError) as error:
-        raise bad_request(f"the body is not JSON: {error}") from error
+        raise bad_request(f"the body is not JSON: {input_fault(error)}") from error
     return document
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        [(name, _)] = Counter(name for name, _ in members).most_common(1)
+        raise ValueError(f"an object has the key {name[:100]!r} twice")
+    return found
 
 
 def _integer(text: str) -> int:
@@ -299,7 +311,7 @@ def _finite(text: str) -> float:
 
 
 #: Made once: `json.loads` would make one for each body.
-_JSON = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+_JSON = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
 
 
 def decoded(raw: str) -> str:
@@ -326,7 +338,8 @@ def checked_namespace(parts: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """
     if not parts or not all(parts) or any("." in part or part != part.strip() for part in parts):
         raise bad_request(
-            f"{list(parts)!r} is not a namespace: a part may not be empty, contain a dot, or start or end with a space"
+            f"{json.dumps(list(parts))[:1000]} is not a namespace: a part may not be empty, contain a dot, or start or "
+            "end with a space"
         )
     return tuple(parts)
 
