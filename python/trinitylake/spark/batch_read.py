@@ -11,15 +11,16 @@ from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.spark.filters import push
+from trinitylake.spark.filters import ALL_ROWS, option_filter, push
+from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
-from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan
-from trinitylake.tables.filters import parse_filter
+from trinitylake.spark.scan_tasks import ScanPartition, ScanPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@one_line_errors
 class BatchReader(DataSourceReader):
     """Scan of one version of a table. Created and planned in a separate process next to the driver."""
 
@@ -28,13 +29,14 @@ class BatchReader(DataSourceReader):
             raise InvalidArgument("the option id is for writing; to read in a saved transaction, name it by txn")
         self._options = options
         self._schema = schema
-        self._filter: BooleanExpression = ALL_ROWS if options.filter is None else parse_filter(options.filter)
+        self._pushed: BooleanExpression = ALL_ROWS
 
     def partitions(self) -> list[InputPartition]:
         """Plan the scan: the files that may hold matching rows, put together for tasks."""
         table = self._options.open_table()
         with translated(table.name):
-            scan = table.scan(filter=self._filter).iceberg
+            filter = And(option_filter(self._options.filter, table.iceberg.schema()), self._pushed)
+            scan = table.scan(filter=filter).iceberg
             plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", scan.row_filter)
             # Spark takes an empty list for one task without a partition.
             return list(plan.partitions(scan.plan_files())) or [ScanPartition([], plan)]
@@ -45,6 +47,7 @@ class BatchReader(DataSourceReader):
         return partition.read()
 
 
+@one_line_errors
 class FilteringReader(BatchReader):
     """Reader that uses the conditions of the query, for a data frame with the option `pushdown`.
 
@@ -54,7 +57,5 @@ class FilteringReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take the filters that Iceberg answers exactly; returns the others."""
-        pushed, kept = push(filters, self._options.open_table().iceberg.schema())
-        if pushed is not None:
-            self._filter = And(self._filter, pushed)
+        self._pushed, kept = push(filters, self._options.open_table().iceberg.schema())
         return kept

@@ -19,6 +19,7 @@ from trinitylake.spark.commit import (
     stage,
     write_key,
 )
+from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
 
 
+@one_line_errors
 class BatchWriter(DataSourceArrowWriter):
     """One `frame.write`. Created in a process next to the driver, used on executors and in another such process.
 

@@ -19,8 +19,8 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.spark.filters import option_filter
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
-from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
@@ -77,7 +77,7 @@ def stage(
         if overwrite and is_dynamic and not table.iceberg.spec().is_unpartitioned():
             _remove_partitions(change, files, snapshot_properties)
         elif overwrite:
-            replaced = ALWAYS_TRUE if plan.options.filter is None else parse_filter(plan.options.filter)
+            replaced = option_filter(plan.options.filter, plan.metadata.schema())
             with change.looking_for("overwrite", replaced):
                 change.delete(replaced, snapshot_properties)
         if files:

@@ -6,12 +6,14 @@ A filter is used only if Iceberg answers it exactly as Spark does, including nul
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions import (
+    AlwaysTrue,
     And,
     BooleanExpression,
     EqualTo,
@@ -21,9 +23,13 @@ from pyiceberg.expressions import (
     IsNull,
     LessThan,
     LessThanOrEqual,
+    Not,
     NotEqualTo,
     NotNull,
+    Or,
+    Reference,
     StartsWith,
+    UnboundPredicate,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -40,7 +46,11 @@ from pyiceberg.types import (
 )
 from pyspark.sql import datasource as spark
 
+from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.row_filter import RowFilter
+from trinitylake.tables.filters import parse_filter
+
+ALL_ROWS: BooleanExpression = AlwaysTrue()
 
 _COMPARISONS: dict[type[spark.Filter], type[BooleanExpression]] = {
     spark.EqualTo: EqualTo,
@@ -63,6 +73,36 @@ _COMPARABLE: dict[type[IcebergType], type] = {
 }
 
 
+def column_named(name: str, schema: Schema) -> NestedField:
+    """The column of that name; if there is none, the one whose name differs in case only.
+
+    Spark ignores case unless `spark.sql.caseSensitive` is set, which its Python workers do not see. Raises
+    `InvalidArgument` if there is no such column.
+    """
+    for case_sensitive in (True, False):
+        with suppress(ValueError):
+            return schema.find_field(name, case_sensitive)
+    names = ", ".join(field.name for field in schema.fields)
+    raise InvalidArgument(f"the table has no column {name!r}; it has {names}")
+
+
+def option_filter(text: str | None, schema: Schema) -> BooleanExpression:
+    """The option `filter` on columns of `schema`. Raises `InvalidArgument` for text that is no filter, or a column."""
+    return ALL_ROWS if text is None else _with_columns_of(schema, parse_filter(text))
+
+
+def _with_columns_of(schema: Schema, filter: BooleanExpression) -> BooleanExpression:
+    match filter:
+        case And() | Or():
+            return type(filter)(_with_columns_of(schema, filter.left), _with_columns_of(schema, filter.right))
+        case Not():
+            return Not(_with_columns_of(schema, filter.child))
+        case UnboundPredicate(term=Reference() as column):
+            known = schema.find_column_name(column_named(column.name, schema).field_id)
+            return filter.model_copy(update={"term": Reference(known or column.name)})
+    return filter
+
+
 def translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
     """One filter as an expression on the columns of `schema`; None if it has to stay with Spark."""
     expression = _translate(filter, schema)
@@ -75,16 +115,16 @@ def translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
     return expression
 
 
-def push(filters: Iterable[spark.Filter], schema: Schema) -> tuple[BooleanExpression | None, list[spark.Filter]]:
-    """All filters that can be taken over as one expression (None if there is none), and those that stay with Spark."""
-    pushed: BooleanExpression | None = None
+def push(filters: Iterable[spark.Filter], schema: Schema) -> tuple[BooleanExpression, list[spark.Filter]]:
+    """All filters that can be taken over as one expression, and those that stay with Spark."""
+    pushed = ALL_ROWS
     kept = []
     for filter in filters:
         expression = translate(filter, schema)
         if expression is None:
             kept.append(filter)
         else:
-            pushed = expression if pushed is None else And(pushed, expression)
+            pushed = And(pushed, expression)
     return pushed, kept
 
 
@@ -142,12 +182,12 @@ def _negated(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
     positive = _translate(filter, schema)
     if positive is None or not isinstance(filter, spark.EqualTo):
         return None if positive is None else ~positive
-    name = schema.find_field(filter.attribute[0], case_sensitive=False).name
+    name = column_named(filter.attribute[0], schema).name
     return And(_on(NotNull, name), _on(NotEqualTo, name, filter.value))
 
 
 def _field(name: str, schema: Schema) -> NestedField | None:
     try:
-        return schema.find_field(name, case_sensitive=False)
-    except ValueError:
+        return column_named(name, schema)
+    except InvalidArgument:
         return None

@@ -24,6 +24,8 @@ from pyspark.sql.types import (
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.spark.filters import option_filter
+from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Metadata, Options
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ def schema_of(metadata: Metadata) -> StructType:
     return StructType([StructField(name, kind) for name, kind in _SCHEMAS[metadata].items()])
 
 
+@one_line_errors
 class MetadataReader(DataSourceReader):
     """Reads one metadata table, in one task, from the version that was the latest when the query was planned."""
 
@@ -136,7 +139,8 @@ class MetadataReader(DataSourceReader):
         """
         table = lake.at(version=self._version).table(self._options.table_name)
         with translated(table.name):
-            yield (table.scan(filter=self._options.filter).iceberg.count(),)
+            filter = option_filter(self._options.filter, table.iceberg.schema())
+            yield (table.scan(filter=filter).iceberg.count(),)
 
     def _files(self, lake: Lakehouse) -> Iterator[Row]:
         """One row for each data and delete file of a table."""

@@ -39,8 +39,8 @@ class Options:
         storage: storage options, given as `storage.<name>`; a value can be `@FILE` or `env:NAME`, read next to
             the driver. Sent to the executors, never written anywhere.
         durability: "fsync" or "none", for a lakehouse on local disk.
-        version: read this version.
-        timestamp: read the newest version at this time (ISO 8601).
+        version: read this version; also `versionAsOf`, as in Delta Lake.
+        timestamp: read the newest version at this time (ISO 8601); also `timestampAsOf`.
         txn: the id of a saved transaction to take part in.
         id: of a batch write, which is done once. It names the transaction of the write: if that was committed, nothing
             is written. With `txn` it names the write inside that transaction.
@@ -100,8 +100,8 @@ class Options:
             durability=cast(
                 'Literal["fsync", "none"] | None', _choice("durability", given.pop("durability", None), "fsync", "none")
             ),
-            version=_number("version", given.pop("version", None), 0),
-            timestamp=given.pop("timestamp", None),
+            version=_number("version", _one_of(given, "version", "versionAsOf"), 0),
+            timestamp=_one_of(given, "timestamp", "timestampAsOf"),
             txn=given.pop("txn", None),
             id=given.pop("id", None),
             columns=given.pop("columns", None),
@@ -153,6 +153,14 @@ class Options:
         if self.txn is not None:
             return lake.resume(self.txn).table(self.table_name)
         return self.reading(lake).table(self.table_name)
+
+
+def _one_of(given: dict[str, str], name: str, other_name: str) -> str | None:
+    """An option that has two names. Raises `InvalidArgument` if both are given."""
+    found = [value for key in (name, other_name) if (value := given.pop(key.lower(), None)) is not None]
+    if len(found) == 2:
+        raise InvalidArgument(f"{name} and {other_name} are the same option: give only one")
+    return found[0] if found else None
 
 
 def _number(name: str, value: str | None, least: int) -> int | None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from trinitylake.errors import InvalidArgument
+from trinitylake.spark.filters import column_named
 from trinitylake.spark.options import Options
 from trinitylake.spark.types import arrow_schema_of, to_spark_batch
 
@@ -57,7 +57,7 @@ class ScanPlan:
     ) -> ScanPlan:
         """The plan of a scan. Raises `InvalidArgument` for a column that the table does not have."""
         projection = scan.projection()
-        columns = [_column(field.name, projection) for field in schema.fields]
+        columns = [column_named(field.name, projection).name for field in schema.fields]
         return cls(
             options=options,
             metadata=without_history(scan.table_metadata),
@@ -126,14 +126,6 @@ def storage_io(options: Options) -> LakehouseFileIO:
     return LakehouseFileIO(_core.Storage(options.root, options.storage or None, options.durability))
 
 
-def _column(name: str, schema: Schema) -> str:
-    try:
-        return schema.find_field(name, case_sensitive=False).name
-    except ValueError:
-        names = ", ".join(field.name for field in schema.fields)
-        raise InvalidArgument(f"the table has no column {name!r}; it has {names}") from None
-
-
 def _select(schema: Schema, columns: Sequence[str]) -> Schema:
     return schema.select(*columns) if columns else Schema()
 
@@ -143,7 +135,3 @@ def without_history(metadata: TableMetadata) -> TableMetadata:
     return metadata.model_copy(
         update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
     )
-
-
-#: For readers that take everything.
-ALL_ROWS: BooleanExpression = AlwaysTrue()

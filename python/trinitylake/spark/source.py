@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg.schema import Schema
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
 from trinitylake.spark.planning_workers import spare_repeated_work
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 
+    from trinitylake.tables.table import Table
+
 spare_repeated_work()
 
 
+@one_line_errors
 class TrinityLakeDataSource(DataSource):
     """Reads and writes tables, in batches and as streams. Spark registers it where TrinityLake is installed.
 
@@ -49,14 +54,12 @@ class TrinityLakeDataSource(DataSource):
             from trinitylake.spark.metadata_tables import schema_of
 
             return schema_of(options.metadata)
-        from trinitylake.spark.types import spark_schema
-
         if options.txn is not None:
-            return _chosen(spark_schema(options.open_table().iceberg.schema()), options)
+            return _spark_schema(options.open_table(), options)
         view = options.reading(options.open())
         # Spark keeps this object as part of the data frame.
         self._version = view.version
-        return _chosen(spark_schema(view.table(options.table_name).iceberg.schema()), options)
+        return _spark_schema(view.table(options.table_name), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -89,14 +92,15 @@ class TrinityLakeDataSource(DataSource):
         return StreamWriter(Options.parse(self.options), overwrite, schema)
 
 
-def _chosen(schema: StructType, options: Options) -> StructType:
+def _spark_schema(table: Table, options: Options) -> StructType:
     """The columns that the options name; all of them, if they name none."""
+    from trinitylake.spark.filters import column_named
+    from trinitylake.spark.types import spark_schema
+
+    schema = table.iceberg.schema()
     if options.columns is None:
-        return schema
-    known = {field.name.lower(): field for field in schema.fields}
+        return spark_schema(schema)
     names = [name.strip() for name in options.columns.split(",") if name.strip()]
-    if unknown := [name for name in names if name.lower() not in known]:
-        raise InvalidArgument(f"option columns: there is no column {unknown[0]!r}; there are {schema.fieldNames()}")
     if not names:
         raise InvalidArgument("option columns names no column; to count rows, read the metadata table count")
-    return StructType([known[name.lower()] for name in names])
+    return spark_schema(Schema(*(column_named(name, schema) for name in names)))

@@ -6,20 +6,21 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.expressions import BooleanExpression
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.spark.filters import option_filter
+from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
-from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan
+from trinitylake.spark.scan_tasks import ScanPartition, ScanPlan
 from trinitylake.spark.stream_position import Offset, Position, TableHistory
-from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@one_line_errors
 class StreamReader(DataSourceStreamReader):
     """Source of one streaming query, in a process next to the driver as long as the query runs."""
 
@@ -32,7 +33,6 @@ class StreamReader(DataSourceStreamReader):
             )
         self._options = options
         self._schema = schema
-        self._filter: BooleanExpression = ALL_ROWS if options.filter is None else parse_filter(options.filter)
         self._origin: Position | None = None
         self._position: Position | None = None
 
@@ -70,7 +70,7 @@ class StreamReader(DataSourceStreamReader):
         if not tasks:
             return []
         table = self._history.table()
-        scan = table.scan(filter=self._filter).iceberg
+        scan = table.scan(filter=option_filter(self._options.filter, table.iceberg.schema())).iceberg
         plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", scan.row_filter)
         return plan.partitions(tasks)
 

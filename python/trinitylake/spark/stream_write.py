@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from trinitylake.errors import CommitConflict, InvalidArgument, StorageError
 from trinitylake.spark.commit import begin_on, stage
+from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
 
@@ -29,6 +30,7 @@ LAST_BATCH = "trinitylake.spark.last-batch."
 ATTEMPTS = 3
 
 
+@one_line_errors
 class StreamWriter(DataSourceStreamArrowWriter):
     """Sink of one streaming query. With output mode "complete" each batch replaces all rows."""
 

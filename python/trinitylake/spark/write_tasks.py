@@ -25,12 +25,12 @@ from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.spark.filters import option_filter
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
 from trinitylake.spark.types import check_assignable
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.declared_limits import Limits, limits_of
-from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
     from trinitylake.tables.table import Table
@@ -117,7 +117,7 @@ class WritePlan:
 
         schema = self.metadata.schema()
         with translated(self.table_name):
-            matches = RowFilter.of(parse_filter(self.options.filter), schema).matches(conformed)
+            matches = RowFilter.of(option_filter(self.options.filter, schema), schema).matches(conformed)
         outside = conformed.num_rows - conformed.filter(matches).num_rows
         if outside:
             raise InvalidArgument(
