@@ -6,11 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table.statistics import StatisticsFile
 
 import trinitylake as tl
+import trinitylake.iceberg
+from trinitylake.lakehouse.fsck import Versions
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
@@ -60,6 +64,81 @@ def test_a_damaged_manifest_list_is_named(shop: tl.Lakehouse) -> None:
     [finding] = shop.maintenance.fsck(files=True).findings
     assert finding.kind == "damaged"
     assert finding.path.endswith(victim.name)
+
+
+def files_below(table: tl.Table, pattern: str) -> set[Path]:
+    return set(Path(table.location.removeprefix("file://")).rglob(pattern))
+
+
+def add_statistics(lake: tl.Lakehouse) -> Path:
+    """Add a statistics file to the current snapshot of shop.t."""
+    table = trinitylake.iceberg.load(lake.uri).load_table("shop.t")
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    path = Path(table.location().removeprefix("file://")) / "metadata" / "one.puffin"
+    path.write_bytes(b"PFA1xxxxPFA1")
+    file = StatisticsFile(
+        snapshot_id=snapshot.snapshot_id,
+        statistics_path=f"file://{path}",
+        file_size_in_bytes=12,
+        file_footer_size_in_bytes=4,
+        blob_metadata=[],
+    )
+    with table.update_statistics() as update:
+        update.set_statistics(file)
+    return path
+
+
+def ids(lake: tl.Lakehouse) -> list[int]:
+    return sorted(tl.open(lake.uri).table("shop.t").scan().to_arrow()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("version", [None, "all"])
+@pytest.mark.parametrize("lost", ["data file", "manifest list", "statistics", "tag"])
+def test_repair_keeps_a_table_whose_current_rows_are_readable(shop: tl.Lakehouse, lost: str, version: Versions) -> None:
+    """A file that only an old snapshot or statistics needed was lost. Repair rolled the table back until no metadata
+    named the file, which removed all rows since then, although every reader could read them."""
+    table = shop.create_table("shop.t", {"id": "bigint"})
+    table.append({"id": [1]})
+    victims = files_below(table, "snap-*.avro" if lost == "manifest list" else "*.parquet")
+    if lost == "statistics":
+        victims = {add_statistics(shop)}
+    if lost == "tag":
+        iceberg = trinitylake.iceberg.load(shop.uri).load_table("shop.t")
+        iceberg.manage_snapshots().create_tag(iceberg.current_snapshot().snapshot_id, "old").commit()
+    else:
+        table.append({"id": [2]})
+    if lost in ("data file", "tag"):
+        table.overwrite({"id": [10, 11]})
+    table.append({"id": [12]})
+    rows, before = ids(shop), tl.open(shop.uri).version
+    for victim in victims:
+        victim.unlink()
+    report = tl.open(shop.uri).maintenance.fsck(version, files=True, repair=True)
+    assert [(one.kind, one.affected) for one in report.findings] == [("missing", ("table shop.t",))]
+    assert (report.repair.version, report.repair.saved, report.repair.lost) == (None, (), ())
+    assert (ids(shop), tl.open(shop.uri).version) == (rows, before)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"files": True}, {"version": "all", "files": True}, {"version": "all", "data": True}]
+)
+def test_repair_rolls_back_a_renamed_table_in_every_scope(shop: tl.Lakehouse, arguments: dict[str, Any]) -> None:
+    """With "all", a missing file was attributed to the first definition that named it, which is not the latest one:
+    repair did nothing, and no finding named the newest whole version."""
+    table = shop.create_table("shop.former", {"id": "bigint"})
+    table.append({"id": [1]})
+    whole, present = tl.open(shop.uri).version, files_below(table, "*.parquet")
+    table.append({"id": [2]})
+    [victim] = files_below(table, "*.parquet") - present
+    with shop.transaction() as txn:
+        txn.rename_table("shop.former", "shop.t")
+    shop.table("shop.t").append({"id": [3]})
+    victim.unlink()
+    check = tl.open(shop.uri).maintenance.fsck
+    assert f"version {whole} is the newest" in check(**arguments).findings[0].message
+    assert check(**arguments, repair=True).repair.saved == (f"table shop.t as of version {whole}",)
+    assert ids(shop) == [1]
 
 
 def test_the_command_line_looks_for_files_and_fails_if_one_is_missing(shop: tl.Lakehouse) -> None:

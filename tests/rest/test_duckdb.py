@@ -270,7 +270,7 @@ def test_fsck_rolls_a_table_back_whose_files_an_engine_deleted(shop: tl.Lakehous
         shop.table("shop.orders").scan().to_arrow()
     report = shop.maintenance.fsck(files=True)
     assert not report.is_sound
-    assert f"version {before} is the newest that has all files of the table" in report.findings[0].message
+    assert f"version {before} is the newest whose current snapshot" in report.findings[0].message
     planned = shop.maintenance.fsck(files=True, dry_run=True).repair
     assert planned is not None
     assert (planned.version, planned.saved) == (None, (f"table shop.orders as of version {before}",))

@@ -69,14 +69,18 @@ class TableFiles:
         self._present = {path: size_bytes for path, size_bytes, _ in io.storage.list(self._folder)}
         self._seen: set[str] = set()
 
-    def found(self) -> Iterator[Found]:
-        """Each file once, and whether it is there with the size that is recorded, if one is.
+    def found(self, current_only: bool = False) -> Iterator[Found]:
+        """Each file once, and whether it exists with the recorded size, if one is recorded.
 
         Manifest lists and manifests are read. Names and sizes of data files are looked up, by one listing of the folder
-        of the table and one request for each file outside of it.
+        of the table and one request for each file outside of it. With `current_only` only the files that a scan of the
+        current snapshot reads.
         """
-        for snapshot in self._metadata.snapshots:
+        current = self._metadata.current_snapshot()
+        for snapshot in self._metadata.snapshots if not current_only else [current] if current else []:
             yield from self._with_content(snapshot.manifest_list, None, partial(self._manifests, snapshot))
+        if current_only:
+            return
         for statistics in [*self._metadata.statistics, *self._metadata.partition_statistics]:
             yield from self._looked_up(statistics.statistics_path, statistics.file_size_in_bytes)
 
@@ -158,8 +162,11 @@ class NamedFiles:
         self._lock = threading.Lock()
         self.looked_for = 0
 
-    def problems(self, metadata_path: str, table_id: str) -> Iterator[tuple[str, str, str]]:
-        """Faults of the metadata file of a table and of the files that it names: kind, path, message."""
+    def problems(self, metadata_path: str, table_id: str, current_only: bool = False) -> Iterator[tuple[str, str, str]]:
+        """Faults of the metadata file of a table and of the files that it names: kind, path, message.
+
+        With `current_only` only of the files that a scan of the current snapshot reads.
+        """
         self._count()
         try:
             uri = self._io.uri_of(metadata_path)
@@ -170,7 +177,7 @@ class NamedFiles:
         except FileNotFoundError:
             yield "missing", metadata_path, "it is missing"
             return
-        for found in TableFiles(self._io, metadata, self._known, self._reads_data).found():
+        for found in TableFiles(self._io, metadata, self._known, self._reads_data).found(current_only):
             self._count()
             if found.problem:
                 yield "missing" if found.is_missing else "damaged", found.path, found.problem

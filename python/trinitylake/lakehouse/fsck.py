@@ -6,6 +6,7 @@ definitions of tables. This module checks that the files of these tables exist, 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from trinitylake.base.arguments import versions
 from trinitylake.base.qualified_names import full_name
 from trinitylake.definitions import EXTERNAL, MANAGED, parse_table_def
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.lakehouse.table_repair import newest_whole_version, roll_back_tables
+from trinitylake.lakehouse.table_repair import current_problems, newest_whole_version, roll_back_tables
 
 if TYPE_CHECKING:
     from trinitylake.definitions import TableDef
@@ -121,7 +122,11 @@ def fsck(
         saved += [f"table {one.name} as of version {one.version}" for one in found if one.version is not None]
         lost += [f"table {one.name}: {one.loss}" for one in found]
         return replace(report, repair=Repair(made, tuple(saved), tuple(lost)))
-    hints = {f"table {one.name}": one.hint for one in found}
+    hints = {
+        f"table {full_name(*name)}": one.hint
+        for one, names in zip(found, incomplete.values(), strict=True)
+        for name in names
+    }
     findings = [
         replace(one, message=f"{one.message}; {hints[one.affected[0]]}")
         if one.affected and one.affected[0] in hints
@@ -133,8 +138,8 @@ def fsck(
 
 def _checked(
     storage: _core.Storage, version: Versions, files: bool, data: bool, progress: OnProgress | None
-) -> tuple[FsckReport, list[tuple[str, str]]]:
-    """A report without repair, and namespace and name of the tables of the latest version that lack files."""
+) -> tuple[FsckReport, dict[tuple[str, str], set[tuple[str, str]]]]:
+    """A report without repair, and each table whose current snapshot lacks files, with its names in the versions."""
     scope, first, last = _scope(version)
     check = _core.Fsck(storage, scope, first, last, files)
     findings: list[Finding] = []
@@ -153,16 +158,17 @@ def _checked(
                 versions, total, nodes, definitions = check.counts()
                 progress(versions, total, nodes + definitions + (tables.looked_for if tables is not None else 0))
     versions, _, nodes, definitions = check.counts()
-    findings.sort(key=lambda finding: (finding.path, finding.message))
-    report = FsckReport(versions, nodes, definitions, tables.looked_for if tables is not None else 0, tuple(findings))
+    once = sorted(set(findings), key=lambda finding: (finding.path, finding.message))
+    report = FsckReport(versions, nodes, definitions, tables.looked_for if tables is not None else 0, tuple(once))
     if tables is None or not tables.incomplete:
-        return report, []
+        return report, {}
     latest = _core.Lakehouse.open(storage).latest()
-    return report, sorted(
-        (namespace, name)
-        for namespace, name, location in tables.incomplete
-        if latest.locate("table", namespace, name) == location
-    )
+    return report, {
+        name: tables.names[id]
+        for id in sorted(tables.incomplete)
+        for name in tables.names[id]
+        if "missing" in (current_problems(storage, latest, *name, id) or ())
+    }
 
 
 class _TableCheck:
@@ -170,7 +176,8 @@ class _TableCheck:
 
     Attributes:
         looked_for: how many files were looked for.
-        incomplete: namespace, name and location of the definition of each table that lacks a file.
+        names: namespace and name of each definition of a managed table, by the id of the table.
+        incomplete: ids of the tables with a definition that lacks a file, perhaps one that no scan reads.
     """
 
     def __init__(self, storage: _core.Storage, reads_data: bool) -> None:
@@ -180,7 +187,8 @@ class _TableCheck:
         self._io = LakehouseFileIO(storage)
         self._named: NamedFiles = NamedFiles(self._io, reads_data)
         self.looked_for = 0
-        self.incomplete: set[tuple[str, str, str]] = set()
+        self.names: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        self.incomplete: set[str] = set()
 
     def check(self, table: tuple[str, str, str, bytes]) -> list[Finding]:
         from trinitylake.tables.table_definition import metadata_path
@@ -193,12 +201,13 @@ class _TableCheck:
             if definition.table_type != MANAGED:
                 return []
             path = metadata_path(definition, location)
+            self.names[definition.id].add((namespace, name))
         except TrinityLakeError as error:
             return [Finding("damaged", location, str(error), affected=(full_name(namespace, name),))]
         found = list(self._named.problems(path, definition.id))
         self.looked_for = self._named.looked_for
         if any(kind == "missing" for kind, _, _ in found):
-            self.incomplete.add((namespace, name, location))
+            self.incomplete.add(definition.id)
         affected = (f"table {full_name(namespace, name)}",)
         return [Finding(_kind(kind), where, message, affected=affected) for kind, where, message in found]
 

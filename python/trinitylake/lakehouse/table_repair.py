@@ -1,6 +1,8 @@
-"""Repair of tables that lack files: a rollback to the newest version in which all of their files exist.
+"""Repair of tables whose current rows lack files: a rollback to the newest version in which these files exist.
 
-An engine that gets no answer to its commit may delete the data files that the commit names (docs/operate/fsck.md).
+Only the files of the current snapshot count: a rollback for the sake of an older snapshot, a tag or statistics would
+remove rows that readers can read. An engine that gets no answer to its commit may delete the data files that the
+commit names (docs/operate/fsck.md).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 
 from trinitylake import _core
 from trinitylake.base.qualified_names import full_name, split
-from trinitylake.definitions import parse_table_def
+from trinitylake.definitions import MANAGED, parse_table_def
 from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.handle import Handle
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
@@ -20,11 +22,11 @@ from trinitylake.lakehouse.object_rollback import roll_back_objects
 
 @dataclass(frozen=True, slots=True)
 class IncompleteTable:
-    """A table of the latest version that lacks files.
+    """A table of the latest version whose current snapshot lacks files.
 
     Attributes:
         name: the full name.
-        version: the newest version in which all of its files exist; None if no version that exists has them.
+        version: the newest version in which all files of its current snapshot exist; None if no kept version has them.
         former_name: the full name in that version.
     """
 
@@ -36,10 +38,10 @@ class IncompleteTable:
     def hint(self) -> str:
         """What fsck says about it."""
         if self.version is None:
-            return "no version that exists has all files of the table"
+            return "no kept version has all files of the table's current snapshot"
         return (
-            f"version {self.version} is the newest that has all files of the table: `fsck --files --repair` rolls "
-            "the table back to it"
+            f"version {self.version} is the newest whose current snapshot of the table has all its files: "
+            "`fsck --files --repair` rolls the table back to it"
         )
 
     @property
@@ -49,13 +51,13 @@ class IncompleteTable:
 
 
 def newest_whole_version(storage: _core.Storage, namespace: str, name: str) -> IncompleteTable:
-    """Find the newest version in which all files of a table exist, through renames."""
+    """Find the newest version in which the current snapshot of a table has all its files, through renames."""
     lake = _core.Lakehouse.open(storage)
     table = full_name(namespace, name)
     try:
         for change in changes_of_object(lake, (*namespace.split("."), name)):
             former_name = change.former_name or change.name
-            if _is_whole(storage, lake.version(change.version - 1), former_name):
+            if current_problems(storage, lake.version(change.version - 1), *split(former_name)) == []:
                 return IncompleteTable(table, change.version - 1, former_name)
     except TrinityLakeError:  # older versions have expired, or cannot be read
         pass
@@ -73,13 +75,19 @@ def roll_back_tables(storage: _core.Storage, tables: Iterable[IncompleteTable], 
     return made
 
 
-def _is_whole(storage: _core.Storage, version: _core.Version, table: str) -> bool:
+def current_problems(
+    storage: _core.Storage, version: _core.Version, namespace: str, name: str, id: str | None = None
+) -> list[str] | None:
+    """Kinds of the faults of the files that a scan of a table reads; None if `version` has no such managed table."""
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.iceberg_storage.table_files import NamedFiles
     from trinitylake.tables.table_definition import metadata_path
 
-    if (data := version.read("table", *split(table))) is None:
-        return False
+    if (data := version.read("table", namespace, name)) is None:
+        return None
     definition = parse_table_def(data)
+    if definition.table_type != MANAGED or id not in (None, definition.id):
+        return None
+    path = metadata_path(definition, full_name(namespace, name))
     named = NamedFiles(LakehouseFileIO(storage))
-    return not any(named.problems(metadata_path(definition, table), definition.id))
+    return [kind for kind, _, _ in named.problems(path, definition.id, current_only=True)]
