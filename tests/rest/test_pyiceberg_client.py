@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
@@ -54,6 +57,23 @@ def test_namespaces_nest_and_have_properties(catalog: RestCatalog, lake: tl.Lake
         catalog.list_namespaces("mall")
     catalog.drop_namespace(("shop", "till", "one"))
     assert lake.namespaces() == ["shop"]
+
+
+def test_append_to_a_table_without_uuid(catalog: RestCatalog, lake: tl.Lakehouse) -> None:
+    """A response for a table of format version 1 without `table-uuid` was refused as the metadata of another table. A
+    client that gets none makes a random one, which no commit can match."""
+    lake.create_namespace("shop")
+    lake.create_table("shop.s", ROWS, properties={"format-version": "1"}).append(ROWS)
+    source = Path(lake.table("shop.s").metadata_location.removeprefix("file://"))
+    content = json.loads(source.read_bytes())
+    del content["table-uuid"]
+    given = source.with_name(f"given-{source.name}")
+    given.write_text(json.dumps(content))
+    lake.register({"kind": ["table"], "namespace": ["shop"], "name": ["t"], "metadata_location": [given.as_uri()]})
+    table = catalog.load_table("shop.t")
+    table.append(ROWS)
+    assert catalog.load_table("shop.t").metadata.table_uuid == table.metadata.table_uuid
+    assert lake.table("shop.t").count() == 2 * ROWS.num_rows
 
 
 def test_a_table_is_created_written_read_and_dropped(catalog: RestCatalog, lake: tl.Lakehouse) -> None:

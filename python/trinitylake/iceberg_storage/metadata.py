@@ -131,7 +131,8 @@ def read_metadata(
 ) -> TableMetadata:
     """The metadata in a file, parsed once, which lets engines delete no files. Treat it as immutable.
 
-    With `is_cached` False the file itself is read, and nothing is kept of it.
+    With `is_cached` False the file itself is read, and nothing is kept of it. Metadata of format version 1 without
+    `table-uuid`, which is optional there, gets `table_id`.
 
     Raises:
         CorruptFile: if it is not Iceberg table metadata, or not that of the table `table_id`; `path` names it.
@@ -144,6 +145,8 @@ def read_metadata(
         if is_cached:
             cache.put(uri, metadata)
     if table_id is not None and str(metadata.table_uuid) != table_id:
+        if "table_uuid" not in metadata.model_fields_set:
+            return metadata.model_copy(update={"table_uuid": uuid.UUID(table_id)})
         raise CorruptFile(
             f"{path or uri}: it is the metadata of table {metadata.table_uuid}, not {table_id}", path=path or uri
         )
@@ -157,6 +160,8 @@ def _read(file: InputFile, uri: str, path: str) -> TableMetadata:
         if len(data) > MAX_SIZE_BYTES:
             raise ValueError(f"it has more than {MAX_SIZE_BYTES >> 20} MiB")
         metadata = parsed(data)
+        if metadata.format_version > 1 and "table_uuid" not in metadata.model_fields_set:
+            raise ValueError("table-uuid is missing")
         main = metadata.refs.get(MAIN_BRANCH)
         if main is not None and main.snapshot_id != metadata.current_snapshot_id:
             raise ValueError(f"branch {MAIN_BRANCH} is at another snapshot than the current one")

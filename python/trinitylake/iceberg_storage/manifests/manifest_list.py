@@ -20,6 +20,7 @@ from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
     ManifestContent,
+    ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
 )
@@ -37,11 +38,14 @@ from trinitylake.iceberg_storage.manifests.manifest_file import (
     avro_compression,
     check_field_ids,
     decoding,
+    read_entries,
     shallow_schema,
 )
 from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE, assigned, next_row_id_of, with_fields
 
 MANIFEST_LIST_CACHE_MAX_MANIFESTS = 50_000
+#: Position of the field in a record.
+_ADDED_SNAPSHOT_ID = 6
 
 
 class WrittenList(NamedTuple):
@@ -160,12 +164,21 @@ def _read(io: FileIO, uri: str) -> ManifestList:
             ) as file,
         ):
             check_field_ids(file.schema)
-            manifests = tuple(file)
+            manifests = tuple(_with_snapshot(io, manifest) for manifest in file)
             id = file.header.meta.get("snapshot-id")
             snapshot_id = None if id is None else int(id)
     if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # its rows would count twice
         raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
     return ManifestList(snapshot_id, manifests)
+
+
+def _with_snapshot(io: FileIO, manifest: ManifestFile) -> ManifestFile:
+    """A manifest with the snapshot that added it: from its entries if the list of format version 1 leaves it out."""
+    if manifest.added_snapshot_id is None:
+        entries = read_entries(io, manifest, discard_deleted=False)
+        added = [entry.snapshot_id for entry in entries if entry.status != ManifestEntryStatus.EXISTING]
+        manifest[_ADDED_SNAPSHOT_ID] = added[0] if added else 0
+    return manifest
 
 
 class FileInMemory(InputFile):

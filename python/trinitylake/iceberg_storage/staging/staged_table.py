@@ -183,6 +183,7 @@ class StagedTable:
             return {
                 "base-metadata-path": self._base_metadata_path,
                 "base-metadata": base,
+                "table-id": str(self._base.table_uuid),
                 "commits": commits_to_json(self._commits, self.metadata.schema()),
                 "written": self.written_paths,
                 "superseded": [*self._superseded, path],
@@ -199,7 +200,7 @@ class StagedTable:
         if path is None:
             base = indexed(TableMetadataUtil.parse_raw(saved["base-metadata"]))
         else:
-            base = read_metadata(own_io, own_io.uri_of(path), path)
+            base = read_metadata(own_io, own_io.uri_of(path), path, table_id=saved["table-id"])
         table = cls(identifier, base, path, own_io)
         own_io.remember_written(saved["written"])
         metadata = base
@@ -317,7 +318,9 @@ class StagedTable:
         with self._lock:
             if self.created:
                 raise TableConflict("assert-create: the table was created by somebody else")
-            newer = read_metadata(self.io, self.io.uri_of(newer_metadata_path), newer_metadata_path)
+            newer = self._base
+            if newer_metadata_path != self._base_metadata_path:
+                newer = read_metadata(self.io, self.io.uri_of(newer_metadata_path), newer_metadata_path)
             rebase = Rebase(self.io, self._base, newer, self._commits)
             rebase.run()
             self._base = newer

@@ -95,11 +95,12 @@ def _metadata_text(io: LakehouseFileIO, path: str, table_id: str) -> bytes:
         metadata = json.loads(data)
         if not isinstance(metadata, dict):
             raise ValueError("it is not an object")
-        if str(metadata.get("table-uuid")).lower() != table_id:
-            raise ValueError(f"it is the metadata of table {metadata.get('table-uuid')}, not {table_id}")
-        properties = metadata.get("properties") or {}
-        if (fixed := with_gc_disabled(properties)) != properties:
-            data = json.dumps({**metadata, "properties": fixed}, separators=(",", ":")).encode()
+        given = {"table-uuid": table_id, **metadata} if metadata.get("format-version") == 1 else metadata
+        if str(given.get("table-uuid")).lower() != table_id:
+            raise ValueError(f"it is the metadata of table {given.get('table-uuid')}, not {table_id}")
+        fixed = {**given, "properties": with_gc_disabled(metadata.get("properties") or {})}
+        if fixed != metadata:
+            data = json.dumps(fixed, separators=(",", ":")).encode()
     except FileNotFoundError as error:
         message = f"the metadata file {io.uri_of(path)} of the table does not exist"
         raise RestError(404, "NotFoundException", message) from error
