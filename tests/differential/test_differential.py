@@ -17,8 +17,8 @@ import pytest
 
 from .history import Case, History, StockReader, all_cases, sample
 
-#: Types that Spark reads as other types or not at all. It refuses manifests with partition values of `fixed`.
-_UNKNOWN_TO_SPARK = ("time", "uuid", "timestamp_ns", "map", "fixed")
+#: Types that Spark reads as other types or not at all.
+_UNKNOWN_TO_SPARK = ("time", "uuid", "timestamp_ns", "map")
 SEED = int(os.environ.get("TRINITYLAKE_SEED", "36"))
 
 

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import FixedType, LongType, NestedField
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -69,6 +72,25 @@ def test_rows_that_spark_wrote_have_the_arrow_types_of_those_beside_them(
     spark.sql(f"INSERT INTO {catalog}.nyc.flights VALUES (4, 'B6')")
     for filter in ("id = 4", "id < 4", "id > 0", "id > 4"):
         assert [field.type for field in shop.table("nyc.flights").scan(filter=filter).to_arrow().schema] == types
+
+
+def test_partitions_by_fixed_are_read_and_a_write_to_them_is_refused(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    """Spark failed with "Malformed data" on each table that was partitioned by a column of type `fixed`.
+
+    Iceberg 1.11 for Java reads and writes a length before partition values of `fixed`, whatever the Avro schema of the
+    manifest says. No other reader understands the manifests that it writes.
+    """
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "code", FixedType(4)))
+    codes = pa.table({"id": [1, 2, 3], "code": pa.array([b"abcd", b"\0\0\0\0", None], pa.binary(4))})
+    shop.create_table("nyc.codes", schema, partition_spec=["code"]).append(codes)
+    table = f"{catalog}.nyc.codes"
+    assert ids(spark, f"SELECT id FROM {table}") == [1, 2, 3]
+    assert ids(spark, f"SELECT id FROM {table} WHERE code = X'61626364'") == [1]
+    with pytest.raises(Exception, match="damaged, or is not a manifest"):
+        spark.sql(f"INSERT INTO {table} VALUES (4, X'65666768')")
+    assert ids(spark, f"SELECT id FROM {table}") == [1, 2, 3]
 
 
 def test_procedures_change_a_table_in_one_commit_each(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:

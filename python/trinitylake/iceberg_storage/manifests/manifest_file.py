@@ -39,7 +39,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import TableVersion
-from pyiceberg.types import StructType
+from pyiceberg.types import BinaryType, FixedType, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from trinitylake.errors import CorruptFile, TrinityLakeError
@@ -258,7 +258,17 @@ def _entry_reader(avro_schema: str) -> tuple[Schema, Reader]:
 
 @lru_cache(maxsize=256)
 def _entry_writer(partition_type: StructType, version: TableVersion) -> tuple[str, Writer]:
-    """The Avro schema of the entries of a format version, and a writer for entries of `RECORD_VERSION`."""
+    """The Avro schema of the entries of a format version, and a writer for entries of `RECORD_VERSION`.
+
+    Partition values of `fixed` are stored as Avro's `bytes`. Iceberg 1.11 for Java reads and writes a length before
+    them even where the schema says `fixed`, so it could not read these manifests.
+    """
+    partition_type = StructType(
+        *(
+            field.model_copy(update={"field_type": BinaryType()}) if isinstance(field.field_type, FixedType) else field
+            for field in partition_type.fields
+        )
+    )
     file_schema, record_schema = (
         manifest_entry_schema_with_data_file(one, data_file_with_partition(partition_type, one))
         for one in (version, RECORD_VERSION)
