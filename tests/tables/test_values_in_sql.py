@@ -80,6 +80,33 @@ def test_a_number_beyond_the_range_of_a_column_is_refused(lake: tl.Lakehouse) ->
     assert found["s"].to_pylist() == [{"f": -INF}, None]
 
 
+WRITES_OF_INFINITY = (
+    "INSERT INTO n.t VALUES (2, 'infinity', NULL, NULL, NULL)",
+    "INSERT INTO n.t (k, t) SELECT 2, '-infinity'::timestamp",
+    "INSERT INTO n.t (k, s) VALUES (2, {'z': ['infinity'::timestamptz]})",
+    "UPDATE n.t SET z = 'infinity' WHERE k = 1",
+    "MERGE INTO n.t AS t USING (SELECT 1 AS k) AS s ON t.k = s.k WHEN MATCHED THEN UPDATE SET d = '-infinity'",
+    "CREATE TABLE n.u AS SELECT 'infinity'::date AS d",
+)
+
+
+def test_infinity_as_a_date_or_timestamp_is_refused(lake: tl.Lakehouse) -> None:
+    """It was stored as the largest number: a date in the year 5881580 for every reader but DuckDB."""
+    lake.create_namespace("n")
+    columns = {"k": "int", "d": "date", "t": "timestamp", "z": "timestamptz", "s": "row(z array<timestamptz>)"}
+    table = lake.create_table("n.t", columns)
+    table.append({"k": [1]})
+    for sql in WRITES_OF_INFINITY:
+        with pytest.raises(tl.InvalidArgument, match="infinity does not exist in Iceberg"):
+            lake.sql(sql)
+    rows = duckdb.sql("SELECT 1::int AS k, 'infinity'::timestamp AS t")
+    for write in (table.append, table.overwrite, lambda rows: table.upsert(rows, on="k")):
+        with pytest.raises(tl.InvalidArgument, match="infinity does not exist in Iceberg"):
+            write(rows)
+    assert table.scan().to_arrow().to_pylist() == [{"k": 1, "d": None, "t": None, "z": None, "s": None}]
+    assert not lake.exists("n.u")
+
+
 @pytest.mark.parametrize("type", ["float", "double"])
 def test_an_upsert_changes_zero_into_negative_zero(lake: tl.Lakehouse, type: str) -> None:
     """They are equal as keys, and not the same value."""

@@ -371,6 +371,7 @@ def fitting(
     if not field.nullable and column.null_count:
         raise InvalidArgument(f"column {field.name} is required, but {column.null_count} of its values are null")
     made = _cast(column, field)
+    _check_finite_times(made, field.name)
     if (limit := limits.get(field.name)) is not None:
         check_limit(made, limit, field.name)
     return made
@@ -427,16 +428,36 @@ def _has_dictionary_type(kind: pa.DataType) -> bool:
 
 def _infinities(values: pa.Array) -> int:
     """How many numbers are infinite, at any depth. Arrow makes them of numbers that a narrower type does not have."""
+    return sum(int(pc.is_inf(leaf).true_count) for leaf in _leaves(values) if pa.types.is_floating(leaf.type))
+
+
+def _leaves(values: pa.Array) -> Iterator[pa.Array]:
+    """The values that have no parts, at any depth."""
     kind = values.type
-    if pa.types.is_floating(kind):
-        return int(pc.is_inf(values).true_count)
     if pa.types.is_struct(kind):
-        return sum(map(_infinities, values.flatten()))
-    if isinstance(values, pa.ListArray | pa.LargeListArray):  # a map is a list; Arrow cannot flatten lists of UUIDs
+        for part in values.flatten():
+            yield from _leaves(part)
+    elif isinstance(values, pa.ListArray | pa.LargeListArray):  # a map is a list; Arrow cannot flatten lists of UUIDs
         start, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
-        parts = (values.keys, values.items) if pa.types.is_map(kind) else (values.values,)
-        return sum(_infinities(part.slice(start, end - start)) for part in parts)
-    return 0
+        for part in (values.keys, values.items) if pa.types.is_map(kind) else (values.values,):
+            yield from _leaves(part.slice(start, end - start))
+    else:
+        yield values
+
+
+def _check_finite_times(column: pa.ChunkedArray | pa.Array, name: str) -> None:
+    """Refuse `infinity` as a date or timestamp, for which DuckDB has the largest number and its negative."""
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+        for leaf in _leaves(chunk):
+            if pa.types.is_timestamp(leaf.type) or pa.types.is_date32(leaf.type):
+                bits = leaf.type.bit_width
+                bounds = pc.min_max(leaf.view(pa.int32() if bits == 32 else pa.int64())).as_py()
+                largest = (1 << (bits - 1)) - 1
+                if bounds["max"] == largest or bounds["min"] == -largest:
+                    raise InvalidArgument(
+                        f"column {name}: the value infinity does not exist in Iceberg: use NULL, or a last day such as "
+                        "9999-12-31"
+                    )
 
 
 def _made(values: pa.Array, kind: pa.DataType) -> pa.Array:
