@@ -18,18 +18,19 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.manifest import FileFormat, ManifestEntryStatus
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 
 import trinitylake as tl
 from manifests_by_hand import data_file, manifest_of, new_snapshot_id, snapshot_of
 from rest.client import TOKEN, Client, running
 from rest.shop import new_table
-from trinitylake.errors import RefusedObject, RegistrationFailed
+from trinitylake.errors import RefusedObject, RegistrationFailed, TrinityLakeError
 from trinitylake.iceberg import load, table_writing
 from trinitylake.iceberg_storage import incoming_files
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.manifests import snapshot_producer
+from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.bulk.definition_writer import ObjectRow
 from trinitylake.lakehouse.bulk.registration import definition_writer
@@ -242,6 +243,29 @@ def test_no_way_in_takes_a_name_that_readers_take_differently(place: Place, way:
     assert not place.lake.exists("shop.again")
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "append_files" and "bulk" not in way])
+def test_no_way_in_takes_a_file_that_contradicts_itself(
+    place: Place, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only commits over REST were checked. A table whose manifest calls a Parquet file Avro can be read by nobody.
+
+    `append_files` takes what this library wrote. Bulk registrations differ from others in the transaction alone.
+    """
+
+    made = data_file
+
+    def contradicting(location: str) -> Any:
+        file = made(location)
+        file[2] = FileFormat.AVRO
+        return file
+
+    monkeypatch.setitem(globals(), "data_file", contradicting)
+    with pytest.raises(TrinityLakeError, match="the name of another one"):
+        WAYS[way](place, present_file(place))
+    assert not place.lake.exists("shop.made")
+    assert not place.lake.exists("shop.again")
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_equal_forms_and_files_that_exist_are_taken_every_way(place: Place, way: str) -> None:
     """Engines spell `file:/x` what is `file:///x`, escape values of partitions, and add files that lie elsewhere in the
@@ -280,10 +304,11 @@ def test_what_a_table_has_may_be_taken_over(place: Place) -> None:
     parent = table.current_snapshot()
     add, ref = written_by_hand(place, odd, table.location(), ManifestEntryStatus.EXISTING)
     assert isinstance(add, AddSnapshotUpdate)
+    layout = SpecsAndSchemas.after(table.metadata, ())
     with pytest.raises(tl.InvalidLocation):
-        incoming_files.incoming_paths(table.io, table.metadata, [add.snapshot])
+        incoming_files.incoming_paths(table.io, table.metadata, [add.snapshot], layout)
     follows = add.snapshot.model_copy(update={"parent_snapshot_id": parent.snapshot_id})
-    assert incoming_files.incoming_paths(table.io, table.metadata, [follows])
+    assert incoming_files.incoming_paths(table.io, table.metadata, [follows], layout)
     catalog = load(place.lake)
     catalog.commit_table(catalog.load_table(NAME), (), (AddSnapshotUpdate(snapshot=follows), ref))
 

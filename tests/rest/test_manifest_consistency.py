@@ -160,6 +160,10 @@ BAD_FILES: dict[str, tuple[Change, str]] = {
         {"lower_bounds": {1: (9).to_bytes(4, "little")}, "upper_bounds": {1: bytes(4)}},
         "above the upper bound",
     ),
+    "a format of another name": ({"file_format": FileFormat.AVRO}, "the name of another one"),
+    "more rows than its bytes": ({"record_count": 10**15}, "which is impossible"),
+    "a bound of another length": ({"lower_bounds": {1: b"\1"}}, "a bound of 1 bytes for column 1"),
+    "no rows and bounds": ({"record_count": 0, "lower_bounds": {1: bytes(4)}}, "has 0 rows, and bounds"),
     "a day and no time": ({"null_value_counts": {2: 1}}, "have NULL"),
 }
 
@@ -168,14 +172,14 @@ BAD_FILES: dict[str, tuple[Change, str]] = {
 IN_LIST = {"partition_spec_id": 2, "added_files_count": 7, "existing_files_count": 8, "added_rows_count": 10}
 
 
-def committed(lake: tl.Lakehouse, http_client: Client, file: DataFile, **changes: int) -> Any:
-    """The answer to an append of one file, by a client that writes manifests and their list itself."""
+def committed(lake: tl.Lakehouse, http_client: Client, *files: DataFile, **changes: int) -> Any:
+    """The answer to an append of files, by a client that writes a manifest of each, and their list, itself."""
     table = lake.table("shop.events").iceberg
     id = new_snapshot_id()
-    manifest = manifest_of(table, table.location(), id, file)
+    manifests = [manifest_of(table, table.location(), id, file) for file in files]
     for name, value in changes.items():
-        manifest[IN_LIST[name]] = value
-    snapshot = snapshot_of(table, table.location(), id, [manifest])
+        manifests[0][IN_LIST[name]] = value
+    snapshot = snapshot_of(table, table.location(), id, manifests)
     updates = [
         {"action": "add-snapshot", "snapshot": snapshot.model_dump(by_alias=True, exclude_none=True, mode="json")},
         {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": id},
@@ -184,11 +188,15 @@ def committed(lake: tl.Lakehouse, http_client: Client, file: DataFile, **changes
 
 
 def file_in(lake: tl.Lakehouse, **changes: Any) -> DataFile:
-    of_day = {"partition": Record(19_000), "record_count": 1, "file_size_in_bytes": 1}
+    of_day = {
+        "partition": Record(19_000),
+        "record_count": 1,
+        "file_size_in_bytes": 1,
+        "file_format": FileFormat.PARQUET,
+    }
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"{lake.table('shop.events').iceberg.location()}/data/x.parquet",
-        file_format=FileFormat.PARQUET,
         spec_id=0,
         **{**of_day, **changes},
     )
@@ -202,6 +210,12 @@ def test_file_that_contradicts_itself_is_refused(events: tl.Lakehouse, http_clie
     assert (answer.code, answer.error) == (400, "BadRequestException"), answer
     assert message in answer.body["error"]["message"]
     assert events.version == version
+
+
+def test_file_that_a_commit_adds_twice_is_refused(events: tl.Lakehouse, http_client: Client) -> None:
+    answer = committed(events, http_client, file_in(events), file_in(events))
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert "listed twice" in answer.body["error"]["message"]
 
 
 @pytest.mark.parametrize("name", sorted(IN_LIST.keys() - {"partition_spec_id"}))

@@ -65,7 +65,8 @@ def incoming_paths(
     io: LakehouseFileIO,
     metadata: TableMetadata | None,
     snapshots: Iterable[Snapshot],
-    layout: SpecsAndSchemas | None = None,
+    layout: SpecsAndSchemas,
+    may_have_expired: bool = False,
 ) -> list[str]:
     """The paths of the incoming files of snapshots: manifests that are new to the table, and the files that they add.
 
@@ -75,23 +76,26 @@ def incoming_paths(
         io: the file access that decides which files may be named.
         metadata: of the table before the commit; None for a new table.
         snapshots: parents before children.
-        layout: of the table after the commit, for the check of manifests. None for snapshots that were committed
-            elsewhere, some of which may have expired: manifests that cannot be read are then skipped.
+        layout: of the table after the commit, for the check of manifests.
+        may_have_expired: for snapshots that were committed elsewhere: manifests that cannot be read are skipped.
 
     Raises `InvalidLocation` for a file that may not be named and for a manifest that cannot be read, and
     `InvalidArgument` for a manifest that contradicts itself (`manifest_consistency.py`).
     """
-    new = _NewFiles(io, metadata, layout)
+    new = _NewFiles(io, metadata, layout, may_have_expired)
     return [path for snapshot in snapshots for path in new.of(snapshot)]
 
 
 class _NewFiles:
     """Finds the files that a snapshot names and its parent does not."""
 
-    def __init__(self, io: LakehouseFileIO, metadata: TableMetadata | None, layout: SpecsAndSchemas | None) -> None:
+    def __init__(
+        self, io: LakehouseFileIO, metadata: TableMetadata | None, layout: SpecsAndSchemas, may_have_expired: bool
+    ) -> None:
         self._io = io
         self._metadata = metadata
         self._layout = layout
+        self._may_have_expired = may_have_expired
         self._checked: dict[int, Snapshot] = {}
         self._manifests: set[str] = set()
         self._present: dict[int, set[str]] = {}
@@ -110,22 +114,21 @@ class _NewFiles:
         if any(one.added_snapshot_id != snapshot.snapshot_id for one in others):
             present = {one.manifest_path for one in self._lists_of(parent)}
             others = [one for one in others if one.manifest_path not in present]
+        live: set[str] = set()
         for manifest in others:
             yield qualified_path(self._io, manifest.manifest_path)
             with self._reading(manifest.manifest_path):
-                yield from self._files(manifest, parent)
+                yield from self._files(manifest, parent, live)
             self._manifests.add(manifest.manifest_path)
 
-    def _files(self, manifest: ManifestFile, parent: Snapshot | None) -> Iterator[str]:
+    def _files(self, manifest: ManifestFile, parent: Snapshot | None, live: set[str]) -> Iterator[str]:
         with entries_in_turn(self._io, manifest) as (partition_ids, entries):
-            check = None if self._layout is None else ManifestCheck(manifest, self._layout, partition_ids)
+            check = ManifestCheck(manifest, self._layout, partition_ids, live)
             for entry in entries:
-                if check is not None:
-                    check.check(entry)
+                check.check(entry)
                 if entry.status != ManifestEntryStatus.DELETED:
                     yield from self._file(entry.status, entry.data_file.file_path, parent)
-            if check is not None:
-                check.check_counts()
+            check.check_counts()
 
     def _file(self, status: ManifestEntryStatus, location: str, parent: Snapshot | None) -> Iterator[str]:
         try:
@@ -181,5 +184,5 @@ class _NewFiles:
         except (InvalidLocation, InvalidArgument):
             raise
         except UNREADABLE as error:
-            if self._layout is not None:
+            if not self._may_have_expired:
                 raise InvalidLocation(f"{location!r} cannot be read, so its files are unknown: {error}") from error

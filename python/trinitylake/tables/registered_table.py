@@ -10,6 +10,7 @@ from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.incoming_files import incoming_paths, statistics_of
+from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.metadata_invariants import check_history
 from trinitylake.iceberg_storage.table_location import managed_location
@@ -39,7 +40,8 @@ def registered_table(
         InvalidLocation: for a table whose metadata lies in the lakehouse and whose data does not, or the other way
             round; an external file that cannot be read; one that names files by a location that is not allowed
             (`incoming_files.py`).
-        InvalidArgument: for a property that names code, and for a history that other readers refuse.
+        InvalidArgument: for a property that names code, a history that other readers refuse, and a manifest that
+            contradicts itself (`manifest_consistency.py`).
         CorruptFile, FileNotFoundError: for a file that is no table metadata, or is not there.
     """
     try:
@@ -58,7 +60,8 @@ def registered_table(
             check_history(metadata)
         except ValueError as error:
             raise InvalidArgument(f"the table at {metadata_location!r} cannot be registered: {error}") from error
-        incoming = [path, *statistics_of(io, metadata), *incoming_paths(io, None, metadata.snapshots)]
+        files = incoming_paths(io, None, metadata.snapshots, SpecsAndSchemas.after(metadata, ()), may_have_expired=True)
+        incoming = [path, *statistics_of(io, metadata), *files]
         definition = new_table_def(str(metadata.table_uuid), format_properties={METADATA_LOCATION: path})
     describe(definition, metadata)
     return RegisteredTable(definition, list(dict.fromkeys(incoming)))

@@ -1,4 +1,4 @@
-"""PyIceberg's own snapshots, which take data files of qualified names alone (`qualified_location.py`)."""
+"""PyIceberg's own snapshots, with a check of each data file that they add."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Transaction
 from pyiceberg.table.update.snapshot import UpdateSnapshot
 
+from trinitylake.iceberg_storage.manifests.manifest_consistency import FileCheck, SpecsAndSchemas
 from trinitylake.iceberg_storage.qualified_location import check_data_file
 
 
 class QualifiedSnapshots(UpdateSnapshot):
-    """What makes snapshots of a table. Those that add files raise `InvalidLocation` for one that may not be named."""
+    """Makes snapshots of a table.
+
+    Adding a file raises `InvalidLocation` for one that may not be named (`qualified_location.py`), and
+    `InvalidArgument` for one that contradicts itself (`manifest_consistency.py`).
+    """
 
     def __init__(
         self, transaction: Transaction, io: FileIO, branch: str | None, snapshot_properties: dict[str, str]
@@ -32,10 +37,12 @@ class QualifiedSnapshots(UpdateSnapshot):
         return self._checked(super().overwrite(commit_uuid))
 
     def _checked(self, producer: Any) -> Any:
-        add = producer.append_data_file
+        add, metadata = producer.append_data_file, self._transaction.table_metadata
+        check = FileCheck(metadata.spec(), SpecsAndSchemas.after(metadata, ()))
 
         def append_data_file(file: DataFile) -> Any:
             check_data_file(self._files, file)
+            check.check(file)
             return add(file)
 
         producer.append_data_file = append_data_file

@@ -1,4 +1,4 @@
-"""Consistency of manifests that clients wrote: whether partition values, metrics and counts agree.
+"""Consistency of manifests and data files of clients: whether partition values, metrics and counts agree.
 
 Readers skip files by their partition values and by the bounds of their columns. Where these contradict each other, a
 query finds a row or not, depending on its filter. DuckDB 1.5.5, for example, computes the day of a `timestamptz` in the
@@ -6,7 +6,9 @@ time zone of its session, and Iceberg in UTC.
 
 The range of source values that a partition value stands for must overlap the bounds of the source column. Bounds of
 texts may be cut, so they are no more than bounds. If both bounds are equal, `bucket` is checked as well. A column
-without bounds, or with damaged bounds, is not checked.
+without bounds is not checked.
+
+Data files are not opened, and a data file that does not exist is not noticed (decision 0057).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
+    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -32,12 +35,20 @@ from pyiceberg.table.update import AddPartitionSpecUpdate, AddSchemaUpdate, Tabl
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import (
     BinaryType,
+    BooleanType,
+    DateType,
     DoubleType,
+    FloatType,
     IcebergType,
+    IntegerType,
+    LongType,
     PrimitiveType,
     StringType,
     TimestampNanoType,
+    TimestampType,
     TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
     UUIDType,
 )
 
@@ -50,6 +61,23 @@ from trinitylake.iceberg_storage.metadata_invariants import MAX_LONG
 _LOWEST = (-(2**31), -(2**63))
 #: Engines cut bounds after 16 characters or more, so longer bounds may be equal although the values are not.
 _WHOLE_TEXT_MAX_LENGTH = 15
+#: Each byte of a Parquet file is at most one page header, and a page has at most 2^31 - 1 rows.
+_MAX_ROWS_PER_BYTE = 2**31 - 1
+#: Bytes of a bound. A column that was widened may have the bounds of its former type; Java fails on other lengths.
+_BOUND_SIZES: dict[type[IcebergType], tuple[int, ...]] = {
+    BooleanType: (1,),
+    IntegerType: (4,),
+    LongType: (4, 8),
+    FloatType: (4,),
+    DoubleType: (4, 8),
+    DateType: (4,),
+    TimeType: (8,),
+    TimestampType: (4, 8),
+    TimestamptzType: (8,),
+    TimestampNanoType: (4, 8),
+    TimestamptzNanoType: (8,),
+    UUIDType: (16,),
+}
 
 
 class SpecsAndSchemas(NamedTuple):
@@ -89,13 +117,65 @@ class SpecsAndSchemas(NamedTuple):
         }
 
 
+class FileCheck:
+    """Checks files of one partition spec, one after the other. A data file may occur once.
+
+    Raises `InvalidArgument` for a file that contradicts itself.
+    """
+
+    def __init__(self, spec: PartitionSpec, known: SpecsAndSchemas, paths: set[str] | None = None) -> None:
+        self._fields = [(field, known.type_of(field.source_id)) for field in spec.fields]
+        self._columns = known.columns()
+        self._paths: set[str] = set() if paths is None else paths
+
+    def check(self, file: DataFile) -> None:
+        """Check one file."""
+        path = file.file_path
+        for count, what in ((file.record_count, "rows"), (file.file_size_in_bytes, "bytes")):
+            if count is None or count < 0:
+                raise InvalidArgument(f"file {path} has {count} {what}")
+        for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts, file.column_sizes):
+            if any(not 0 <= count <= MAX_LONG for count in (counts or {}).values()):  # PyIceberg reads -1 as 2^64 - 1
+                raise InvalidArgument(f"file {path} has a count of a column that is negative or too large")
+        if not file.file_size_in_bytes:
+            raise InvalidArgument(f"file {path} has 0 bytes, and a file of {file.file_format.value} has more")
+        if any(offset > file.file_size_in_bytes for offset in file.split_offsets or ()):
+            raise InvalidArgument(f"file {path} has {file.file_size_in_bytes} bytes, and a split offset after its end")
+        _check_format(file)
+        if is_delete(file):
+            return
+        if path in self._paths:
+            raise InvalidArgument(f"file {path} is listed twice, so readers would return its rows twice")
+        self._paths.add(path)
+        _check_metrics(file, self._columns)
+        for position, (field, type) in enumerate(self._fields):
+            try:
+                _check_value(field, type, file.partition[position], file)
+            except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+                raise InvalidArgument(
+                    f"file {path} has an impossible value of partition field {field.name}: {error}"
+                ) from error
+
+
 class ManifestCheck:
     """Checks the entries of one manifest, one after the other.
+
+    Args:
+        manifest: the manifest.
+        known: the specs and schemas of the table.
+        partition_ids: the ids of the partition fields in the manifest.
+        paths: of the live data files in manifests of the snapshot that were checked before; is extended.
 
     Raises `InvalidArgument` for a contradiction, and for a partition spec that the table does not have.
     """
 
-    def __init__(self, manifest: ManifestFile, known: SpecsAndSchemas, partition_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        manifest: ManifestFile,
+        known: SpecsAndSchemas,
+        partition_ids: Sequence[int],
+        paths: set[str] | None = None,
+    ) -> None:
         self._manifest = manifest
         spec = known.specs.get(manifest.partition_spec_id)
         if spec is None:
@@ -109,41 +189,20 @@ class ManifestCheck:
                 f"manifest {manifest.manifest_path} has the partition fields {list(partition_ids)}, "
                 f"and partition spec {spec.spec_id} has {ids}"
             )
-        self._fields = [(field, known.type_of(field.source_id)) for field in spec.fields]
-        self._columns = known.columns()
+        self._file_check = FileCheck(spec, known, paths)
         self._files: dict[ManifestEntryStatus, int] = dict.fromkeys(ManifestEntryStatus, 0)
         self._rows: dict[ManifestEntryStatus, int] = dict.fromkeys(ManifestEntryStatus, 0)
 
     def check(self, entry: ManifestEntry) -> None:
         """Check one entry."""
-        file, path = entry.data_file, entry.data_file.file_path
+        file = entry.data_file
         self._files[entry.status] += 1
         self._rows[entry.status] += file.record_count
         if entry.status == ManifestEntryStatus.DELETED:
             return
-        is_delete = file.content not in (None, DataFileContent.DATA)
-        if is_delete != (self._manifest.content == ManifestContent.DELETES):
-            raise InvalidArgument(f"data files and delete files belong into different manifests: {path}")
-        for count, what in ((file.record_count, "rows"), (file.file_size_in_bytes, "bytes")):
-            if count is None or count < 0:
-                raise InvalidArgument(f"file {path} has {count} {what}")
-        for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts, file.column_sizes):
-            if any(not 0 <= count <= MAX_LONG for count in (counts or {}).values()):  # PyIceberg reads -1 as 2^64 - 1
-                raise InvalidArgument(f"file {path} has a count of a column that is negative or too large")
-        if not file.file_size_in_bytes:
-            raise InvalidArgument(f"file {path} has 0 bytes, and a file of {file.file_format.value} has more")
-        if any(offset > file.file_size_in_bytes for offset in file.split_offsets or ()):
-            raise InvalidArgument(f"file {path} has {file.file_size_in_bytes} bytes, and a split offset after its end")
-        if is_delete:
-            return
-        _check_metrics(file, self._columns)
-        for position, (field, type) in enumerate(self._fields):
-            try:
-                _check_value(field, type, file.partition[position], file)
-            except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-                raise InvalidArgument(
-                    f"file {path} has an impossible value of partition field {field.name}: {error}"
-                ) from error
+        if is_delete(file) != (self._manifest.content == ManifestContent.DELETES):
+            raise InvalidArgument(f"data files and delete files belong into different manifests: {file.file_path}")
+        self._file_check.check(file)
 
     def check_counts(self) -> None:
         """Compare the counts in the manifest list with the checked entries. Call it after the last one."""
@@ -161,6 +220,25 @@ class ManifestCheck:
                     )
 
 
+def is_delete(file: DataFile) -> bool:
+    """Whether a file lists deleted rows."""
+    return file.content not in (None, DataFileContent.DATA)
+
+
+def _check_format(file: DataFile) -> None:
+    """Check the format of a file against its name and its number of rows."""
+    path, format = file.file_path, file.file_format
+    ending = path.rpartition(".")[2].upper()
+    if ending in FileFormat.__members__ and ending != format.name:
+        raise InvalidArgument(f"file {path} has the format {format.value} in its manifest, and the name of another one")
+    if format == FileFormat.PUFFIN and not is_delete(file):
+        raise InvalidArgument(f"file {path} is a data file, and Puffin files have no rows")
+    if format == FileFormat.PARQUET and file.record_count > file.file_size_in_bytes * _MAX_ROWS_PER_BYTE:
+        raise InvalidArgument(
+            f"file {path} has {file.record_count} rows in {file.file_size_in_bytes} bytes, which is impossible"
+        )
+
+
 def _check_metrics(file: DataFile, columns: Mapping[int, PrimitiveType]) -> None:
     """Check that counts and bounds of the columns of a data file agree: readers skip files by them."""
     for id, count in (file.value_counts or {}).items():
@@ -169,6 +247,14 @@ def _check_metrics(file: DataFile, columns: Mapping[int, PrimitiveType]) -> None
             raise InvalidArgument(
                 f"file {file.file_path} has {file.record_count} rows, and {count} values of column {id}, of which "
                 f"{nulls} are NULL"
+            )
+    for id, bound in (*(file.lower_bounds or {}).items(), *(file.upper_bounds or {}).items()):
+        if not file.record_count:
+            raise InvalidArgument(f"file {file.file_path} has 0 rows, and bounds of column {id}")
+        sizes = _BOUND_SIZES.get(type(columns[id])) if id in columns else None
+        if sizes is not None and len(bound) not in sizes:
+            raise InvalidArgument(
+                f"file {file.file_path} has a bound of {len(bound)} bytes for column {id}, whose type is {columns[id]}"
             )
     for id in (file.lower_bounds or {}).keys() & (file.upper_bounds or {}).keys() & columns.keys():
         column = of_metrics(file, id, columns[id])

@@ -416,7 +416,7 @@ class StagedTable:
             base: the table before.
             incoming: the paths of the files that they add, if these are checked already.
             statistics: paths of files with statistics that come along.
-            layout: of the table after the commit, to check manifests by.
+            layout: of the table after the commit, to check manifests by; by default of the table as it is here.
 
         Raises `InvalidLocation` for a file that may not be named (`incoming_files.py`), and `InvalidArgument` for a
         manifest that contradicts itself.
@@ -426,7 +426,10 @@ class StagedTable:
         with self._lock:
             known = {*self.io.written_paths, *self._adopted_lists}
             others = [one for one in snapshots if self.io.path_of(one.manifest_list) not in known]
-            self._adopted += incoming_paths(self.io, base, others, layout) if incoming is None else incoming
+            if incoming is None:
+                layout = SpecsAndSchemas.after(self.metadata, ()) if layout is None else layout
+                incoming = incoming_paths(self.io, base, others, layout)
+            self._adopted += incoming
             self._adopted_lists.update(self.io.path_of(one.manifest_list) for one in others)
             written = {*self.io.written_paths}
             self._adopted += [path for path in statistics if path not in written]
