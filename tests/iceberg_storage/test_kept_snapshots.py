@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.table import StaticTable
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetStatisticsUpdate
@@ -21,11 +22,25 @@ import trinitylake as tl
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage import snapshot_retention
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
-from trinitylake.iceberg_storage.snapshot_retention import SNAPSHOTS_KEPT, without
+from trinitylake.iceberg_storage.snapshot_retention import SNAPSHOTS_KEPT, UNSET, YOUNG_KEPT, Retention, without
 
 RETRY_TIME = "commit.retry.total-timeout-ms"
+DAY_MILLIS = 24 * 3_600_000
 FEW = {"history.expire.min-snapshots-to-keep": "3"}
+
+
+@pytest.fixture(autouse=True)
+def no_minimum_age(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep young snapshots only in tests of their age: other tests cannot wait for days."""
+    if "default_age" not in request.fixturenames:
+        monkeypatch.setattr(snapshot_retention, "UNSET", Retention(SNAPSHOTS_KEPT))
+
+
+@pytest.fixture
+def default_age() -> None:
+    """Asks for the retention that tables have."""
 
 
 @pytest.fixture
@@ -364,10 +379,60 @@ def test_snapshots_are_kept_as_long_as_clients_try_again(lake: tl.Lakehouse) -> 
 
 
 def test_snapshots_for_clients_that_try_again_have_a_limit(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_retention, "RETRIES_KEPT", SNAPSHOTS_KEPT + 3)
+    monkeypatch.setattr(snapshot_retention, "YOUNG_KEPT", SNAPSHOTS_KEPT + 3)
     table = table_of(lake, {RETRY_TIME: "1800000"})
     append(table, SNAPSHOTS_KEPT + 10)
     assert len(kept(table)) == SNAPSHOTS_KEPT + 3
+
+
+def with_history(table: tl.Table, count: int, apart_millis: int) -> TableMetadata:
+    """Metadata of a table with one snapshot, as if it had so many, one each `apart_millis`, the newest one now."""
+    metadata = table.iceberg.metadata
+    (last,) = metadata.snapshots
+    ids = [*range(1, count), last.snapshot_id]
+    snapshots = [
+        last.model_copy(
+            update={
+                "snapshot_id": id,
+                "parent_snapshot_id": ids[number - 1] if number else None,
+                "timestamp_ms": metadata.last_updated_ms - (count - 1 - number) * apart_millis,
+            }
+        )
+        for number, id in enumerate(ids)
+    ]
+    return indexed(metadata.model_copy(update={"snapshots": snapshots}))
+
+
+@pytest.mark.usefixtures("default_age")
+@pytest.mark.parametrize(
+    ("properties", "count", "hours", "expected"),
+    [
+        ({}, 300, 1, 5 * 24),  # five days
+        ({}, 300, 24, SNAPSHOTS_KEPT),
+        ({}, YOUNG_KEPT + 50, 0.05, YOUNG_KEPT),
+        ({"history.expire.max-snapshot-age-ms": str(2 * DAY_MILLIS)}, 300, 1, 2 * 24),
+        ({"history.expire.max-snapshot-age-ms": str(30 * DAY_MILLIS)}, YOUNG_KEPT + 50, 0.05, YOUNG_KEPT + 50),
+        ({"history.expire.max-snapshot-age-ms": "0"}, 300, 1, 1),
+        ({"history.expire.min-snapshots-to-keep": "200"}, 300, 1, 200),
+        ({"history.expire.min-snapshots-to-keep": "3"}, 300, 1, 5 * 24),
+    ],
+)
+def test_snapshots_of_the_last_days_are_kept(
+    lake: tl.Lakehouse, properties: dict[str, str], count: int, hours: float, expected: int
+) -> None:
+    """A table kept its newest 20 snapshots, and those of half an hour: a consumer that reads from snapshot to snapshot,
+    such as Iceberg's stream source in Spark, failed after a short break."""
+    table = table_of(lake, properties)
+    append(table, 1)
+    metadata = with_history(table, count, int(hours * 3_600_000))
+    assert len(snapshot_retention.retained(metadata)) == expected
+
+
+@pytest.mark.usefixtures("default_age")
+def test_a_table_with_the_default_retention_keeps_young_snapshots(lake: tl.Lakehouse) -> None:
+    table = table_of(lake)
+    assert len(append(table, SNAPSHOTS_KEPT + 5)) == len(kept(table))
+    assert UNSET.age_millis == 5 * DAY_MILLIS
 
 
 def test_snapshots_are_kept_from_the_newest_of_each_streaming_query_on(lake: tl.Lakehouse) -> None:
@@ -390,13 +455,20 @@ def test_snapshots_are_kept_from_the_newest_of_each_streaming_query_on(lake: tl.
     assert len(kept(table)) == 12
 
 
-def test_a_streaming_query_that_ended_days_ago_keeps_nothing(lake: tl.Lakehouse) -> None:
+def test_a_streaming_query_that_ended_days_ago_keeps_only_what_is_near(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that was stopped for six days wrote its last epoch twice; one that never returns must not keep all."""
     table = table_of(lake, FEW)
     with table._writing() as iceberg:
         iceberg.append(rows(0), snapshot_properties={snapshot_retention.STREAMING_QUERY: "a"})
     append(table, 5)
     metadata = table.iceberg.metadata
     days_millis = 5 * 24 * 3_600_000
-    later = snapshot_retention.retained(metadata, now_millis=metadata.last_updated_ms + days_millis)
-    assert len(metadata.snapshots) == 6
-    assert len(later) == 3
+
+    def later() -> int:
+        return len(snapshot_retention.retained(metadata, now_millis=metadata.last_updated_ms + days_millis))
+
+    assert len(metadata.snapshots) == later() == 6
+    monkeypatch.setattr(snapshot_retention, "YOUNG_KEPT", 5)
+    assert later() == 3

@@ -1,22 +1,25 @@
 """Retention of snapshots in the metadata file of a table.
 
-The lakehouse keeps the past by its versions: each points to a metadata file of its own. So a metadata file lists the
-newest snapshots only, or else every append would write down all appends before it. Iceberg's own properties say how
-many. Where they are not set, `SNAPSHOTS_KEPT` of the main branch stay. These are always retained:
+The history of a table is in the versions of the lakehouse: each refers to a metadata file of its own. So a metadata
+file lists only recent snapshots, because each append writes all of them again, about 0.6 KB each. `retained` decides
+which stay:
 
-1. what a branch or tag points to, and as many ancestors of a branch as its retention, or the table's, asks for;
-2. all ancestors of a branch other than `main` that are listed, unless a retention says otherwise: a client that
-   publishes such a branch looks for the head of `main` among them;
-3. snapshots of no branch, such as those of write-audit-publish, for `history.expire.max-snapshot-age-ms`;
-4. ancestors of a branch that are younger than the longest retry of a client (`commit.retry.total-timeout-ms`, 30
-   minutes if not set), at most `RETRIES_KEPT` of them. A client that lost a race looks for the snapshot that it began
-   with among the ancestors of the new head, and fails without it;
-5. of each streaming query of Spark the newest snapshot of the last five days, and all that came after it: after a
-   restart the query looks for its last epoch there, and writes it again if it is missing;
-6. snapshots that the commit itself adds. So each snapshot stands in the metadata file of the version that brought it,
-   and what is not in a file is found in an older one (`past_snapshots.py`).
+1. the snapshot of each branch and tag;
+2. of the ancestors of `main`, the newest 20, and those of the last five days among the newest 500. Iceberg's properties
+   `history.expire.min-snapshots-to-keep` and `history.expire.max-snapshot-age-ms`, and the retention of a branch, have
+   precedence, and what they ask for has no limit;
+3. all ancestors of another branch, unless it or the table has a retention. A client that publishes such a branch looks
+   for the head of `main` among them;
+4. snapshots of no branch, such as those of write-audit-publish, for `history.expire.max-snapshot-age-ms`;
+5. ancestors of a branch that are younger than the longest retry of a client (`commit.retry.total-timeout-ms`, by
+   default 30 minutes), at most 500. A client that lost a race fails unless it finds the snapshot that it began with
+   among the ancestors of the new head;
+6. the newest snapshot of each streaming query of Spark and all later ones, if it is among the newest 500 or of the last
+   five days. A restarted query looks for its last epoch there, and writes it again if it is missing.
 
-Nothing is deleted here: older versions need the files of these snapshots.
+A commit keeps the snapshots that it adds itself. So each snapshot is in the metadata file of the version that added
+it, and what a file lacks is found in an older one (`past_snapshots.py`). No file is deleted here: older versions need
+the files of these snapshots.
 """
 
 from __future__ import annotations
@@ -32,19 +35,21 @@ from pyiceberg.table.snapshots import Snapshot
 
 #: Snapshots of the main branch, and earlier metadata files in the log, that metadata names if no property says more.
 SNAPSHOTS_KEPT = 20
-#: Snapshots of a branch, at most, that are kept for clients that try again.
-RETRIES_KEPT = 200
+#: Snapshots of a branch, at most, that are kept for their age where no property asks for it. With 500 an append takes
+#: 11 ms of CPU and writes 0.3 MB of metadata, with 20 it takes 4 ms and writes 15 KB (local disk, 2026-11-26).
+YOUNG_KEPT = 500
 
 
 class Retention(NamedTuple):
-    """How many snapshots of a branch or tag stay at least, and the age in milliseconds up to which others do."""
+    """How many of the newest snapshots of a branch stay, and those up to which age among how many newest ones."""
 
     least: float
-    age_millis: int | None
+    age_millis: float = 0
+    among: float = float("inf")
 
 
 #: Of the main branch, if no property says more.
-UNSET = Retention(SNAPSHOTS_KEPT, None)
+UNSET = Retention(SNAPSHOTS_KEPT, TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT, YOUNG_KEPT)
 
 _MIN_SNAPSHOTS, _MAX_AGE = TableProperties.MIN_SNAPSHOTS_TO_KEEP, TableProperties.MAX_SNAPSHOT_AGE_MS
 _RETRY_TIME = TableProperties.COMMIT_TOTAL_RETRY_TIME_MS
@@ -61,12 +66,12 @@ def trimmed(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
     return without(metadata, (present & before) - retained(metadata))
 
 
-def retained(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | None = None) -> set[int]:
-    """The ids of the snapshots that the rules above keep, but for the last one.
+def retained(metadata: TableMetadata, unset: Retention | None = None, now_millis: int | None = None) -> set[int]:
+    """The ids of the snapshots that stay by the rules above.
 
     Args:
         metadata: of a table.
-        unset: what holds for `main` where no property says more.
+        unset: the retention of `main` where no property says more; by default `UNSET`.
         now_millis: when ages end; by default when the table was changed last.
     """
     heads = dict(metadata.refs)
@@ -79,7 +84,7 @@ def retained(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int 
     if retry_age is None:
         retry_age = TableProperties.COMMIT_TOTAL_RETRY_TIME_MS_DEFAULT
     for name, ref in heads.items():
-        least, age = _retention(name, ref, metadata.properties, unset)
+        least, age, among = _retention(name, ref, metadata.properties, UNSET if unset is None else unset)
         ancestors = list(_ancestors(metadata, ref.snapshot_id))
         is_branch = ref.snapshot_ref_type == SnapshotRefType.BRANCH
         if is_branch:
@@ -87,14 +92,14 @@ def retained(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int 
         for position, snapshot in enumerate(ancestors):
             reachable.add(snapshot.snapshot_id)
             past = now - snapshot.timestamp_ms
-            is_for_retries = is_branch and position < RETRIES_KEPT and past < retry_age
-            if position < least or (age is not None and past <= age) or is_for_retries:
+            is_for_retries = is_branch and position < YOUNG_KEPT and past < retry_age
+            if position < least or (position < among and past < age) or is_for_retries:
                 ids.add(snapshot.snapshot_id)
     orphans_age = _number(metadata.properties, _MAX_AGE)
     if orphans_age is None:
         orphans_age = TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT
     for snapshot in metadata.snapshots if len(reachable) < len(metadata.snapshots) else ():
-        if snapshot.snapshot_id not in reachable and now - snapshot.timestamp_ms <= orphans_age:
+        if snapshot.snapshot_id not in reachable and now - snapshot.timestamp_ms < orphans_age:
             ids.add(snapshot.snapshot_id)
     return ids
 
@@ -130,12 +135,13 @@ def without(metadata: TableMetadata, removed: set[int]) -> TableMetadata:
 
 
 def _needed_by_streams(ancestors: Sequence[Snapshot], now: int) -> int:
-    """How many of the newest snapshots of a branch streaming queries may look for."""
+    """How many of the newest snapshots of a branch streaming queries may look for (rule 6)."""
     known: set[str] = set()
     needed = 0
     for position, snapshot in enumerate(ancestors):
         query = None if snapshot.summary is None else snapshot.summary[STREAMING_QUERY]
-        if query is not None and query not in known and now - snapshot.timestamp_ms <= _STREAM_AGE_MILLIS:
+        is_recent = position < YOUNG_KEPT or now - snapshot.timestamp_ms < _STREAM_AGE_MILLIS
+        if query is not None and query not in known and is_recent:
             known.add(query)
             needed = position + 1
     return needed
@@ -143,15 +149,17 @@ def _needed_by_streams(ancestors: Sequence[Snapshot], now: int) -> int:
 
 def _retention(name: str, ref: SnapshotRef, properties: Mapping[str, str], unset: Retention) -> Retention:
     if ref.snapshot_ref_type == SnapshotRefType.TAG:
-        return Retention(1, None)
+        return Retention(1)
     least, age = ref.min_snapshots_to_keep, ref.max_snapshot_age_ms
     if least is None:
         least = _number(properties, _MIN_SNAPSHOTS)
     if age is None:
         age = _number(properties, _MAX_AGE)
-    if least is None and age is None:
-        return unset if name == MAIN_BRANCH else Retention(float("inf"), None)
-    return Retention(max(1, least or 0), age)
+    if age is not None:
+        return Retention(max(1, least or 0), age)
+    if least is not None:
+        return unset._replace(least=max(1, least))
+    return unset if name == MAIN_BRANCH else Retention(float("inf"))
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
