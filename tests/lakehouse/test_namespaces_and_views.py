@@ -274,3 +274,36 @@ def test_a_namespace_is_altered_though_all_that_a_handle_knows_has_expired(tmp_p
     other.maintenance.expire(keep=1)
     other.maintenance.vacuum(grace="0 seconds")
     assert lake.alter_namespace("shop", {"second": "x"}).properties == {"first": "3", "second": "x"}
+
+
+def test_fsck_reports_views_of_tables_that_do_not_exist(lake: tl.Lakehouse) -> None:
+    """A view that named the catalog of a transaction, or a table that was dropped, failed when it was read months
+    later, and fsck called the lakehouse sound without a word."""
+    lake.create_namespace("shop")
+    lake.create_namespace("shop.eu")
+    for name in ("shop.orders", "shop.eu.orders"):
+        lake.create_table(name, {"id": "bigint"})
+    texts = {
+        "whole": "WITH c AS (SELECT * FROM orders) SELECT * FROM c JOIN shop.eu.orders USING (id), range(3)",
+        "of_view": "SELECT * FROM shop.whole",
+        "by_catalog": "SELECT * FROM lake.shop.orders",
+        "elsewhere": "SELECT * FROM hive.sales.orders",
+        "of_spark": "SELECT * FROM shop.gone LATERAL VIEW explode(a) t AS b",
+        "of_gone": "SELECT * FROM shop.orders WHERE id IN (SELECT id FROM gone)",
+        "of_gone_in_catalog": "SELECT * FROM lake.shop.gone",
+        "in_transaction": "SELECT * FROM lake_txn_0123456789ab.shop.orders",
+    }
+    for name, sql in texts.items():
+        lake.create_view(f"shop.{name}", sql, dialect="spark")
+    report = lake.maintenance.fsck()
+    assert report.is_sound
+    found = {finding.affected[0]: finding for finding in report.findings}
+    assert set(found) == {f"view shop.{name}" for name in ("of_gone", "of_gone_in_catalog", "in_transaction")}
+    assert {finding.kind for finding in report.findings} == {"dangling"}
+    assert "it reads gone, and there is no such table" in found["view shop.of_gone"].message
+    assert "in the catalog of a transaction" in found["view shop.in_transaction"].message
+    assert all("view-" in finding.path for finding in report.findings)
+    lake.drop_view("shop.in_transaction")
+    before = lake.version - 1
+    assert len(lake.maintenance.fsck().findings) == 2
+    assert len(lake.maintenance.fsck(before).findings) == 3

@@ -14,7 +14,7 @@ from trinitylake.cli.app import CORRUPT
 from trinitylake.cli.command import Author, DryRun, Json, Options, Root, command, open_lakehouse, storage_options
 from trinitylake.cli.output import counted, emit, grid, progress
 from trinitylake.errors import CorruptFile, InvalidArgument
-from trinitylake.lakehouse.fsck import FsckReport, Versions
+from trinitylake.lakehouse.fsck import HARMLESS, FsckReport, Versions
 from trinitylake.lakehouse.fsck import fsck as check
 
 #: At most so many findings are printed; --json has all.
@@ -90,7 +90,7 @@ def _picture(report: FsckReport, with_files: bool, dry_run: bool) -> RenderableT
     if report.findings:
         table = grid("what", "file", "versions", "affected", "why")
         for one in report.findings[:_SHOWN]:
-            style = "dim" if one.kind == "unreferenced" else "red"
+            style = "dim" if one.kind in HARMLESS else "red"
             table.add_row(
                 Text(one.kind, style),
                 Text(one.path),

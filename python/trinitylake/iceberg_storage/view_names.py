@@ -35,7 +35,7 @@ def named_by_lakehouse(metadata: ViewMetadata, transaction_catalog: str = "") ->
 def version_named_by_lakehouse(version: ViewVersion, transaction_catalog: str = "") -> ViewVersion:
     """The same for one version of a view."""
     default = version.default_catalog
-    if default is not None and _names_transaction(default, transaction_catalog):
+    if default is not None and is_transaction_catalog(default, transaction_catalog):
         default = None
     texts = [_outside(one.root.sql, transaction_catalog, default is not None) for one in version.representations]
     representations = [
@@ -45,7 +45,8 @@ def version_named_by_lakehouse(version: ViewVersion, transaction_catalog: str = 
     return version.model_copy(update={"representations": representations, "default_catalog": default})
 
 
-def _names_transaction(name: str, transaction_catalog: str) -> bool:
+def is_transaction_catalog(name: str, transaction_catalog: str = "") -> bool:
+    """Whether a name is that of a transaction's catalog."""
     return (bool(name) and name == transaction_catalog) or _TRANSACTION_CATALOG.fullmatch(name) is not None
 
 
@@ -62,7 +63,7 @@ def _outside(text: str, transaction_catalog: str, names_catalogs: bool) -> str:
         name = tokens[number][1].strip('`"')
         is_qualifier = number + 1 < len(tokens) and tokens[number + 1][1] == "."
         is_first = not kept or kept[-1] != "."
-        if is_qualifier and is_first and _names_transaction(name, transaction_catalog):
+        if is_qualifier and is_first and is_transaction_catalog(name, transaction_catalog):
             plain = name.rpartition(TRANSACTION_CATALOG_INFIX)[0]
             if names_catalogs and not plain:
                 raise InvalidArgument(

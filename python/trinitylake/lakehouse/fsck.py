@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trinitylake import _core
 from trinitylake.base.arguments import versions
-from trinitylake.base.qualified_names import full_name
+from trinitylake.base.qualified_names import full_name, split
 from trinitylake.definitions import EXTERNAL, MANAGED, parse_table_def
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.lakehouse.table_repair import current_problems, newest_whole_version, roll_back_tables
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.table_files import NamedFiles
 
-FindingKind: TypeAlias = Literal["missing", "damaged", "misplaced", "broken", "hint", "unreferenced"]
+FindingKind: TypeAlias = Literal["missing", "damaged", "misplaced", "broken", "hint", "dangling", "unreferenced"]
 #: Versions to check: the latest, one, a range with both ends, or all.
 Versions: TypeAlias = int | tuple[int, int] | Literal["all"] | None
 #: Called with the numbers of checked versions, of all versions, and of files read.
@@ -32,7 +32,7 @@ OnProgress: TypeAlias = Callable[[int, int, int], object]
 #: Tables whose files are checked concurrently.
 _PARALLEL_TABLES = 16
 #: Kinds of findings that do not make a lakehouse unsound.
-_HARMLESS = ("unreferenced",)
+HARMLESS = ("dangling", "unreferenced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ class Finding:
     Attributes:
         kind: "missing": a reference to it exists, and the file does not; "damaged": its content is unreadable or wrong;
             "misplaced": it has the wrong path; "broken": files contradict each other; "hint": the hint names no
-            version; "unreferenced": no kept version reaches it, which is harmless.
+            version; "dangling": a view reads a table that does not exist, and "unreferenced": no kept version reaches
+            it. The last two are no damage.
         path: of the file, below the root.
         message: for people.
         versions: checked versions that are affected, ascending.
@@ -91,8 +92,8 @@ class FsckReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong; files that nothing refers to do not count."""
-        return all(finding.kind in _HARMLESS for finding in self.findings)
+        """Whether there is no damage; dangling views and unreferenced files do not count."""
+        return all(finding.kind in HARMLESS for finding in self.findings)
 
 
 def fsck(
@@ -158,6 +159,7 @@ def _checked(
                 versions, total, nodes, definitions = check.counts()
                 progress(versions, total, nodes + definitions + (tables.looked_for if tables is not None else 0))
     versions, _, nodes, definitions = check.counts()
+    findings += _dangling_views(storage, None if scope != "range" else last)
     once = sorted(set(findings), key=lambda finding: (finding.path, finding.message))
     report = FsckReport(versions, nodes, definitions, tables.looked_for if tables is not None else 0, tuple(once))
     if tables is None or not tables.incomplete:
@@ -169,6 +171,23 @@ def _checked(
         for name in tables.names[id]
         if "missing" in (current_problems(storage, latest, *name, id) or ())
     }
+
+
+def _dangling_views(storage: _core.Storage, number: int | None) -> list[Finding]:
+    """Findings about the views of one version, by default the latest; none without DuckDB."""
+    from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+    from trinitylake.lakehouse.view_check import problems_of_views
+
+    found = []
+    try:
+        lake = _core.Lakehouse.open(storage)
+        version = lake.latest() if number is None else lake.version(number)
+        for name, message in problems_of_views(LakehouseVersion(storage, version)):
+            location = version.locate("view", *split(name)) or ""
+            found.append(Finding("dangling", location, message, (version.number,), (f"view {name}",)))
+    except TrinityLakeError:  # other findings report damage
+        return []
+    return found
 
 
 class _TableCheck:
@@ -231,7 +250,7 @@ def _kind(kind: str) -> FindingKind:
     raise InvalidArgument(f"unknown kind of a finding: {kind!r}")
 
 
-_KINDS: tuple[FindingKind, ...] = ("missing", "damaged", "misplaced", "broken", "hint", "unreferenced")
+_KINDS: tuple[FindingKind, ...] = ("missing", "damaged", "misplaced", "broken", "hint", "dangling", "unreferenced")
 
 
 def _scope(version: Versions) -> tuple[str, int, int]:
