@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, TimestampNanoType
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.filter_text import parsed_filter
+from trinitylake.iceberg_storage.filter_text import parse_filter
 
 COLUMNS = {
     "id": "int",
@@ -144,8 +144,8 @@ def test_a_filter_that_cannot_be_evaluated_is_refused(table: tl.Table, text: str
 
 
 def test_escaped_signs_of_like_are_characters() -> None:
-    assert parsed_filter("a like '100\\%'") == parsed_filter("a = '100%'")
-    assert parsed_filter("a like 'a\\_b'") == parsed_filter("a = 'a_b'")
+    assert parse_filter("a like '100\\%'") == parse_filter("a = '100%'")
+    assert parse_filter("a like 'a\\_b'") == parse_filter("a = 'a_b'")
 
 
 def test_nanoseconds_are_compared_with_texts_and_times() -> None:

@@ -11,11 +11,11 @@ with `list_of`, `map_of` and `struct_of`. These classes are immutable values; `s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from trinitylake.definitions.sql_type import ParsedType, parse
+from trinitylake.definitions.sql_type import parse
 from trinitylake.errors import InvalidArgument
 
 #: Kinds of types in the format (§6, `DataType`), as SQL words.
@@ -206,11 +206,14 @@ def as_type(type: TypeLike) -> Type:
 
 def parse_type(text: str) -> Type:
     """Parse a SQL type (`sql_type.py`). Raises `InvalidArgument` with the invalid word and its position."""
-    parsed = parse(text)
-    try:
-        return _built(parsed)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{error} (in {text!r})") from None
+
+    def build(kind: str, arguments: Sequence[int], fields: Sequence[tuple[str, Type, bool]]) -> Type:
+        try:
+            return _built(kind, arguments, fields)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{error} (in {text!r})") from None
+
+    return parse(text, build, Type("fixed", length=16, iceberg="uuid"))
 
 
 def as_column(column: ColumnLike) -> Column:
@@ -249,15 +252,13 @@ def with_id(column: Column, id: int) -> Column:
     return replace(column, id=id)
 
 
-def _built(parsed: ParsedType) -> Type:
-    children = tuple(Column(field.name, _built(field.type), field.nullable) for field in parsed.fields)
-    first, second = (*parsed.arguments, 0, 0)[:2]
-    if parsed.kind == "decimal":
-        precision = first if parsed.arguments else MAX_DECIMAL_PRECISION
-        return Type("decimal", precision=precision, scale=second)
-    if parsed.kind in _WITH_FRACTION:
-        return Type(parsed.kind, precision=first)
-    return Type(parsed.kind, length=first, children=children, iceberg=parsed.iceberg)
+def _built(kind: str, arguments: Sequence[int], fields: Sequence[tuple[str, Type, bool]]) -> Type:
+    first, second = (*arguments, 0, 0)[:2]
+    if kind == "decimal":
+        return Type("decimal", precision=first if arguments else MAX_DECIMAL_PRECISION, scale=second)
+    if kind in _WITH_FRACTION:
+        return Type(kind, precision=first)
+    return Type(kind, length=first, children=tuple(Column(*field) for field in fields))
 
 
 def column_text(column: Column) -> str:

@@ -1,14 +1,14 @@
 """The grammar of SQL types: `"numeric(10,2)"`, `"array<int>"`, `"row(a int, b map<varchar, double precision>)"`.
 
-It accepts types of Postgres, Trino and Spark. `declared_types.parse_type` checks lengths and precisions and makes a
-`Type` of the result; `str(type)` is the inverse.
+It accepts types of Postgres, Trino and Spark. `declared_types.parse_type` makes a `Type` of it, and checks lengths and
+precisions; `str(type)` is the inverse.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 from trinitylake.errors import InvalidArgument
 
@@ -84,42 +84,27 @@ _CLOSING = {"(": ")", "<": ">"}
 _FIRST_WORDS = {alias.split()[0] for alias in ALIASES if " " in alias}
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedType:
-    """A parsed type.
+T = TypeVar("T")
+#: Makes a type of its kind, a value of `ALIASES`; of the numbers in parentheses; and of its fields: those of a struct,
+#: the key and value of a map, the element of a list. A field is its name, its type, and whether it may be null.
+Build: TypeAlias = Callable[[str, Sequence[int], Sequence[tuple[str, T, bool]]], T]
 
-    Attributes:
-        kind: a value of `ALIASES`.
-        arguments: the numbers in parentheses: the length; the precision and the scale of a decimal.
-        fields: of a struct, a map (key and value) or a list (element).
-        iceberg: "uuid" for that type, otherwise "".
+
+def parse(text: str, build: Build[T], uuid: T) -> T:
+    """Parse a type. `uuid` is the type of that name, which is no kind of the format.
+
+    Raises `InvalidArgument` with the invalid word and its position.
     """
-
-    kind: str
-    arguments: tuple[int, ...] = ()
-    fields: tuple[ParsedField, ...] = ()
-    iceberg: str = ""
+    return _Parser(text, build, uuid).parse()
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedField:
-    """A field of a struct, the key or the value of a map, the element of a list."""
-
-    name: str
-    type: ParsedType
-    nullable: bool = True
-
-
-def parse(text: str) -> ParsedType:
-    """Parse a type. Raises `InvalidArgument` with the invalid word and its position."""
-    return _Parser(text).parse()
-
-
-class _Parser:
+class _Parser(Generic[T]):
     """Recursive descent parser of one text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, build: Build[T], uuid: T) -> None:
         self.text = text
+        self.build = build
+        self.uuid = uuid
         self.tokens: list[tuple[str, str, int]] = []  # (group of _TOKEN, text, position)
         self.position = 0
         if len(text) > MAX_TEXT_LENGTH:
@@ -134,13 +119,13 @@ class _Parser:
             self.tokens.append((group, match[group], match.start(group)))
             offset = match.end()
 
-    def parse(self) -> ParsedType:
+    def parse(self) -> T:
         result = self.read_type(0)
         if self.position < len(self.tokens):
             self.fail(f"unexpected {self.peek()!r}")
         return result
 
-    def read_type(self, depth: int) -> ParsedType:
+    def read_type(self, depth: int) -> T:
         if depth > MAX_DEPTH:
             self.fail(f"nested deeper than {MAX_DEPTH} levels")
         kind = self.read_kind()
@@ -154,7 +139,7 @@ class _Parser:
             type = self.simple(kind, self.read_arguments())
         while self.accept("["):
             self.expect("]")
-            type = ParsedType("list", fields=(ParsedField("element", type),))
+            type = self.build("list", (), [("element", type, True)])
         return type
 
     def read_kind(self) -> str:
@@ -188,12 +173,12 @@ class _Parser:
         self.expect(")")
         return arguments
 
-    def simple(self, kind: str, arguments: list[int]) -> ParsedType:
+    def simple(self, kind: str, arguments: list[int]) -> T:
         most = 2 if kind == "decimal" else 0 if kind in _WITHOUT_ARGUMENTS else 1
         if len(arguments) > most:
             self.fail(f"{kind} takes {most or 'no'} argument{'s' if most == 2 else ''}, not {len(arguments)}")
         if kind == "uuid":
-            return ParsedType("fixed", (16,), iceberg="uuid")
+            return self.uuid
         if kind in ("time", "timestamp"):
             if self.accept("with", "time", "zone") or self.accept("with", "local", "time", "zone"):
                 kind += "tz"
@@ -203,26 +188,26 @@ class _Parser:
             self.fail(f"{kind}(0) is not supported: use {kind}(3) or finer, or bigint")
         if arguments == [0] and kind != "decimal":
             self.fail(f"{kind}(0) is not supported: a length is at least 1")
-        return ParsedType(kind, tuple(arguments))
+        return self.build(kind, arguments, ())
 
-    def read_list(self, depth: int) -> ParsedType:
+    def read_list(self, depth: int) -> T:
         closing = self.open()
-        element = ParsedField("element", self.read_type(depth + 1), self.read_nullable())
+        element = "element", self.read_type(depth + 1), self.read_nullable()
         self.expect(closing)
-        return ParsedType("list", fields=(element,))
+        return self.build("list", (), [element])
 
-    def read_map(self, depth: int) -> ParsedType:
+    def read_map(self, depth: int) -> T:
         closing = self.open()
-        key = ParsedField("key", self.read_type(depth + 1), nullable=False)
+        key = "key", self.read_type(depth + 1), False
         self.accept("not", "null")
         self.expect(",")
-        value = ParsedField("value", self.read_type(depth + 1), self.read_nullable())
+        value = "value", self.read_type(depth + 1), self.read_nullable()
         self.expect(closing)
-        return ParsedType("map", fields=(key, value))
+        return self.build("map", (), [key, value])
 
-    def read_struct(self, depth: int) -> ParsedType:
+    def read_struct(self, depth: int) -> T:
         closing = self.open()
-        fields: list[ParsedField] = []
+        fields: list[tuple[str, T, bool]] = []
         while not self.accept(closing):
             if fields:
                 self.expect(",")
@@ -232,8 +217,8 @@ class _Parser:
             elif group != "word":
                 self.fail(f"expected a field name, found {name!r}", self.position - 1)
             self.accept(":")
-            fields.append(ParsedField(name, self.read_type(depth + 1), self.read_nullable()))
-        return ParsedType("struct", fields=tuple(fields))
+            fields.append((name, self.read_type(depth + 1), self.read_nullable()))
+        return self.build("struct", (), fields)
 
     def read_nullable(self) -> bool:
         return not self.accept("not", "null")

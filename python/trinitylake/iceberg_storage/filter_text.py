@@ -24,6 +24,7 @@ from pyiceberg import expressions
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, Not, Or, Reference
 from pyiceberg.expressions.literals import BooleanLiteral, DecimalLiteral, Literal, LongLiteral, StringLiteral
 
+from trinitylake.base.arguments import text
 from trinitylake.errors import InvalidArgument
 
 _TOKEN = re.compile(
@@ -74,12 +75,14 @@ class _Token(NamedTuple):
         return self.text.upper() if self.kind == "word" else ""
 
 
-def parsed_filter(words: str) -> BooleanExpression:
-    """The filter that a text is.
+def parse_filter(filter: str | BooleanExpression) -> BooleanExpression:
+    """Parse a filter; an expression is returned unchanged.
 
-    Raises `InvalidArgument` that shows the place if it cannot be read, and for what a filter cannot express.
+    Raises `InvalidArgument` with the position of a word that is not expected, and for what a filter cannot express.
     """
-    parser = _Parser(words)
+    if isinstance(filter, BooleanExpression):
+        return filter
+    parser = _Parser(text(filter, "filter"))
     found = parser.filter(0)
     if parser.next.kind != "end":
         raise parser.unexpected("and, or, or the end")

@@ -47,8 +47,8 @@ from pyiceberg.types import (
 from pyspark.sql import datasource as spark
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.row_filter import RowFilter
-from trinitylake.tables.filters import parse_filter
 
 ALL_ROWS: BooleanExpression = AlwaysTrue()
 

@@ -14,10 +14,10 @@ from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.snapshot_retention import Retention, retained, retained_of_refs
 from trinitylake.iceberg_storage.table_file_io import own_files
 from trinitylake.tables.compaction import CompactResult, compact
-from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable

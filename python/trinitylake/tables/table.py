@@ -25,9 +25,9 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.declared_limits import limits_of
-from trinitylake.tables.filters import parse_filter
 from trinitylake.tables.maintenance import TableMaintenance
 from trinitylake.tables.merge import Merge, WriteResult
 from trinitylake.tables.merging.clauses import Clause

@@ -25,7 +25,7 @@ from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_r
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter, plan_files
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
-from trinitylake.iceberg_storage.filter_text import parsed_filter
+from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
@@ -58,7 +58,7 @@ class ReadAheadScan(DataScan):
         super().__init__(
             table_metadata=_as_of(table_metadata, snapshot_id),
             io=io,
-            row_filter=parsed_filter(row_filter) if isinstance(row_filter, str) else row_filter,
+            row_filter=parse_filter(row_filter),
             selected_fields=selected_fields,
             case_sensitive=case_sensitive,
             snapshot_id=snapshot_id,

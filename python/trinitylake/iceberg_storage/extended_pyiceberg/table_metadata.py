@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Set
 from operator import is_
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 from pyiceberg.partitioning import PartitionSpec
@@ -44,43 +44,28 @@ __all__ = [
 
 #: The next row id of a table that has no rows with ids.
 INITIAL_ROW_ID = 0
-#: Beside the fields of metadata: how long it is in JSON, and how much memory it takes.
+#: Attributes of metadata in addition to its fields: its length in JSON, and the memory that it takes.
 _SIZE, _PARSED_SIZE = "_json_size_bytes", "_parsed_size_bytes"
-#: What a value of JSON takes, at most, with the indexes of a schema: a map takes 5.7 KB, which may be seventeen values.
+#: Memory of a value of JSON, at most, with the indexes of a schema: a map takes 5.7 KB, and may be seventeen values.
 _VALUE_SIZE_BYTES = 350
 
 
 class _SnapshotIndex:
-    """Finds a snapshot by its id without walking through all of them.
-
-    The index is made for a list of snapshots when it is first needed, and never changed.
-    """
+    """Index of snapshots by id, built for a list of snapshots when it is first needed."""
 
     snapshots: list[Snapshot]
-    schemas: list[Schema]
-    current_schema_id: int
-
-    def schema(self) -> Schema:
-        """The current schema. PyIceberg's own makes a generator, and an append asks fifteen times."""
-        current = self.current_schema_id
-        for schema in self.schemas:
-            if schema.schema_id == current:
-                return schema
-        return super().schema()  # type: ignore[misc, no-any-return]
 
     def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot with that id, or None."""
         return self._by_id().get(snapshot_id)
 
     def snapshot_ids(self) -> Set[int]:
-        """The ids of all snapshots."""
         return self._by_id().keys()
 
     def _by_id(self) -> dict[int, Snapshot]:
         snapshots = self.snapshots
         index: tuple[list[Snapshot], dict[int, Snapshot]] = self.__dict__.get("_index") or ([], {})
         if index[0] is not snapshots:
-            # Copied from the version before, whose list this one mostly extends.
+            # A newer list mostly extends the one that the index was copied from.
             known, by_id = index
             grown = len(known) <= len(snapshots) and all(map(is_, known, snapshots))
             by_id = dict(by_id) if grown else {}
@@ -88,34 +73,18 @@ class _SnapshotIndex:
             self.__dict__["_index"] = index = (snapshots, by_id)
         return index[1]
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As Pydantic's, in a fifth of its time: metadata has neither extra fields nor private ones."""
-        if deep:
-            return super().model_copy(update=update, deep=True)  # type: ignore[misc, no-any-return]
-        cls = type(self)
-        other = cls.__new__(cls)
-        fields, names = {**self.__dict__}, {*self.__pydantic_fields_set__}  # type: ignore[attr-defined]
-        if update:
-            fields.update(update)
-            names.update(update)
-        object.__setattr__(other, "__dict__", fields)
-        object.__setattr__(other, "__pydantic_fields_set__", names)
-        object.__setattr__(other, "__pydantic_extra__", None)
-        object.__setattr__(other, "__pydantic_private__", None)
-        return other
 
-
-class IndexedMetadata(_SnapshotIndex, TableMetadataV2):  # type: ignore[misc]  # pydantic has a `schema`, too
+class IndexedMetadata(_SnapshotIndex, TableMetadataV2):
     """Metadata of format version 2."""
 
 
-class IndexedMetadataV3(_SnapshotIndex, TableMetadataV3):  # type: ignore[misc]
+class IndexedMetadataV3(_SnapshotIndex, TableMetadataV3):
     """Metadata of format version 3, which PyIceberg reads and does not write."""
 
     def model_dump_json(  # type: ignore[override]
         self, exclude_none: bool = True, exclude: set[str] | None = None, by_alias: bool = True, **kwargs: Any
     ) -> str:
-        """As for the versions before."""
+        """As of the earlier versions."""
         return IcebergBaseModel.model_dump_json(self, exclude_none, exclude, by_alias, **kwargs)
 
 
@@ -138,24 +107,24 @@ def snapshot_ids(metadata: TableMetadata) -> Set[int]:
 
 
 def json_size_bytes(metadata: TableMetadata) -> int:
-    """How long the metadata is in JSON, as far as that is known: else that from which it was made, or nothing."""
+    """Length of the metadata in JSON, or of the metadata that it was made from; 0 if neither is known."""
     return int(metadata.__dict__.get(_SIZE, 0))
 
 
 def parsed_size_bytes(metadata: TableMetadata) -> int:
-    """How much memory the metadata takes, at most, as far as its length is known."""
+    """Memory that the metadata takes at most; 0 if its length is not known."""
     return int(metadata.__dict__.get(_PARSED_SIZE, 0))
 
 
 def sized(metadata: TableMetadata, text: bytes) -> TableMetadata:
-    """The same metadata, which knows how long it is in JSON and how much memory it takes, given that text."""
+    """The same metadata with the sizes that follow from its text in JSON."""
     metadata.__dict__[_SIZE] = len(text)
     metadata.__dict__[_PARSED_SIZE] = len(text) + _VALUE_SIZE_BYTES * count_values(text)
     return metadata
 
 
 def sized_as(metadata: TableMetadata, other: TableMetadata) -> TableMetadata:
-    """The same metadata, of which no more is known than that it is as long as the other."""
+    """The same metadata with the sizes of another one."""
     metadata.__dict__[_SIZE], metadata.__dict__[_PARSED_SIZE] = other.__dict__[_SIZE], other.__dict__[_PARSED_SIZE]
     return metadata
 
@@ -212,15 +181,12 @@ def new_table(
 
 
 def empty_table_metadata() -> TableMetadata:
-    """The metadata that updates which create a table are applied to."""
+    """The metadata to which the updates that create a table are applied."""
     return TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
 
 
 def check_schemas(metadata: TableMetadata, known: Container[Schema] = ()) -> None:
-    """Refuse schemas with what only a later format version has, but for those that are known.
-
-    Raises `ValueError`.
-    """
+    """Raises `ValueError` for a schema that needs a later format version and is not known."""
     for schema in metadata.schemas:
         if schema not in known:
             _check_format_version(schema, metadata)
@@ -240,7 +206,7 @@ def _check_format_version(schema: Schema, metadata: TableMetadata) -> None:
 
 
 def _with_defaults(fresh: IcebergType, given: IcebergType) -> IcebergType:
-    """A type of new ids, with the default values of the type that it was made of."""
+    """A type with new ids, and the default values of the type that it was made of."""
     match fresh, given:
         case StructType(), StructType():
             return StructType(

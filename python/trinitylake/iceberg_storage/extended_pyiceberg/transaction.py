@@ -60,7 +60,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import (
     matching_rows,
 )
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.filter_text import parsed_filter
+from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
@@ -172,7 +172,7 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         _isolation_operation: Operation | None = None,
     ) -> None:
-        filter = parsed_filter(delete_filter) if isinstance(delete_filter, str) else delete_filter
+        filter = parse_filter(delete_filter)
         operation = _isolation_operation or Operation.DELETE
         with self.looking_for("delete", filter, case_sensitive, branch, operation):
             removed, kept, n_deleted = rows_without(self.table_metadata, self._table.io, filter, case_sensitive, branch)
