@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import IntegerType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -131,9 +132,88 @@ def test_frames_make_tables_and_come_by_partition(spark: SparkSession, lake: tl.
     assert tl.spark.write(frame, lake.uri, "nyc.hashed", mode="append", durability="none")
     assert len(list(lake.table("nyc.hashed").scan().iceberg.plan_files())) == 4
     with pytest.raises(tl.ObjectNotFound):
-        tl.spark.write(frame, lake.uri, "nyc.nowhere", mode="append", durability="none")
+        tl.spark.write(frame, lake.uri, "nowhere.routes", mode="append", durability="none")
     counted = spark.read.format("trinitylake").option("root", lake.uri).option("metadata", "count").load("nyc.routes")
     assert counted.collect()[0].rows == 1120
+
+
+def test_every_mode_creates_a_table_that_is_absent_alone_and_in_a_transaction(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    """As `saveAsTable` does. A write that fails leaves no table behind."""
+    frame = spark.createDataFrame([(1, "a"), (2, "b")], "id int, carrier string")
+    version = lake.version
+    for number, mode in enumerate(("append", "overwrite", "ignore", "error", "errorifexists")):
+        assert tl.spark.write(frame, lake.uri, f"nyc.t{number}", mode=mode, partition_spec="bucket(id, 2)")
+        assert lake.table(f"nyc.t{number}").count() == 2
+    assert lake.version == version + 5
+    with pytest.raises(tl.InvalidArgument, match="DIVIDE_BY_ZERO") as raised:
+        tl.spark.write(frame.selectExpr("id / (id - 1) AS x"), lake.uri, "nyc.bad", mode="append")
+    assert "\n" not in str(raised.value)
+    lake.begin(id="etl").save()
+    for _ in range(2):  # the second run of the step adds nothing
+        tl.spark.write(frame, lake.uri, "nyc.made", mode="append", txn="etl", id="make")
+    tl.spark.write(frame, lake.uri, "nyc.made", mode="append", txn="etl", id="more")
+    assert not lake.exists("nyc.made")
+    lake.resume("etl").commit()
+    assert lake.table("nyc.made").count() == 4
+    with lake.transaction() as txn:
+        tl.spark.write(frame, lake.uri, "nyc.here", mode="overwrite", txn=txn)
+        tl.spark.write(frame, lake.uri, "nyc.here", mode="append", txn=txn)
+        with pytest.raises(tl.InvalidArgument, match="DIVIDE_BY_ZERO"):
+            tl.spark.write(frame.selectExpr("id / (id - 1) AS x"), lake.uri, "nyc.bad", txn=txn)
+        assert txn.table("nyc.here").count() == 4
+        assert not lake.exists("nyc.here")
+    assert lake.table("nyc.here").count() == 4
+    assert not lake.exists("nyc.bad")
+
+
+def test_columns_of_the_rows_are_added_with_merge_schema_only(lake: tl.Lakehouse, table: tl.Table) -> None:
+    """New columns and wider types are part of the commit that adds the rows."""
+    wide = pa.table({"ID": pa.array([4], pa.int64()), "Carrier": ["AA"], "seats": pa.array([1.5])})
+    with pytest.raises(tl.InvalidArgument, match=r"no column seats; it has id, carrier.*mergeSchema"):
+        written(lake, wide)
+    version = lake.version
+    written(lake, wide, mergeSchema="true")
+    assert lake.version == version + 1
+    assert lake.table("nyc.flights").scan("id = 4").to_arrow().to_pylist() == [{"id": 4, "carrier": "AA", "seats": 1.5}]
+    lake.create_table("nyc.narrow", {"n": "int"}).append({"n": [1]})
+    wider = {"path": "nyc.narrow", "mergeSchema": "true"}
+    written(lake, pa.table({"n": pa.array([1 << 40], pa.int64())}), **wider)
+    assert lake.table("nyc.narrow").scan().to_arrow()["n"].to_pylist() == [1 << 40, 1]
+    lake.begin(id="etl").save()
+    written(lake, pa.table({"n": [2], "m": ["x"]}), **wider, txn="etl")
+    written(lake, pa.table({"n": [3], "m": ["y"], "o": [0]}), **wider, txn="etl")
+    assert lake.table("nyc.narrow").schema.names == ("n",)
+    lake.resume("etl").commit()
+    assert lake.table("nyc.narrow").schema.names == ("n", "m", "o")
+    assert lake.table("nyc.narrow").count() == 4
+
+
+def test_columns_that_another_writer_added_meanwhile_are_a_conflict(lake: tl.Lakehouse, table: tl.Table) -> None:
+    rows = pa.table({"id": [4], "carrier": ["AA"], "seats": [1]})
+    late = BatchWriter(Options.parse(options(lake, mergeSchema="true")), False, from_arrow_schema(rows.schema))
+    message = late.write(iter(rows.to_batches()))
+    with lake.table("nyc.flights").update_schema() as update:
+        update.add_column("gates", IntegerType())
+    before = files(lake)
+    with pytest.raises(tl.CommitConflict):
+        late.commit([message])
+    assert files(lake) == before - 1
+
+
+def test_partition_by_has_to_be_the_one_of_the_table(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    frame = spark.createDataFrame([(7, "DL")], "id long, carrier string")
+    writer = frame.write.format("trinitylake").option("root", lake.uri).mode("append")
+    writer.partitionBy("carrier").save("nyc.flights")
+    frame.write.partitionBy("carrier").format("trinitylake").option("root", lake.uri).mode("append").save("nyc.flights")
+    assert ids(lake) == [1, 2, 3, 7, 7]
+    with pytest.raises(PySparkException, match=r"partitioned by identity\(carrier\), not by identity\(id\)") as raised:
+        writer.partitionBy("id").save("nyc.flights")
+    assert "Traceback" not in str(raised.value)
+    assert tl.spark.write(frame, lake.uri, "nyc.flights", mode="append", partition_spec="identity(carrier)")
+    with pytest.raises(tl.InvalidArgument, match="not by bucket"):
+        tl.spark.write(frame, lake.uri, "nyc.flights", mode="append", partition_spec="bucket(4, id)")
 
 
 def test_a_server_elsewhere_takes_the_place_of_the_drivers_own(spark: SparkSession, shop: tl.Lakehouse) -> None:

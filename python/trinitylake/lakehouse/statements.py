@@ -194,7 +194,8 @@ class Statements(Reader):
             identifier: its namespace must exist.
             schema: a TrinityLake, pyarrow or pyiceberg schema, a mapping of column to SQL type, or Arrow data of
                 which only the schema is used.
-            partition_spec: a pyiceberg `PartitionSpec`, or expressions: `["month(ts)", "bucket(16, id)", "carrier"]`.
+            partition_spec: a pyiceberg `PartitionSpec`, or expressions as Iceberg or Spark writes them: `["month(ts)",
+                "bucket(16, id)", "carrier"]`.
             sort_order: a pyiceberg `SortOrder`, or expressions: `["dep_time desc", "carrier"]`.
             properties: Iceberg table properties.
             primary_key: the columns that identify a row, which makes them required; `upsert` matches on them.

@@ -27,24 +27,29 @@ if TYPE_CHECKING:
     from trinitylake.spark.frames import clustered, write
     from trinitylake.spark.functions import register_functions
     from trinitylake.spark.micro_batches import BatchTransaction, foreach_batch
+    from trinitylake.spark.row_changes import SparkMerge, delete, merge, update
     from trinitylake.spark.source import TrinityLakeDataSource
     from trinitylake.spark.sql_transaction import OutsideTransaction, SparkTransaction, resume, run, transaction
 
 __all__ = [
     "BatchTransaction",
     "OutsideTransaction",
+    "SparkMerge",
     "SparkTransaction",
     "TrinityLakeDataSource",
     "catalog_at",
     "clustered",
     "connect",
+    "delete",
     "disconnect",
     "foreach_batch",
     "functions",
+    "merge",
     "register_functions",
     "resume",
     "run",
     "transaction",
+    "update",
     "write",
 ]
 
@@ -62,6 +67,10 @@ _LAZY = {
     "run": "trinitylake.spark.sql_transaction",
     "transaction": "trinitylake.spark.sql_transaction",
     "register_functions": "trinitylake.spark.functions",
+    "SparkMerge": "trinitylake.spark.row_changes",
+    "delete": "trinitylake.spark.row_changes",
+    "merge": "trinitylake.spark.row_changes",
+    "update": "trinitylake.spark.row_changes",
     "clustered": "trinitylake.spark.frames",
     "write": "trinitylake.spark.frames",
 }

@@ -8,25 +8,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from trinitylake.errors import CommitConflict, InvalidArgument, StorageError
-from trinitylake.spark.commit import (
-    begin_on,
-    commit_or_delete,
-    committed_by,
-    is_written,
-    resumed,
-    save_in,
-    stage,
-    write_key,
-)
+from trinitylake.errors import InvalidArgument, StorageError
+from trinitylake.spark.commit import commit_write, planned
 from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
-from trinitylake.spark.write_tasks import WritePlan, WrittenFiles
+from trinitylake.spark.write_tasks import WrittenFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from trinitylake.lakehouse.lakehouse import Lakehouse
 
 
 @one_line_errors
@@ -48,18 +37,7 @@ class BatchWriter(DataSourceArrowWriter):
         if options.columns is not None:
             raise InvalidArgument("the option columns is for reading: choose columns of the frame with select(...)")
         self._overwrite = overwrite
-        lake = options.open()
-        if options.txn is not None:
-            transaction = resumed(lake, options.txn)
-            table = transaction.table(options.table_name)
-            self._is_done = options.id is not None and is_written(table, write_key(options.txn, options.id))
-            self._plan = WritePlan.of(options, table, transaction.base_version)
-        else:
-            self._is_done = options.id is not None and _is_committed(lake, options.id)
-            state = lake.at()
-            self._plan = WritePlan.of(options, state.table(options.table_name), state.version)
-        if rows is not None:
-            self._plan.check_columns(rows)
+        self._plan, _, self._is_done = planned(options, rows)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs on an executor."""
@@ -68,38 +46,12 @@ class BatchWriter(DataSourceArrowWriter):
         return self._plan.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make the reported files part of the table, all at once; with the option `txn`, as the transaction sees it.
-
-        With the option `id` a write is done once, in whatever process: the transaction has that id.
-
-        Raises:
-            CommitConflict: for an overwrite whose table has changed, and for an id whose commit was undone.
-            TransactionClosed, ObjectNotFound: the transaction has ended.
-            CommitStateUnknown: it is not known whether the commit happened; no file was deleted.
-        """
+        """Make the reported files part of the table (`commit_write`)."""
         if any(message is None for message in messages):
             self.abort(messages)
             raise StorageError(f"a task of the write to {self._plan.table_name} ended without reporting its files")
-        if self._is_done:
-            return
-        if self._plan.options.txn is not None:
-            save_in(self._plan.options.txn, self._plan, messages, self._overwrite)
-            return
-        lake = self._plan.options.open()
-        id = self._plan.options.id
-        if id is not None and _is_committed(lake, id):  # by another run of the same job, meanwhile
-            self._plan.delete_all_but([])
-            return
-        transaction = begin_on(lake, self._plan, id or f"spark-{self._plan.write_id}")
-        try:
-            stage(transaction, self._plan, messages, self._overwrite)
-        except BaseException:
-            transaction.rollback()
-            self._plan.delete_all_but([])
-            raise
-        commit_or_delete(transaction, self._plan, messages)
-        if id is not None and not committed_by(lake, id, self._plan):
-            self._plan.delete_all_but([])
+        if not self._is_done:
+            commit_write(self._plan, messages, self._overwrite)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what the tasks wrote, as far as possible.
@@ -109,16 +61,3 @@ class BatchWriter(DataSourceArrowWriter):
         """
         commit_was_tried = all(message is not None for message in messages)
         self._plan.delete_all_but(messages if commit_was_tried else [])
-
-
-def _is_committed(lake: Lakehouse, id: str) -> bool:
-    """Whether a transaction of that id is in the lakehouse. Raises `CommitConflict` if it was and has been undone."""
-    if not lake.transactions.is_committed(id):
-        return False
-    outcome = lake.transactions.outcome(id)
-    if outcome.status == "undone":
-        raise CommitConflict(
-            f"the write {id} was committed as version {outcome.version}, which was undone by a rollback: to do it "
-            "again is a decision, and takes another id"
-        )
-    return True

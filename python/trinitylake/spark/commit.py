@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import ALWAYS_TRUE
+from pyiceberg.table import Transaction as IcebergTransaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from trinitylake.errors import CommitConflict, TransactionClosed
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.spark.filters import option_filter
-from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
+from trinitylake.spark.options import Options
+from trinitylake.spark.types import arrow_schema_of, in_case_of
+from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, WrittenFiles, files_of, result_of
+from trinitylake.tables.schema_evolution import follow
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
@@ -30,6 +38,87 @@ if TYPE_CHECKING:
 WRITE_KEY = "trinitylake.write-key"
 #: Attempts to add a write to a transaction that other processes save meanwhile.
 SAVE_ATTEMPTS = 10
+
+
+def planned(
+    options: Options, rows: StructType | None = None, transaction: Transaction | None = None
+) -> tuple[WritePlan, Table, bool]:
+    """The plan of a batch write of some rows, its table, and whether a write with its id was done before.
+
+    The table is that of `transaction`, or of a copy of the saved transaction or of the latest version. Its schema
+    follows the rows if the options say so. Raises `InvalidArgument` for rows that the table does not take.
+    """
+    is_done = False
+    if transaction is None:
+        lake = options.open()
+        if options.txn is None:
+            is_done = options.id is not None and is_committed(lake, options.id)
+            transaction = lake.begin()
+        else:
+            transaction = resumed(lake, options.txn)
+    table = transaction.table(options.table_name)
+    if options.txn is not None and options.id is not None:
+        is_done = is_written(table, write_key(options.txn, options.id))
+    if options.merge_schema and rows is not None and table.type == "managed":
+        with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
+            merge_schema(change, rows)
+    plan = WritePlan.of(options, table, transaction.base_version)
+    if rows is not None:
+        plan.check_columns(rows)
+    return plan, table, is_done
+
+
+def merge_schema(change: IcebergTransaction, rows: StructType) -> None:
+    """Add columns that the rows have and the table has not, and make columns wider as Iceberg allows."""
+    schema = change.table_metadata.schema()
+    spelled = in_case_of(rows.fieldNames(), schema)
+    data = arrow_schema_of(rows)
+    with change.update_schema() as update:
+        follow(update, schema, pa.schema([field.with_name(spelled.get(field.name, field.name)) for field in data]))
+
+
+def commit_write(
+    plan: WritePlan,
+    messages: Sequence[WriterCommitMessage | None],
+    overwrite: bool = False,
+    transaction: Transaction | None = None,
+) -> None:
+    """Make the reported files part of the table, all at once; in a transaction, as that sees it.
+
+    With the option `id` a write is done once, in whatever process: the transaction has that id.
+
+    Raises:
+        CommitConflict: for an overwrite whose table has changed, and for an id whose commit was undone.
+        TransactionClosed, ObjectNotFound: the transaction has ended.
+        CommitStateUnknown: it is not known whether the commit happened; no file was deleted.
+    """
+    if transaction is not None:
+        try:
+            stage(transaction, plan, messages, overwrite)
+        except BaseException:
+            plan.delete_all_but([])
+            raise
+        _take_over(transaction, plan, messages)
+        plan.delete_all_but(messages)
+        return
+    if plan.options.txn is not None:
+        save_in(plan.options.txn, plan, messages, overwrite)
+        return
+    lake = plan.options.open()
+    id = plan.options.id
+    if id is not None and is_committed(lake, id):  # by another run of the same job, meanwhile
+        plan.delete_all_but([])
+        return
+    transaction = begin_on(lake, plan, id or f"spark-{plan.write_id}")
+    try:
+        stage(transaction, plan, messages, overwrite)
+    except BaseException:
+        transaction.rollback()
+        plan.delete_all_but([])
+        raise
+    commit_or_delete(transaction, plan, messages)
+    if id is not None and not committed_by(lake, id, plan):
+        plan.delete_all_but([])
 
 
 def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int | None = None) -> Transaction:
@@ -71,9 +160,19 @@ def stage(
         )
     snapshot_properties = {"engine": "spark", "write-id": plan.write_id}
     if plan.options.txn is not None and plan.options.id is not None:
-        snapshot_properties[WRITE_KEY] = write_key(plan.options.txn, plan.options.id)
+        snapshot_properties[WRITE_KEY] = write_key(transaction.id, plan.options.id)
+    if plan.changes is not None:
+        _replace_files(table, plan, plan.changes, messages, snapshot_properties)
+        return
     with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
         assert isinstance(change, StagedTransaction)
+        if plan.rows is not None:
+            merge_schema(change, plan.rows)
+            if change.table_metadata.schema().fields != plan.metadata.schema().fields:
+                raise CommitConflict(
+                    f"another writer changed the columns of table {plan.table_name} while the write was running",
+                    keys=[f"table {plan.table_name}"],
+                )
         if overwrite and is_dynamic and not table.iceberg.spec().is_unpartitioned():
             _remove_partitions(change, files, snapshot_properties)
         elif overwrite:
@@ -82,10 +181,41 @@ def stage(
                 change.delete(replaced, snapshot_properties)
         if files:
             change.append_files(files, snapshot_properties)
-            if isinstance(iceberg.io, LakehouseFileIO):
-                iceberg.io.take_incoming()  # They were adopted already, with what is known of their age.
+            _take_incoming(iceberg.io)
         if table_properties:
             change.set_properties(dict(table_properties))
+
+
+def _take_incoming(io: FileIO) -> None:
+    """Forget incoming files: they were adopted already, with what is known of their age."""
+    if isinstance(io, LakehouseFileIO):
+        io.take_incoming()
+
+
+def _replace_files(
+    table: Table,
+    plan: WritePlan,
+    changes: RowChange,
+    messages: Sequence[WriterCommitMessage | None],
+    snapshot_properties: dict[str, str],
+) -> None:
+    """Replace the files that tasks rewrote. Raises `CommitConflict` if the table has changed inside the transaction."""
+    if table.iceberg.metadata.current_snapshot_id != changes.snapshot_id:
+        raise CommitConflict(
+            f"another write into the transaction changed table {table.name} while the {changes.statement} was running",
+            keys=[f"table {table.name}"],
+        )
+    rewritten = [message for message in messages if isinstance(message, RewrittenFiles)]
+    removed = [changes.files[number] for message in rewritten for number in message.removed]
+    added = files_of(messages)
+    with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
+        assert isinstance(change, StagedTransaction)
+        with change.looking_for(changes.statement, changes.filter):
+            change.count_rows(RowCounts(*result_of(messages)))
+            if removed or added:
+                operation = Operation.OVERWRITE if added else Operation.DELETE
+                change.replace_files(removed, added, operation, snapshot_properties)
+        _take_incoming(iceberg.io)
 
 
 def _remove_partitions(change: StagedTransaction, files: list[DataFile], snapshot_properties: dict[str, str]) -> None:
@@ -161,7 +291,6 @@ def save_in(
         CommitConflict: the others were always faster, or an overwrite meets rows that it was not planned on.
         TransactionClosed, ObjectNotFound, TransactionExpired: the transaction has ended.
     """
-    files = files_of(messages)
     for attempts_left in reversed(range(SAVE_ATTEMPTS)):
         try:
             transaction = resumed(plan.options.open(), transaction_id)
@@ -170,10 +299,7 @@ def save_in(
                 plan.delete_all_but([])
                 return
             stage(transaction, plan, messages, overwrite)
-            # From now on they belong to the transaction: its rollback deletes them.
-            io = transaction.table(plan.table_name).iceberg.io
-            assert isinstance(io, LakehouseFileIO)
-            io.remember_written(io.path_of(file.file_path) for file in files)
+            _take_over(transaction, plan, messages)
         except BaseException:
             plan.delete_all_but([])
             raise
@@ -186,3 +312,23 @@ def save_in(
         else:
             plan.delete_all_but(messages)
             return
+
+
+def _take_over(transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """The files belong to the transaction from now on: its rollback deletes them."""
+    io = transaction.table(plan.table_name).iceberg.io
+    assert isinstance(io, LakehouseFileIO)
+    io.remember_written(io.path_of(file.file_path) for file in files_of(messages))
+
+
+def is_committed(lake: Lakehouse, id: str) -> bool:
+    """Whether a transaction of that id is in the lakehouse. Raises `CommitConflict` if it was and has been undone."""
+    if not lake.transactions.is_committed(id):
+        return False
+    outcome = lake.transactions.outcome(id)
+    if outcome.status == "undone":
+        raise CommitConflict(
+            f"the write {id} was committed as version {outcome.version}, which was undone by a rollback: to do it "
+            "again is a decision, and takes another id"
+        )
+    return True

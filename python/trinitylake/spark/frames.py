@@ -1,15 +1,19 @@
-"""Writes of data frames that also create the table and cluster the rows.
+"""Writes of data frames by functions: they create the table, take part in open transactions, and cluster rows.
 
 Spark 4.1 does not ask a Python data source how to distribute rows before a write, and refuses the modes `errorifexists`
-and `ignore`. `write` does both around the data source.
+and `ignore`. Here the tasks of the data source (`write_tasks.py`) run in a plain query, and the driver commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import pyarrow as pa
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.transforms import (
     BucketTransform,
@@ -21,11 +25,18 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.types import IntegerType, LongType, StringType
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as _sql
 
-from trinitylake.errors import CommitConflict, InvalidArgument, ObjectAlreadyExists
-from trinitylake.lakehouse import open as open_lakehouse
+from trinitylake.errors import CommitStateUnknown, InvalidArgument, ObjectAlreadyExists
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.spark.commit import commit_write, is_committed, planned, resumed
+from trinitylake.spark.options import options_for
+from trinitylake.spark.task_errors import error_of_user
 from trinitylake.spark.types import arrow_schema_of
+from trinitylake.spark.write_tasks import WritePlan, WrittenFiles
+from trinitylake.tables.partitioning_and_sorting import check_same_spec
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -33,9 +44,14 @@ if TYPE_CHECKING:
 
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.opening import Durability
+    from trinitylake.spark.options import Options
+    from trinitylake.tables.table import Table
 
-Mode = Literal["append", "overwrite", "errorifexists", "ignore"]
-_MODES: tuple[Mode, ...] = ("append", "overwrite", "errorifexists", "ignore")
+Batches: TypeAlias = "Iterable[pa.RecordBatch]"
+Mode = Literal["append", "overwrite", "error", "errorifexists", "ignore"]
+_MODES: tuple[Mode, ...] = ("append", "overwrite", "error", "errorifexists", "ignore")
+#: The columns of a frame of reports.
+REPORT = "report binary"
 _TRUNCATED: dict[Any, str] = {
     YearTransform: "year",
     MonthTransform: "month",
@@ -51,29 +67,34 @@ def write(
     *,
     mode: Mode = "errorifexists",
     filter: str | None = None,
+    txn: str | Transaction | None = None,
     id: str | None = None,
     partition_spec: Any = None,
     sort_order: Any = None,
     properties: Mapping[str, str] | None = None,
+    merge_schema: bool = False,
     cluster: bool = True,
     message: str = "",
     author: str = "",
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
 ) -> bool:
-    """Write a data frame to a table, with `format("trinitylake")`; returns whether anything was written.
+    """Write a data frame to a table, which is created if it does not exist; returns whether anything was written.
+
+    Table and rows are one commit, or part of the transaction `txn`.
 
     Args:
         frame: the rows.
         root: the URI of the lakehouse.
         table: the full name.
-        mode: `append` and `overwrite` need the table. `errorifexists` and `ignore` make it, of the columns of the
-            frame; table and rows are one commit.
+        mode: what to do if the table exists, as Spark has it. `overwrite` replaces rows, not the table.
         filter: for `overwrite`, the rows that are replaced; the rows of the frame have to match it.
-        id: of the transaction: a write with an id that has been committed is not done again.
-        partition_spec: this, `sort_order` and `properties` as for `create_table`, if the table is made.
-        sort_order: see above.
+        txn: an open transaction of this process, or the id of a saved one, that the write becomes part of.
+        id: of the transaction, or with `txn` of the write inside it: what has been done under an id is not done again.
+        partition_spec: as for `create_table`; a table that exists has to have the same one.
+        sort_order: this and `properties` as for `create_table`, if the table is created.
         properties: see above.
+        merge_schema: add columns that the table lacks, and make columns wider as Iceberg allows, in the same commit.
         cluster: bring the rows of a partition together before they are written (`clustered`).
         message: for the log.
         author: for the log.
@@ -81,59 +102,93 @@ def write(
         durability: as for `trinitylake.open`.
 
     Raises:
-        ObjectAlreadyExists: in the mode `errorifexists`, if the table exists.
-        ObjectNotFound: in the modes `append` and `overwrite`, if it does not.
+        ObjectAlreadyExists: in the mode `errorifexists`, or `error`, if the table exists.
+        InvalidArgument: for columns, types and values that the table does not take.
         CommitConflict: another writer changed the same rows first.
     """
     if mode not in _MODES:
         raise InvalidArgument(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
-    lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
-    if id is not None and lake.transactions.is_committed(id):
-        if (outcome := lake.transactions.outcome(id)).status == "undone":
-            raise CommitConflict(f"transaction {id} was committed as version {outcome.version} and undone since")
-        return False
-    options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
-    options |= {"root": lake.uri, "message": message, "author": author}
-    if durability is not None:
-        options["durability"] = durability
-    if mode in ("append", "overwrite"):
-        options |= {name: value for name, value in (("filter", filter), ("id", id)) if value is not None}
-        rows = clustered(frame, lake.table(table).iceberg) if cluster else frame
-        rows.write.format("trinitylake").options(**options).mode(mode).save(table)
-        return True
-    if lake.exists(table):
-        if mode == "ignore":
+    options = options_for(root, table, txn, id, message, author, storage_options, durability)
+    options = replace(options, filter=filter, merge_schema=merge_schema)
+    transaction = txn if isinstance(txn, Transaction) else None
+    if transaction is not None:
+        transaction.save()
+    lake = options.open()
+    state = lake if options.txn is None else resumed(lake, options.txn)
+    if not state.exists(table):
+        if options.txn is None and id is not None and is_committed(lake, id):
             return False
+        definition = {"partition_spec": partition_spec, "sort_order": sort_order, "properties": properties}
+        _create_and_write(frame, options, lake, transaction, cluster, definition)
+        return True
+    plan, found, is_done = planned(options, frame.schema)
+    if is_done or mode == "ignore":
+        return False
+    if mode in ("error", "errorifexists"):
         raise ObjectAlreadyExists(f"table {table} exists: choose the mode append or overwrite, or ignore to leave it")
-    _create_and_write(lake, frame, table, options, id, cluster, (partition_spec, sort_order, properties))
+    if partition_spec is not None:
+        check_same_spec(partition_spec, found.iceberg.metadata, table)
+    with running(plan, "write"):
+        commit_write(plan, reported(written(frame, plan, found, cluster)), mode == "overwrite", transaction)
     return True
 
 
 def _create_and_write(
-    lake: Lakehouse, frame: DataFrame, table: str, options: dict[str, str], id: str | None, cluster: bool, made: Any
+    frame: DataFrame,
+    options: Options,
+    lake: Lakehouse,
+    transaction: Transaction | None,
+    cluster: bool,
+    definition: Mapping[str, Any],
 ) -> None:
-    message, author = options.pop("message"), options.pop("author")
-    txn = lake.begin(id=id, message=message or f"Spark write to {table}", author=author, restart=id is not None)
-    try:
-        partition_spec, sort_order, properties = made
-        created = txn.create_table(
-            table,
-            arrow_schema_of(frame.schema),
-            partition_spec=partition_spec,
-            sort_order=sort_order,
-            properties=properties,
+    """Create the table and add the rows, in a transaction of their own or in that of the options."""
+    id, message = options.id, options.message or f"Spark write to {options.table_name}"
+    if options.txn is None:
+        target = lake.begin(
+            id=id, restart=id is not None, message=message, author=options.author, properties={"engine": "spark"}
         )
-        rows = clustered(frame, created.iceberg) if cluster else frame
-        txn.save()
-    except BaseException:
-        txn.rollback()
-        raise
+    else:
+        target = transaction or resumed(lake, options.txn)
+    created = None
     try:
-        rows.write.format("trinitylake").options(**options, txn=txn.id).mode("append").save(table)
+        created = target.create_table(options.table_name, arrow_schema_of(frame.schema), **definition)
+        plan, _, _ = planned(options, frame.schema, target)
+        with running(plan, "write"):
+            commit_write(plan, reported(written(frame, plan, created, cluster)), False, target)
+            if options.txn is None:
+                target.commit()
+            elif transaction is None:
+                target.save()
     except BaseException:
-        lake.resume(txn.id).rollback()
+        if options.txn is None:
+            target.rollback()
+        elif transaction is not None and created is not None and transaction.is_open:
+            transaction.drop_table(options.table_name)
         raise
-    lake.resume(txn.id).commit()
+
+
+@contextmanager
+def running(plan: WritePlan, what: str) -> Iterator[None]:
+    """Context manager: on errors, delete what tasks wrote; raise ours for what Spark says of expressions and values."""
+    try:
+        with translated(plan.table_name):
+            yield
+    except BaseException as error:
+        if not isinstance(error, CommitStateUnknown):
+            plan.delete_all_but([])
+        if isinstance(error, PySparkException) and (own := error_of_user(error, f"{what} of {plan.table_name}")):
+            raise own from error
+        raise
+
+
+def reported(parts: DataFrame) -> list[WrittenFiles]:
+    """Run the tasks of a write, and return what they reported."""
+    return [pickle.loads(row.report) for row in parts.collect()]
+
+
+def written(rows: DataFrame, plan: WritePlan, table: Table, cluster: bool = True) -> DataFrame:
+    """The reports of tasks that write rows to new files; with `cluster` those of one partition in one task."""
+    return (clustered(rows, table.iceberg) if cluster else rows).mapInArrow(_Write(plan), REPORT)
 
 
 def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
@@ -144,9 +199,10 @@ def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
     """
     schema = table.schema()
     keys: list[Column] = []
+    columns = {name.lower() for name in frame.columns}
     for field in table.spec().fields:
         name = schema.find_column_name(field.source_id)
-        if name is None or name.partition(".")[0] not in frame.columns:
+        if name is None or name.partition(".")[0].lower() not in columns:
             return frame
         if not isinstance(field.transform, VoidTransform):
             keys.append(_key(_sql.col(name), field, type(schema.find_type(field.source_id))))
@@ -168,3 +224,18 @@ def _key(column: Column, field: PartitionField, kind: type) -> Column:
         if kind is StringType:
             return _sql.substring(column, 1, transform.width)
     return column
+
+
+@dataclass
+class _Write:
+    """Writes rows to new files, and yields a pickled `WrittenFiles`."""
+
+    plan: WritePlan
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        yield report_of(self.plan.write(batches))
+
+
+def report_of(report: WrittenFiles) -> pa.RecordBatch:
+    """What a task reports to the driver."""
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], ["report"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from trinitylake.lakehouse.opening import Durability
+    from trinitylake.spark.row_changes import SparkMerge
 
 
 class BatchTransaction:
@@ -52,6 +53,12 @@ class BatchTransaction:
         )
         options = self._options if filter is None else {**self._options, "filter": filter}
         rows.write.format("trinitylake").options(**options).mode(mode).save(table)
+
+    def merge(self, frame: DataFrame, table: str, on: Iterable[str] | None = None) -> SparkMerge:
+        """MERGE of a frame into a table, as `trinitylake.spark.merge`."""
+        from trinitylake.spark.row_changes import merge_into
+
+        return merge_into(frame, Options.parse({**self._options, "path": table}), on)
 
 
 def foreach_batch(

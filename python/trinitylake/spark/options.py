@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, cast
 
 from trinitylake.base.arguments import moment
@@ -15,6 +16,7 @@ from trinitylake.spark.secret_settings import checked_storage_options
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+    from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.tables.table import Table
 
 Metadata = Literal["log", "objects", "files", "changes", "count"]
@@ -48,6 +50,8 @@ class Options:
         filter: rows to read, or for an overwrite the rows to replace.
         partition_overwrite_mode: "dynamic": an overwrite replaces the partitions that its rows are in; "static": all
             rows. If not given, the setting `spark.sql.sources.partitionOverwriteMode` of the session, else "static".
+        partition_by: partition expressions, separated by commas, that have to be those of the table.
+        merge_schema: a batch write adds columns that the table lacks, and makes columns wider as Iceberg allows.
         pushdown: let the conditions of the query choose files and rows, for a frame that is used with one condition.
         metadata: read one of the metadata tables instead of rows.
         since: a stream and the metadata table "changes": only what came after this version.
@@ -70,6 +74,8 @@ class Options:
     columns: str | None = None
     filter: str | None = None
     partition_overwrite_mode: Literal["static", "dynamic"] | None = None
+    partition_by: str | None = None
+    merge_schema: bool = False
     pushdown: bool = False
     metadata: Metadata | None = None
     since: int | None = None
@@ -110,6 +116,8 @@ class Options:
                 'Literal["static", "dynamic"] | None',
                 _choice("partitionOverwriteMode", given.pop("partitionoverwritemode", None), "static", "dynamic"),
             ),
+            partition_by=given.pop("partitionby", None),
+            merge_schema=_choice("mergeSchema", given.pop("mergeschema", None), "true", "false") == "true",
             pushdown=_choice("pushdown", given.pop("pushdown", None), "true", "false") == "true",
             metadata=cast("Metadata | None", _choice("metadata", given.pop("metadata", None), *METADATA)),
             since=_number("since", given.pop("since", None), 0),
@@ -161,6 +169,24 @@ def _one_of(given: dict[str, str], name: str, other_name: str) -> str | None:
     if len(found) == 2:
         raise InvalidArgument(f"{name} and {other_name} are the same option: give only one")
     return found[0] if found else None
+
+
+def options_for(
+    root: str | PathLike[str],
+    table: str,
+    txn: str | Transaction | None,
+    id: str | None,
+    message: str,
+    author: str,
+    storage_options: Mapping[str, str] | None,
+    durability: Literal["fsync", "none"] | None,
+) -> Options:
+    """The options of a write that a function of this package does."""
+    given = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
+    transaction_id = None if txn is None else txn if isinstance(txn, str) else txn.id
+    named = {"txn": transaction_id, "id": id, "durability": durability}
+    given |= {name: value for name, value in named.items() if value is not None}
+    return Options.parse({**given, "root": fspath(root), "path": table, "message": message, "author": author})
 
 
 def _number(name: str, value: str | None, least: int) -> int | None:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from trinitylake.errors import CommitConflict, InvalidArgument, StorageError
-from trinitylake.spark.commit import begin_on, stage
+from trinitylake.spark.commit import begin_on, planned, stage
 from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
@@ -50,11 +50,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @cached_property
     def _plan(self) -> WritePlan:
         """Made for each batch next to the driver, and sent to the tasks, which send it to the commit."""
-        state = self._options.open().at()
-        plan = WritePlan.of(self._options, state.table(self._options.table_name), state.version)
-        if self._rows is not None:
-            plan.check_columns(self._rows)
-        return plan
+        return planned(self._options, self._rows)[0]
 
     def __getstate__(self) -> dict[str, object]:
         """Plan before the writer is sent to tasks, so that all of them write into one folder."""

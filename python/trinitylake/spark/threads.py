@@ -1,9 +1,12 @@
-"""Activation of the session of a frame, for threads that use `format("trinitylake")`.
+"""What PySpark lacks for `format("trinitylake")`: the session of a frame in any thread, and `partitionBy`.
 
 Spark 4.1 searches for a Python data source in the active session of the JVM's thread, not in that of the frame
 (`DataSource.lookupDataSource`). A thread that Python starts has its own thread in the JVM, without an active session;
 `pyspark.InheritableThread` copies local properties, not the session. So a write fails there with
 `DATA_SOURCE_NOT_FOUND`. With our format, the session of the frame is activated first.
+
+Spark compares the columns of `partitionBy` with the partitioning of the table before it asks the source, and the table
+of a Python data source has none. With our format the columns are sent as an option, which the source compares.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from typing import Any
 
 _FORMAT = "trinitylake"
 _MARK = "_trinitylake_activates"
+#: Attributes of a writer: whether it has our format, and the columns of `partitionBy`.
+_IS_OURS, _COLUMNS = "_trinitylake_is_format", "_trinitylake_partition_by"
 
 
 def activate(spark: Any) -> None:
@@ -34,13 +39,34 @@ def install() -> None:
     for kind in kinds:
         if not hasattr(kind.format, _MARK):
             kind.format = _activating(kind.format)
+    writer: Any = DataFrameWriter
+    if not hasattr(writer.partitionBy, _MARK):
+        writer.partitionBy = _as_option(writer.partitionBy)
+
+
+def _as_option(chosen: Any) -> Any:
+    @functools.wraps(chosen)
+    def partitionBy(self: Any, *columns: Any) -> Any:
+        names = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
+        setattr(self, _COLUMNS, names)
+        if getattr(self, _IS_OURS, False):
+            return self.option("partitionBy", ", ".join(names))
+        return chosen(self, *columns)
+
+    setattr(partitionBy, _MARK, True)
+    return partitionBy
 
 
 def _activating(chosen: Any) -> Any:
     @functools.wraps(chosen)
     def format(self: Any, source: str) -> Any:
-        if source.lower() == _FORMAT:
+        is_ours = source.lower() == _FORMAT
+        setattr(self, _IS_OURS, is_ours)
+        if is_ours:
             activate(getattr(self, "_spark", None))
+            if names := getattr(self, _COLUMNS, ()):
+                self.partitionBy.__wrapped__(self)  # not Spark's to compare any more
+                self.option("partitionBy", ", ".join(names))
         return chosen(self, source)
 
     setattr(format, _MARK, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterable
 
 import pyarrow as pa
 from pyiceberg.schema import Schema, SchemaVisitor, visit
@@ -57,8 +58,9 @@ def check_assignable(rows: spark.StructType, table: Schema) -> None:
     result depends on the session (time zone, format of text): those have to be a `CAST` in the query.
     """
     columns = {field.name: field.field_type for field in table.fields}
+    spelled = in_case_of(rows.fieldNames(), table)
     for field in rows.fields:
-        kind = columns.get(field.name)
+        kind = columns.get(spelled.get(field.name, field.name))
         if kind is not None and (wrong := _unassignable(field.dataType, kind, field.name)):
             name, given, wanted = wrong
             raise InvalidArgument(
@@ -84,6 +86,13 @@ def _unassignable(
     else:
         return name, given, wanted
     return next((wrong for part in parts if (wrong := _unassignable(*part))), None)
+
+
+def in_case_of(names: Iterable[str], table: Schema) -> dict[str, str]:
+    """The names that the table spells with other upper and lower case, with its spelling."""
+    known = {field.name.lower(): field.name for field in table.fields}
+    exactly = set(known.values())
+    return {name: known[name.lower()] for name in names if name not in exactly and name.lower() in known}
 
 
 def arrow_schema_of(schema: spark.StructType) -> pa.Schema:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
@@ -28,11 +29,14 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import option_filter
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
-from trinitylake.spark.types import check_assignable
+from trinitylake.spark.types import check_assignable, in_case_of
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.declared_limits import Limits, limits_of
+from trinitylake.tables.merge import WriteResult
+from trinitylake.tables.partitioning_and_sorting import check_same_spec, split_expressions
 
 if TYPE_CHECKING:
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.tables.table import Table
 
 #: Setting of a session: what an overwrite of a partitioned table replaces.
@@ -59,6 +63,37 @@ class WrittenFiles(WriterCommitMessage):
 
 
 @dataclass
+class RewrittenFiles(WrittenFiles):
+    """What one attempt of one task of a MERGE, UPDATE or DELETE wrote.
+
+    Attributes:
+        removed: numbers of the files whose rows were written again, among the `files` of the `RowChange`.
+        updated, deleted: numbers of rows.
+    """
+
+    removed: list[int] = field(default_factory=list)
+    updated: int = 0
+    deleted: int = 0
+
+
+@dataclass
+class RowChange:
+    """A MERGE, UPDATE or DELETE.
+
+    Attributes:
+        statement: "merge", "update" or "delete".
+        filter: matches at least all rows that the statement looks for.
+        snapshot_id: of the table, when it was planned.
+        files: that can hold such rows.
+    """
+
+    statement: str
+    filter: BooleanExpression
+    snapshot_id: int | None
+    files: list[DataFile]
+
+
+@dataclass
 class WritePlan:
     """How rows become files of one table, for every task alike.
 
@@ -70,6 +105,8 @@ class WritePlan:
         metadata: the table's metadata without its history.
         limits: the declared limits of its columns.
         write_id: random, names the folder.
+        changes: the statement whose rows are written; None for an append or overwrite. Only in the driver.
+        rows: the columns of the rows that the schema of the table follows; None if it stays as it is.
     """
 
     options: Options
@@ -79,6 +116,11 @@ class WritePlan:
     metadata: TableMetadata
     limits: Limits
     write_id: str
+    changes: RowChange | None = None
+    rows: StructType | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "changes": None}
 
     @classmethod
     def of(cls, options: Options, table: Table, version: int) -> WritePlan:
@@ -96,16 +138,27 @@ class WritePlan:
         )
 
     def check_columns(self, rows: StructType) -> None:
-        """Raise `InvalidArgument` for rows that lack a column of a partition or have types that do not fit."""
+        """Raise `InvalidArgument` for rows that lack a column of a partition or have columns that do not fit."""
         schema = self.metadata.schema()
         check_assignable(rows, schema)
-        columns = rows.fieldNames()
-        for field in self.metadata.spec().fields:
-            name = schema.find_column_name(field.source_id)
+        spelled = in_case_of(rows.fieldNames(), schema)
+        columns = [spelled.get(name, name) for name in rows.fieldNames()]
+        known = [field.name for field in schema.fields]
+        if unknown := [name for name in columns if name not in known]:
+            raise InvalidArgument(
+                f"table {self.table_name} has no column {', '.join(unknown)}; it has {', '.join(known)}. To add "
+                'columns, write with option("mergeSchema", "true")'
+            )
+        if self.options.merge_schema:
+            self.rows = rows
+        if self.options.partition_by is not None:
+            check_same_spec(split_expressions(self.options.partition_by), self.metadata, self.table_name)
+        for by in self.metadata.spec().fields:
+            name = schema.find_column_name(by.source_id)
             if name is not None and name.partition(".")[0] not in (*columns, *defaulted(schema)):
                 raise InvalidArgument(
                     f"the rows have no column {name!r}, by which table {self.table_name} is partitioned "
-                    f"({field.transform}); they have {', '.join(columns)}"
+                    f"({by.transform}); they have {', '.join(columns)}"
                 )
 
     def _check_replaced(self, conformed: pa.Table) -> None:
@@ -133,23 +186,31 @@ class WritePlan:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
         """Write the rows of one task. Runs on an executor; what it wrote is gone again if it fails."""
-        io = storage_io(self.options)
-        properties = {**self.metadata.properties, TableProperties.WRITE_DATA_PATH: self.folder.rstrip("/")}
-        metadata = self.metadata.model_copy(update={"properties": properties})
         files: list[DataFile] = []
-        try:
+        with self.writing() as (metadata, io):
             for gathered in _gathered(batches):
+                spelled = in_case_of(gathered.column_names, metadata.schema())
+                gathered = gathered.rename_columns([spelled.get(name, name) for name in gathered.column_names])
                 conformed = rows.conform(gathered, metadata.schema(), limits=self.limits)
                 assert isinstance(conformed, pa.Table)
                 self._check_replaced(conformed)
-                with translated(self.table_name):
-                    files += DataFileWriter(metadata, io).written([conformed])
+                files += DataFileWriter(metadata, io).written([conformed])
+        return WrittenFiles(files, _local_property("sql.streaming.queryId"), self._is_dynamic())
+
+    @contextmanager
+    def writing(self) -> Iterator[tuple[TableMetadata, LakehouseFileIO]]:
+        """Context manager: metadata of the table whose files go into `folder`, and file access. Deletes the files that
+        were written if the block raises."""
+        io = storage_io(self.options)
+        properties = {**self.metadata.properties, TableProperties.WRITE_DATA_PATH: self.folder.rstrip("/")}
+        try:
+            with translated(lambda: f"table {self.table_name}"):
+                yield self.metadata.model_copy(update={"properties": properties}), io
         except BaseException:
             for path in io.written_paths:
                 with suppress(TrinityLakeError):  # the driver deletes what is left
                     io.storage.delete(path)
             raise
-        return WrittenFiles(files, _local_property("sql.streaming.queryId"), self._is_dynamic())
 
     def _is_dynamic(self) -> bool:
         """Whether an overwrite replaces only partitions. A task knows the settings of the session."""
@@ -167,6 +228,17 @@ class WritePlan:
                 if path not in kept:
                     with suppress(TrinityLakeError):
                         io.storage.delete(path)
+
+
+def result_of(messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
+    """How many rows the tasks of a MERGE, UPDATE or DELETE changed."""
+    rewritten = [message for message in messages if isinstance(message, RewrittenFiles)]
+    inserted = [message for message in messages if not isinstance(message, RewrittenFiles)]
+    return WriteResult(
+        sum(message.updated for message in rewritten),
+        sum(message.deleted for message in rewritten),
+        sum(file.record_count for file in files_of(inserted)),
+    )
 
 
 def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 from trinitylake.base.arguments import text, texts
 from trinitylake.errors import InvalidArgument
@@ -33,9 +33,10 @@ class Merge:
         self._run = run
         self._matched: list[Clause] = []
         self._not_matched: list[Clause] = []
+        self._has_clauses = False
         self._is_executed = False
 
-    def when_matched_update(self, set: Values = None, *, condition: str | None = None) -> Merge:
+    def when_matched_update(self, set: Values = None, *, condition: str | None = None) -> Self:
         """Update rows that the data has a row for.
 
         Args:
@@ -48,11 +49,11 @@ class Merge:
         """
         return self._add(self._matched, "update", set, condition)
 
-    def when_matched_delete(self, *, condition: str | None = None) -> Merge:
+    def when_matched_delete(self, *, condition: str | None = None) -> Self:
         """Delete rows that the data has a row for. `condition`, and errors, as for `when_matched_update`."""
         return self._add(self._matched, "delete", None, condition)
 
-    def when_not_matched_insert(self, values: Values = None, *, condition: str | None = None) -> Merge:
+    def when_not_matched_insert(self, values: Values = None, *, condition: str | None = None) -> Self:
         """Add rows of the data that the table has no row for.
 
         Args:
@@ -72,19 +73,20 @@ class Merge:
                 and SQL that make no sense; for values that do not fit; for a merge that was executed before.
             CommitConflict: outside of a transaction, if others kept changing the same rows.
         """
-        if not self._matched and not self._not_matched:
+        if not self._has_clauses:
             raise InvalidArgument("the merge has no clause: say what is to happen to rows that match, or do not")
         if self._is_executed:
             raise InvalidArgument("the merge was executed already: begin another one")
         self._is_executed = True
         return self._run(self._matched, self._not_matched)
 
-    def _add(self, clauses: list[Clause], action: Action, values: Values, condition: str | None) -> Merge:
+    def _add(self, clauses: list[Clause], action: Action, values: Values, condition: str | None) -> Self:
         if clauses and clauses[-1].condition is None:
             raise InvalidArgument(f"the {action} is never reached: the clause before it has no condition")
         if condition is not None:
             condition = text(condition, "condition")
         clauses.append(Clause(action, condition, _values(values)))
+        self._has_clauses = True
         return self
 
 

@@ -1,8 +1,9 @@
 """Partition specs and sort orders written as text: `"month(time_hour)"`, `"bucket(16, id)"`, `"dep_time desc"`.
 
-A partition expression is a column or `transform(column)`; `bucket` and `truncate` take their width first. A sort
-expression is a partition expression followed by `asc` or `desc` and `nulls first` or `nulls last`. The words for
-transforms are Iceberg's; plurals, as Spark has them (`months`, `days`), are accepted.
+A partition expression is a column or `transform(column)`. `bucket` and `truncate` take a width: `bucket(16, id)`,
+`bucket(id, 16)` or, as Iceberg writes it, `bucket[16](id)`. Other spellings of Spark are accepted, too: plurals
+(`months`, `days`), `date` and `date_hour`, `trunc`, names in backticks. A sort expression is a partition expression
+followed by `asc` or `desc` and `nulls first` or `nulls last`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import (
     BucketTransform,
@@ -23,6 +25,7 @@ from pyiceberg.transforms import (
     MonthTransform,
     Transform,
     TruncateTransform,
+    VoidTransform,
     YearTransform,
 )
 
@@ -36,8 +39,15 @@ _CALENDAR: dict[str, Callable[[], Transform[Any, Any]]] = {
     "month": MonthTransform,
     "day": DayTransform,
     "hour": HourTransform,
+    "date": DayTransform,
+    "date_hour": HourTransform,
 }
-_CALL = re.compile(r"(?P<transform>\w+)\s*\(\s*(?:(?P<width>\d+)\s*,\s*)?(?P<column>[^(),]+?)\s*\)")
+_CALL = re.compile(
+    r"(?P<transform>\w+)\s*(?:\[\s*(?P<bracketed>\d+)\s*\])?\s*"
+    r"\(\s*(?:(?P<first>\d+)\s*,\s*)?(?P<column>[^(),]+?)\s*(?:,\s*(?P<last>\d+)\s*)?\)"
+)
+#: A part of a name in backticks.
+_NAME = re.compile(r"`([^`]+)`")
 _SORT_SUFFIX = re.compile(r"^(?P<term>.*?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?$", re.I)
 
 
@@ -66,6 +76,28 @@ def partition_spec(spec: PartitionSpec | str | Iterable[str] | None, schema: Sch
     except ValidationError as error:
         raise InvalidArgument(f"partition_spec does not fit the schema: {error}") from error
     return spec
+
+
+def split_expressions(text: str) -> list[str]:
+    """The expressions in a list with commas: `["bucket(4, id)", "day"]` of `"bucket(4, id), day"`."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text)]
+
+
+def check_same_spec(given: PartitionSpec | str | Iterable[str], metadata: TableMetadata, table: str) -> None:
+    """Raises `InvalidArgument` if a table is not partitioned in the given way, whatever its fields are called."""
+    schema = metadata.schema()
+    wanted, present = partition_spec(given, schema), metadata.spec()
+    texts = [
+        [
+            f"{field.transform}({schema.find_column_name(field.source_id)})"
+            for field in spec.fields
+            if not isinstance(field.transform, VoidTransform)
+        ]
+        for spec in (wanted, present)
+    ]
+    if texts[0] != texts[1]:
+        found = ", ".join(texts[1]) or "nothing"
+        raise InvalidArgument(f"table {table} is partitioned by {found}, not by {', '.join(texts[0]) or 'nothing'}")
 
 
 def sort_order(order: SortOrder | str | Iterable[str] | None, schema: Schema) -> SortOrder:
@@ -108,17 +140,20 @@ def _sort_field(expression: str, schema: Schema) -> SortField:
 def _term(expression: str, schema: Schema) -> tuple[int, str, Transform[Any, Any]]:
     """The source column's id and name, and the transform, of `column` or `transform(column)`."""
     call = _CALL.fullmatch(expression.strip())
-    column = call["column"] if call else expression.strip()
+    column = _NAME.sub(r"\1", call["column"] if call else expression.strip())
+    widths = [width for width in call.group("bracketed", "first", "last") if width] if call else []
+    if len(widths) > 1:
+        raise InvalidArgument(f"{expression!r} has two widths: write bucket(16, column)")
     try:
         field = schema.find_field(column)
     except ValueError as error:
         raise InvalidArgument(f"{expression!r}: the schema has no column {column!r}") from error
-    return field.field_id, column, _transform(call["transform"], call["width"]) if call else IdentityTransform()
+    return field.field_id, column, _transform(call["transform"], *widths) if call else IdentityTransform()
 
 
-def _transform(word: str, width: str | None) -> Transform[Any, Any]:
+def _transform(word: str, width: str | None = None) -> Transform[Any, Any]:
     word = word.lower()
-    if word in ("bucket", "truncate"):
+    if word in ("bucket", "truncate", "trunc"):
         if width is None or int(width) == 0:
             raise InvalidArgument(f"{word} needs a width: {word}(16, column)")
         return BucketTransform(int(width)) if word == "bucket" else TruncateTransform(int(width))

@@ -93,15 +93,15 @@ class RowsRead:
 rows_read: ContextVar[tuple[RowsRead, ...]] = ContextVar("trinitylake_rows_read", default=())
 
 
-def key_filter(rows: pa.Table, columns: Sequence[str]) -> BooleanExpression:
-    """A filter that matches at least all rows with a key of `rows`."""
+def key_filter(rows: pa.Table, columns: Sequence[str], max_keys: int = MAX_KEYS) -> BooleanExpression:
+    """A filter that matches at least all rows with a key of `rows`; of more than `max_keys` their range."""
     try:
         keys = rows.select(columns)
         if not columns or any(keys.column(name).null_count for name in columns):
             return AlwaysTrue()
         if not all(_is_finite(keys.column(name)) for name in columns):
             return AlwaysTrue()
-        if keys.num_rows <= MAX_KEYS:
+        if keys.num_rows <= max_keys:
             return upsert_util.create_match_filter(rows, list(columns))
         return And(*(part for name in columns for part in _range(name, keys.column(name))))
     except (KeyError, TypeError, ValueError, OverflowError, NotImplementedError):

@@ -29,7 +29,7 @@ from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.clauses import Clause, Clauses
 from trinitylake.tables.merging.engine import commit_files
-from trinitylake.tables.merging.file_rewrite import FileRewrite
+from trinitylake.tables.merging.file_rewrite import FileRewrite, Rewritten
 from trinitylake.tables.merging.matching import Hits
 from trinitylake.tables.sql_sandbox import quoted
 
@@ -69,8 +69,8 @@ class PlacedRows:
 
     def __init__(self, metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask]) -> None:
         self.metadata = metadata
-        self._io = io
-        self._tasks = tasks
+        self.io = io
+        self.tasks = tasks
         self.live = LiveRows(metadata, io, tasks)
         fields = list(arrow_schema(metadata.schema()))
         self.schema = pa.schema([*fields, pa.field(FILE, pa.int32()), pa.field(POSITION, pa.int64())])
@@ -79,8 +79,8 @@ class PlacedRows:
         """The rows with some of the columns, in that order."""
         own = [name for name in columns if name not in (FILE, POSITION)]
         target = pa.schema([self.schema.field(name) for name in columns])
-        read_data_ahead(self._io, self._tasks)
-        for number, task in enumerate(self._tasks):
+        read_data_ahead(self.io, self.tasks)
+        for number, task in enumerate(self.tasks):
             position = 0
             for batch in self.live.batches(task, own):
                 count = batch.num_rows
@@ -128,10 +128,22 @@ def change_rows(
             placed = PlacedRows(metadata, io, tasks)
             changes = find(placed)
             rows = [conform(part, metadata.schema(), limits=limits) for part in changes.inserted if part.num_rows]
-            source, clauses, hits = _hits(changes.found)
-            applied = Clauses(clauses, source.schema, arrow_schema(metadata.schema()), limits)
-            done = FileRewrite(metadata, io, placed.live, source, applied, False).run(tasks, hits, rows)
+            done = rewrite(placed, changes.found, limits, rows)
             return commit_files(change, done, sum(part.num_rows for part in rows))
+
+
+def rewrite(
+    placed: PlacedRows, found: Sequence[FoundRows], limits: Limits, inserted: Sequence[pa.Table] = ()
+) -> Rewritten:
+    """Write the files of `placed` again that have rows of `found`, and `inserted` rows to new files.
+
+    Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
+    """
+    source, clauses, hits = _hits(found)
+    applied = Clauses(clauses, source.schema, arrow_schema(placed.metadata.schema()), limits)
+    return FileRewrite(placed.metadata, placed.io, placed.live, source, applied, False).run(
+        placed.tasks, hits, inserted
+    )
 
 
 def _tasks(metadata: TableMetadata, io: FileIO, filter: BooleanExpression) -> list[FileScanTask]:

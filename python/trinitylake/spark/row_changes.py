@@ -1,0 +1,458 @@
+"""MERGE, UPDATE and DELETE with Spark's expressions and joins, without a jar.
+
+Three steps. Tasks read the columns that keys, conditions and values need, of the files that can hold matching rows,
+each row with its file and its number in it. Spark finds the rows that change and computes their new values. Tasks then
+rewrite the files of these rows, as on one machine (`tables/merging/file_rewrite.py`): rows that stay are copied from
+file to file and never pass through the JVM. The driver commits removed and added files at once.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from os import PathLike
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.types import BooleanType, DateType, DecimalType, IntegerType, LongType, StringType, UUIDType
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as f
+from pyspark.sql import types as spark_types
+
+from trinitylake.base.arguments import texts
+from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import MAX_KEYS, key_filter
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
+from trinitylake.iceberg_storage.row_filter import RowFilter
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.spark.commit import commit_write, planned
+from trinitylake.spark.filters import option_filter
+from trinitylake.spark.frames import REPORT, report_of, reported, running, written
+from trinitylake.spark.options import Options, options_for
+from trinitylake.spark.scan_tasks import storage_io
+from trinitylake.spark.types import arrow_schema_of, check_assignable, in_case_of, spark_schema, to_spark_batch
+from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, result_of
+from trinitylake.tables.merge import Merge, WriteResult
+from trinitylake.tables.merging.clauses import Clause
+from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, rewrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from trinitylake.lakehouse.opening import Durability
+
+Batches: TypeAlias = "Iterable[pa.RecordBatch]"
+
+#: Columns of the frames between the steps: the number of a row of the source, and of the clause for a row.
+ROW, CLAUSE = "trinitylake:row", "trinitylake:clause"
+#: A source of at most this many values is sent to all executors; a larger one is joined by sorting both sides.
+BROADCAST_VALUES = 4_000_000
+#: The most tasks that rewrite files.
+MAX_TASKS = 4096
+#: Types whose comparisons with literals mean the same to Spark and in our filters.
+_COMPARED_ALIKE = (BooleanType, IntegerType, LongType, DecimalType, StringType, DateType)
+
+
+class SparkMerge(Merge):
+    """`trinitylake.spark.merge(…)`: the clauses of `table.merge(…)`, and those for rows without a match in the frame.
+
+    Conditions and values are Spark SQL, with the columns of the frame as `source.…` and of the table as `target.…`.
+    """
+
+    def __init__(self, run: Callable[[Sequence[Clause], Sequence[Clause], Sequence[Clause]], WriteResult]) -> None:
+        super().__init__(lambda matched, not_matched: run(matched, not_matched, self._not_matched_by_source))
+        self._not_matched_by_source: list[Clause] = []
+
+    def when_not_matched_by_source_update(self, set: Mapping[str, str], *, condition: str | None = None) -> Self:
+        """Update rows of the table that the frame has no row for. `set` and `condition` are SQL over `target`."""
+        return self._add(self._not_matched_by_source, "update", set, condition)
+
+    def when_not_matched_by_source_delete(self, *, condition: str | None = None) -> Self:
+        """Delete rows of the table that the frame has no row for. `condition` is SQL over `target`."""
+        return self._add(self._not_matched_by_source, "delete", None, condition)
+
+
+def merge(
+    frame: DataFrame,
+    root: str | PathLike[str],
+    table: str,
+    on: Iterable[str] | None = None,
+    *,
+    txn: str | Transaction | None = None,
+    id: str | None = None,
+    message: str = "",
+    author: str = "",
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+) -> SparkMerge:
+    """SQL's MERGE on executors: match the rows of a frame with a table by a key, and say what becomes of them.
+
+        tl.spark.merge(frame, uri, "nyc.planes", on="tailnum").when_matched_update().when_not_matched_insert().execute()
+
+    Files with rows that change are rewritten (copy-on-write), in one commit. A row with a null in its key matches
+    nothing. The frame is evaluated once.
+
+    Args:
+        frame: the source. It may have columns that the table does not have, for conditions.
+        root: the URI of the lakehouse.
+        table: the full name.
+        on: the columns that are compared; by default the primary key.
+        txn: an open transaction of this process, or the id of a saved one, that the merge becomes part of.
+        id: of the transaction, or with `txn` of the statement inside it: what has been done under an id is not done
+            again, and counts no rows.
+        message: for the log.
+        author: for the log.
+        storage_options: as for `trinitylake.open`.
+        durability: as for `trinitylake.open`.
+
+    `execute` raises:
+        InvalidArgument: if more than one row of the frame would change the same row of the table; for keys, columns
+            and SQL that make no sense; for values that do not fit.
+        CommitConflict: another writer changed rows with one of the keys, or the same files, first.
+    """
+    options = options_for(root, table, txn, id, message, author, storage_options, durability)
+    return merge_into(frame, options, on, txn if isinstance(txn, Transaction) else None)
+
+
+def merge_into(
+    frame: DataFrame, options: Options, on: Iterable[str] | None, transaction: Transaction | None = None
+) -> SparkMerge:
+    """`merge` with parsed options."""
+    keys = None if on is None else list(texts(on, "on"))
+
+    def run(matched: Sequence[Clause], not_matched: Sequence[Clause], by_source: Sequence[Clause]) -> WriteResult:
+        statement = _Statement(frame.sparkSession, options, transaction, "merge")
+        if statement.is_done:
+            return WriteResult(0, 0, 0)
+        with running(statement.plan, statement.name):
+            return statement.merge(frame, keys, matched, not_matched, by_source)
+
+    return SparkMerge(run)
+
+
+def update(
+    spark: SparkSession,
+    root: str | PathLike[str],
+    table: str,
+    set: Mapping[str, str],
+    filter: str | None = None,
+    *,
+    txn: str | Transaction | None = None,
+    id: str | None = None,
+    message: str = "",
+    author: str = "",
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+) -> WriteResult:
+    """SQL's UPDATE on executors: `tl.spark.update(spark, uri, "nyc.planes", {"seats": "seats + 1"}, "year > 2010")`.
+
+    `set` and `filter` are Spark SQL over the columns of the table; without a filter all rows are updated. The other
+    arguments, and errors, are those of `merge`.
+    """
+    options = options_for(root, table, txn, id, message, author, storage_options, durability)
+    clause = Clause("update", filter, dict(set))
+    return _change(spark, options, txn if isinstance(txn, Transaction) else None, "update", clause)
+
+
+def delete(
+    spark: SparkSession,
+    root: str | PathLike[str],
+    table: str,
+    filter: str,
+    *,
+    txn: str | Transaction | None = None,
+    id: str | None = None,
+    message: str = "",
+    author: str = "",
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+) -> WriteResult:
+    """SQL's DELETE on executors. The arguments, and errors, are those of `update`."""
+    options = options_for(root, table, txn, id, message, author, storage_options, durability)
+    return _change(spark, options, txn if isinstance(txn, Transaction) else None, "delete", Clause("delete", filter))
+
+
+def _change(
+    spark: SparkSession, options: Options, transaction: Transaction | None, name: str, clause: Clause
+) -> WriteResult:
+    statement = _Statement(spark, options, transaction, name)
+    if statement.is_done:
+        return WriteResult(0, 0, 0)
+    with running(statement.plan, statement.name):
+        return statement.change(clause)
+
+
+class _Statement:
+    """One MERGE, UPDATE or DELETE on one state of a table."""
+
+    def __init__(self, spark: SparkSession, options: Options, transaction: Transaction | None, name: str) -> None:
+        if transaction is not None:
+            transaction.save()  # tasks read files that it wrote: they have to be on the storage
+        self._spark = spark
+        self._transaction = transaction
+        self.name = name
+        self.plan, self.table, self.is_done = planned(options)
+        self._schema: Schema = self.plan.metadata.schema()
+
+    def merge(
+        self,
+        frame: DataFrame,
+        on: Sequence[str] | None,
+        matched: Sequence[Clause],
+        not_matched: Sequence[Clause],
+        by_source: Sequence[Clause],
+    ) -> WriteResult:
+        keys = self.table._merge_keys(self.table.iceberg, on)  # noqa: SLF001 (of our own table)
+        frame = _as_columns_of(frame, self._schema)
+        if missing := [name for name in keys if name not in frame.columns]:
+            raise InvalidArgument(f"columns of the key are missing from the data: {', '.join(missing)}")
+        check_assignable(frame.select(*map(_quoted, keys)).schema, self._schema)
+        types = {field.name: field.dataType for field in spark_schema(self._schema.select(*keys))}
+        frame = frame.withColumns({name: f.col(_quoted(name)).cast(types[name]) for name in keys})
+        # Evaluated once: its rows are numbered, and a frame may have other rows at each evaluation.
+        source = frame.withColumn(ROW, f.monotonically_increasing_id()).localCheckpoint()
+        rows, filter = self._key_filter(source, keys)
+        columns = [*keys, *self._named_in([*matched, *by_source], frame.columns)]
+        target = self._located(columns, AlwaysTrue() if by_source else filter).alias("target")
+        is_small = rows * len(frame.columns) <= BROADCAST_VALUES
+        given = (f.broadcast(source) if is_small else source.hint("merge")).alias("source")
+        same = reduce(
+            lambda one, other: one & other, (f.col(_of("source", name)) == f.col(_of("target", name)) for name in keys)
+        )
+        pairs = target.join(given, same, "left" if by_source else "inner")
+        is_matched = f.col(_of("source", ROW)).isNotNull()
+        clauses = [(clause, is_matched, frame.columns) for clause in matched]
+        clauses += [(clause, ~is_matched, []) for clause in by_source]
+        changed = self._changed(pairs, clauses, [f.col(_of("source", ROW)).alias(ROW)])
+        if not_matched:
+            changed = changed.persist()  # rewritten, and compared with the source
+        try:
+            parts = [self._rewritten(changed)]
+            if not_matched:
+                new = source.join(changed.select(f"`{ROW}`").where(f"`{ROW}` is not null"), ROW, "left_anti")
+                parts += self._inserted(new.alias("source"), frame.columns, not_matched)
+            return self._commit(parts)
+        finally:
+            if not_matched:
+                changed.unpersist()
+
+    def change(self, clause: Clause) -> WriteResult:
+        """Apply one clause to the rows of the table for which its condition holds."""
+        target = self._located(self._named_in([clause]), self._planning_filter(clause.condition)).alias("target")
+        return self._commit([self._rewritten(self._changed(target, [(clause, f.lit(True), [])], []))])
+
+    def _key_filter(self, source: DataFrame, keys: Sequence[str]) -> tuple[int, BooleanExpression]:
+        """The number of rows of the source, and a filter that matches at least all rows with one of its keys."""
+        is_known = reduce(lambda one, other: one & other, (f.col(_quoted(name)).isNotNull() for name in keys))
+        ends = [end(_quoted(name)).alias(f"{end.__name__} {name}") for name in keys for end in (f.min, f.max)]
+        try:
+            counts = f.count(f.lit(1)).alias("rows"), f.count_if(is_known).alias("known")
+            (found,) = source.agg(*counts, *ends).toArrow().to_pylist()
+        except AnalysisException:  # a type without order
+            return source.count(), AlwaysTrue()
+        rows: int = found["rows"]
+        if not found["known"]:
+            return rows, AlwaysFalse()
+        if any(isinstance(self._schema.find_type(name), UUIDType) for name in keys):
+            return rows, AlwaysTrue()
+        if found["known"] <= MAX_KEYS:
+            return rows, key_filter(source.where(is_known).select(*map(_quoted, keys)).toArrow(), keys)
+        ranges = pa.table({name: [found[f"min {name}"], found[f"max {name}"]] for name in keys})
+        return rows, key_filter(ranges, keys, max_keys=0)
+
+    def _planning_filter(self, condition: str | None) -> BooleanExpression:
+        """What the condition says of the bounds of files. Spark decides about rows, so whatever might mean something
+        else to Spark matches all rows."""
+        if condition is None or '"' in condition:  # which Spark reads as a text, and we as a name
+            return AlwaysTrue()
+        try:
+            filter = option_filter(condition, self._schema)
+            read = RowFilter.of(filter, self._schema).field_ids
+        except (TrinityLakeError, ValueError, TypeError):
+            return AlwaysTrue()
+        alike = all(isinstance(self._schema.find_type(id), _COMPARED_ALIKE) for id in read)
+        return filter if alike else AlwaysTrue()
+
+    def _named_in(self, clauses: Iterable[Clause], given: Sequence[str] = ()) -> list[str]:
+        """The columns of the table whose names occur in SQL, all for `target.*`. `given` are those of the source."""
+        source = pa.schema([(name, pa.null()) for name in given])
+        sql = " ".join(
+            text for one in clauses for text in (one.condition or "", *one.computed(source).values())
+        ).lower()
+        names = [field.name for field in self._schema.fields]
+        return [name for name in names if name.lower() in sql or "target.*" in sql]
+
+    def _located(self, columns: Sequence[str], filter: BooleanExpression) -> DataFrame:
+        """The rows of the files that can hold rows that match, some columns, with file and number."""
+        metadata = self.table.iceberg.metadata
+        tasks = files_of_branch(metadata, self.table.iceberg.io, filter)
+        tasks.sort(key=lambda task: (-task.file.file_size_in_bytes, task.file.file_path))
+        self.plan.changes = RowChange(self.name, filter, metadata.current_snapshot_id, [task.file for task in tasks])
+        self._tasks = [pickle.dumps(task) for task in tasks]
+        columns = [field.name for field in self._schema.fields if field.name in columns]
+        schema = spark_schema(self._schema.select(*columns) if columns else Schema())
+        schema.add(FILE, spark_types.IntegerType()).add(POSITION, spark_types.LongType())
+        numbers = self._spark.range(0, len(tasks), 1, max(1, min(len(tasks), MAX_TASKS)))
+        return numbers.mapInArrow(_Locate(self.plan, self._tasks, columns, schema), schema)
+
+    def _changed(
+        self, rows: DataFrame, clauses: Sequence[tuple[Clause, Column, Sequence[str]]], others: Sequence[Column]
+    ) -> DataFrame:
+        """The rows for which a clause speaks or that matched: file, number, clause, and the new values.
+
+        `clauses` are with what they are for, and the columns of the source.
+        """
+        number = f.lit(None).cast("int")
+        for place, (clause, applies, _) in reversed(list(enumerate(clauses))):
+            condition = applies if clause.condition is None else applies & f.expr(clause.condition)
+            number = f.when(condition, f.lit(place)).otherwise(number)
+        rows = rows.withColumn(CLAUSE, number)
+        of_clause = [self._values(rows, clause, given) for clause, _, given in clauses]
+        values: dict[str, Column] = {}
+        for place, given_values in enumerate(of_clause):
+            for name, value in given_values.items():
+                values[name] = f.when(f.col(_quoted(CLAUSE)) == place, value).otherwise(values.get(name, f.lit(None)))
+        short = {name: f"v{place}" for place, name in enumerate(values)}
+        self._outcomes = [
+            None if clause.action == "delete" else {name: short[name] for name in given_values}
+            for (clause, _, _), given_values in zip(clauses, of_clause, strict=True)
+        ]
+        placed = [f.col(_of("target", name)).alias(name) for name in (FILE, POSITION)]
+        kept = f.col(_quoted(CLAUSE)).isNotNull()
+        if others:
+            kept = kept | f.col(_of("source", ROW)).isNotNull()
+        named = [value.alias(short[name]) for name, value in values.items()]
+        return rows.where(kept).select(*placed, f.col(_quoted(CLAUSE)), *others, *named)
+
+    def _values(self, rows: DataFrame, clause: Clause, given: Sequence[str]) -> dict[str, Column]:
+        """The values that a clause gives to columns of the table, of their types."""
+        if clause.action == "delete":
+            return {}
+        names = [field.name for field in self._schema.fields]
+        source, target = (pa.schema([(name, pa.null()) for name in some]) for some in (given, names))
+        if clause.values is not None:
+            spelled = in_case_of(clause.values, self._schema)
+            clause = replace(clause, values={spelled.get(name, name): text for name, text in clause.values.items()})
+        if unknown := [name for name in clause.values or {} if name not in names]:
+            raise InvalidArgument(f"the table has no column {', '.join(unknown)}; it has {', '.join(names)}")
+        values = {name: f.col(_of("source", column)) for name, column in clause.plain(source, target).items()}
+        values |= {name: f.expr(text) for name, text in clause.computed(source).items()}
+        if not values:
+            raise InvalidArgument(f"the {clause.action} sets no column: the frame and the table have none in common")
+        found = rows.select(*(value.alias(name) for name, value in values.items())).schema
+        check_assignable(found, self._schema)
+        types = {field.name: field.dataType for field in spark_schema(self._schema.select(*values))}
+        return {
+            name: value if isinstance(types[name], _NESTED) else value.cast(types[name])
+            for name, value in values.items()
+        }
+
+    def _rewritten(self, changed: DataFrame) -> DataFrame:
+        """One row, a pickled `RewrittenFiles`, for each task that rewrote files."""
+        tasks = max(1, min(len(self._tasks), MAX_TASKS))
+        rows = changed.where(f"`{CLAUSE}` is not null").drop(ROW).repartition(tasks, _quoted(FILE))
+        return rows.mapInArrow(_Rewrite(self.plan, self._tasks, self._outcomes), REPORT)
+
+    def _inserted(self, new: DataFrame, given: Sequence[str], clauses: Sequence[Clause]) -> list[DataFrame]:
+        """A frame of pickled `WrittenFiles` for each clause that inserts rows."""
+        number = f.lit(None).cast("int")
+        for place, clause in reversed(list(enumerate(clauses))):
+            condition = f.lit(True) if clause.condition is None else f.expr(clause.condition)
+            number = f.when(condition, f.lit(place)).otherwise(number)
+        new = new.withColumn(CLAUSE, number)
+        parts = []
+        for place, clause in enumerate(clauses):
+            values = self._values(new, clause, given)
+            rows = new.where(f.col(_quoted(CLAUSE)) == place)
+            values |= {name: f.lit(None).cast(type) for name, type in self._partition_columns() if name not in values}
+            rows = rows.select(*(value.alias(name) for name, value in values.items()))
+            parts.append(written(rows, self.plan, self.table))
+        return parts
+
+    def _partition_columns(self) -> list[tuple[str, spark_types.DataType]]:
+        """The columns that decide about the partition of a row, which a clause may leave out: they are null then."""
+        names = [self._schema.find_column_name(field.source_id) or "" for field in self.plan.metadata.spec().fields]
+        top = {name.partition(".")[0] for name in names} - {"", *defaulted(self._schema)}
+        return [(field.name, field.dataType) for field in spark_schema(self._schema.select(*top))] if top else []
+
+    def _commit(self, parts: Sequence[DataFrame]) -> WriteResult:
+        reports = reported(reduce(lambda one, other: one.union(other), parts))
+        commit_write(self.plan, reports, transaction=self._transaction)
+        return result_of(reports)
+
+
+_NESTED = (spark_types.StructType, spark_types.ArrayType, spark_types.MapType)
+
+
+def _as_columns_of(frame: DataFrame, schema: Schema) -> DataFrame:
+    """The frame with its columns spelled as those of the table, unless Spark tells upper and lower case apart."""
+    if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+        return frame
+    names = in_case_of(frame.columns, schema)
+    return frame.withColumnsRenamed(names) if names else frame
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _of(side: str, name: str) -> str:
+    return f"{side}.{_quoted(name)}"
+
+
+@dataclass
+class _Locate:
+    """Reads columns of the files whose numbers it is given, each row with its place."""
+
+    plan: WritePlan
+    tasks: list[bytes]
+    columns: list[str]
+    schema: spark_types.StructType
+
+    def __call__(self, numbers: Batches) -> Iterator[pa.RecordBatch]:
+        target, io = arrow_schema_of(self.schema), storage_io(self.plan.options)
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            with translated(lambda: f"table {self.plan.table_name}"):
+                placed = PlacedRows(self.plan.metadata, io, [pickle.loads(self.tasks[number])])
+                for batch in placed.batches([*self.columns, FILE, POSITION]):
+                    file = pa.array(np.full(batch.num_rows, number, dtype=np.int32))
+                    place = batch.schema.get_field_index(FILE)
+                    yield to_spark_batch(batch.set_column(place, FILE, file), target)
+
+
+@dataclass
+class _Rewrite:
+    """Rewrites the files of the changed rows that it is given, and yields a pickled `RewrittenFiles`.
+
+    Attributes:
+        values: for each clause, columns of the table with the column of the rows that each gets; None for a delete.
+    """
+
+    plan: WritePlan
+    tasks: list[bytes]
+    values: list[dict[str, str] | None]
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        parts = [batch for batch in batches if batch.num_rows]
+        if not parts:
+            return
+        rows = pa.Table.from_batches(parts)
+        numbers = pc.unique(rows[FILE]).to_pylist()
+        local = pc.index_in(rows[FILE], pa.array(numbers, pa.int32()))
+        rows = rows.set_column(rows.schema.get_field_index(FILE), FILE, local)
+        clause = rows[CLAUSE]
+        found = [FoundRows(rows.filter(pc.equal(clause, place)), values) for place, values in enumerate(self.values)]
+        with self.plan.writing() as (metadata, io):
+            tasks = [pickle.loads(self.tasks[number]) for number in numbers]
+            done = rewrite(PlacedRows(metadata, io, tasks), found, self.plan.limits)
+        number_of = {task.file.file_path: number for task, number in zip(tasks, numbers, strict=True)}
+        removed = [number_of[file.file_path] for file in done.removed]
+        yield report_of(RewrittenFiles(done.added, removed=removed, updated=done.updated, deleted=done.deleted))
