@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
@@ -139,6 +140,17 @@ def test_schema_that_cannot_read_the_files_of_the_table_is_refused(http_client: 
     assert (answer.code, answer.error) == (400, "BadRequestException"), answer
     assert message in answer.body["error"]["message"]
     assert http_client.table(ORDERS) == before
+
+
+@pytest.mark.parametrize("type", ["timestamp", "timestamptz", "timestamp_ns"])
+def test_date_does_not_become_a_timestamp(http_client: Client, lake: tl.Lakehouse, type: str) -> None:
+    """Version 3 of Iceberg permits it, but neither PyIceberg nor TrinityLake can read the files: scans failed."""
+    lake.create_namespace("shop")
+    rows = pa.table({"d": pa.array([0], pa.date32())})
+    lake.create_table("shop.orders", rows, properties={"format-version": "3"}).append(rows)
+    answer = commit(http_client, add_schema(column(1, "d", type)), {"action": "set-current-schema", "schema-id": -1})
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert lake.table("shop.orders").scan().to_arrow() == rows
 
 
 @pytest.mark.usefixtures("shop")
@@ -353,6 +365,7 @@ BAD_PROPERTIES = {
     "write.metadata.metrics.default": "some",
     "write.metadata.metrics.column.id": "truncate(0)",
     "history.expire.max-snapshot-age-ms": "x",
+    "schema.name-mapping.default": "{",
 }
 
 

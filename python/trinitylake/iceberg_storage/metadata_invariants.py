@@ -27,7 +27,6 @@ from pyiceberg.transforms import (
     VoidTransform,
 )
 from pyiceberg.types import (
-    DateType,
     DecimalType,
     FixedType,
     IcebergType,
@@ -35,8 +34,6 @@ from pyiceberg.types import (
     MapType,
     NestedField,
     StructType,
-    TimestampNanoType,
-    TimestampType,
 )
 
 from trinitylake.iceberg_storage.table_properties import is_number
@@ -195,10 +192,7 @@ def _check_columns(metadata: TableMetadata, base: TableMetadata | None) -> None:
     ):
         if len(set(ids)) < len(ids):
             raise ValueError(f"two {what} of the table have one id: {sorted(ids)}")
-    if metadata.current_schema_id not in {one.schema_id for one in metadata.schemas}:
-        raise ValueError(f"the table has no schema {metadata.current_schema_id}, which is to be the current one")
-    if metadata.default_spec_id not in {one.spec_id for one in metadata.partition_specs}:
-        raise ValueError(f"the table has no partition spec {metadata.default_spec_id}, which is to be the default")
+    check_defaults(metadata)
     schema = metadata.schema()
     is_new_default = base is None or base.default_spec_id != metadata.default_spec_id
     for field in metadata.spec().fields:
@@ -210,6 +204,16 @@ def _check_columns(metadata: TableMetadata, base: TableMetadata | None) -> None:
         may_share = isinstance(field.transform, IdentityTransform | VoidTransform) and named == field.source_id
         if named is not None and not may_share:
             raise ValueError(f"column {field.name!r} has the name of a partition field that is not made of it alone")
+
+
+def check_defaults(metadata: TableMetadata) -> None:
+    """Check that the current schema and the defaults exist. PyIceberg raises `StopIteration` for one that does not."""
+    if metadata.current_schema_id not in {one.schema_id for one in metadata.schemas}:
+        raise ValueError(f"the table has no schema {metadata.current_schema_id}, which is to be the current one")
+    if metadata.default_spec_id not in {one.spec_id for one in metadata.partition_specs}:
+        raise ValueError(f"the table has no partition spec {metadata.default_spec_id}, which is to be the default")
+    if metadata.default_sort_order_id not in {one.order_id for one in metadata.sort_orders}:
+        raise ValueError(f"the table has no sort order {metadata.default_sort_order_id}, which is to be the default")
 
 
 def check_evolution(metadata: TableMetadata) -> None:
@@ -260,8 +264,6 @@ def _can_read(written: IcebergType, type: IcebergType) -> bool:
         return written.__class__ is type.__class__
     if isinstance(written, DecimalType) and isinstance(type, DecimalType) and written.scale != type.scale:
         return False  # which PyIceberg does not compare
-    if isinstance(written, DateType):
-        return isinstance(type, DateType | TimestampType | TimestampNanoType)
     try:
         promote(written, type)
     except ResolveError:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from pyiceberg.table import TableProperties
+from pyiceberg.table.name_mapping import parse_mapping_from_json
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument, InvalidLocation
@@ -121,6 +122,12 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
         raise encrypted()
     for name, value in properties.items():
         _check_value(name, value)
+    if (mapping := properties.get(TableProperties.DEFAULT_NAME_MAPPING)) is not None:
+        try:
+            parse_mapping_from_json(mapping)
+        except ValueError as error:
+            message = f"the table property {TableProperties.DEFAULT_NAME_MAPPING!r} is not a name mapping of Iceberg"
+            raise InvalidArgument(message) from error
     file_suffix(properties)
     logged_files(properties)
     table_path = io.path_of(location.rstrip("/"))

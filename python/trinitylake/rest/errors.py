@@ -77,7 +77,7 @@ def input_fault(error: Exception, document: Any = None) -> str:
     """
     if isinstance(error, RecursionError):
         return "it has too many levels"
-    if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
+    if isinstance(error, KeyError) and _FIELD.fullmatch(str(error.args[0] if error.args else "")):
         return f"{error.args[0]!r} is required"
     if isinstance(error, AttributeError) and (kind := _JSON_TYPES.get(type(error.obj))) is not None:
         found = [path for path, value in _values(document) if value is error.obj]
@@ -106,6 +106,8 @@ _JSON_TYPES: dict[type, str] = {
     list: "a list",
     dict: "an object",
 }
+#: The form of names of fields in the specification; a library's own names have underscores.
+_FIELD = re.compile("[a-z-]+")
 #: Messages of Python's own `ValueError`s.
 _PYTHON = re.compile(r"invalid literal for|could not convert|(too many|not enough) values|Exceeds the limit|None type")
 

@@ -263,6 +263,7 @@ class MetadataBuilder:
         if result.schemas is not self.base.schemas:
             check_schemas(result, self.base.schemas)
         if not _has_same_columns(result, self.base):
+            metadata_invariants.check_defaults(result)
             result.spec().check_compatible(result.schema())
             result.sort_order().check_compatible(result.schema())
         metadata_invariants.check_metadata(result, self.base)

@@ -154,7 +154,9 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
         raise bad_request(str(error)) from error
     except (SizeLimitExceeded, EqualityDeletesNotPlanned) as error:
         raise _for_clients_alone(f"{error}: plan the scan at the client") from error
-    except (ValueError, TypeError, RecursionError) as error:  # an unknown column, a value of another type
+    except TypeError as error:
+        raise bad_request("the scan is invalid: the filter compares a column with a value of another type") from error
+    except (ValueError, RecursionError) as error:  # an unknown column, a value that the column cannot have
         raise bad_request(f"the scan is invalid: {input_fault(error)}") from error
     first, *others = range(start, max(len(planned), start + 1), MAX_FILES)
     document = _document(table, planned[first : first + MAX_FILES])

@@ -146,7 +146,7 @@ class _Protocol(H11Protocol):
             response = not_http()
             headers = [*response.raw_headers, (b"connection", b"close")]
             for event in (
-                h11.Response(status_code=response.status_code, headers=headers),
+                h11.Response(status_code=response.status_code, headers=headers, reason=b"Bad Request"),
                 h11.Data(data=bytes(response.body)),
                 h11.EndOfMessage(),
             ):
