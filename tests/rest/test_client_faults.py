@@ -42,7 +42,9 @@ def test_creation_that_lacks_something_is_refused(lake: tl.Lakehouse, http_clien
     change = {"requirements": [{"type": "assert-create"}], "updates": CREATIONS[what]}
     answer = http_client("POST", "/v1/namespaces/shop/tables/new", change)
     assert answer.code in (400, 409), answer
-    assert re.search("has no schema|has no partition spec|unknown snapshot|does not exist", answer.body["error"]["message"]), answer
+    assert re.search(
+        "has no schema|has no partition spec|unknown snapshot|does not exist", answer.body["error"]["message"]
+    ), answer
     several = {"table-changes": [{"identifier": {"namespace": ["shop"], "name": "new"}, **change}]}
     assert http_client("POST", "/v1/transactions/commit", several).code in (400, 409)
     assert not lake.exists("shop.new")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -24,6 +26,7 @@ from rest.shop import COLUMNS, ROWS, new_table
 from s3_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S3Server
 from trinitylake.errors import InvalidArgument
 from trinitylake.rest import RestServer, S3Access, ServerOptions, serve
+from trinitylake.rest.files import vending as vending_module
 from trinitylake.rest.files.s3_store import Scope
 from trinitylake.rest.files.vending import policy
 
@@ -160,6 +163,19 @@ def test_a_load_returns_credentials_if_the_client_asks(
     refresh = loaded.body["config"]["client.refresh-credentials-endpoint"]
     assert ask("GET", f"/{refresh}", token=WALT).body == {"storage-credentials": [given]}
     assert assumed.call_count == 1  # still fresh
+
+
+def test_credentials_are_renewed_after_half_of_their_life_and_belong_to_one_principal(
+    ask: Client, assumed: mock.Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first] = ask("GET", f"{SHOP}/credentials", token=WALT).body["storage-credentials"]
+    [rita] = ask("GET", f"{SHOP}/credentials", token=RITA).body["storage-credentials"]
+    assert rita["config"]["s3.access-key-id"] != first["config"]["s3.access-key-id"]
+    later = time.time() + 1900
+    monkeypatch.setattr(vending_module, "time", SimpleNamespace(time=lambda: later))
+    [second] = ask("GET", f"{SHOP}/credentials", token=WALT).body["storage-credentials"]
+    assert second["config"]["s3.access-key-id"] != first["config"]["s3.access-key-id"]
+    assert assumed.call_count == 3
 
 
 def test_a_conditional_load_returns_fresh_credentials(ask: Client) -> None:
