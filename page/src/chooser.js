@@ -24,7 +24,7 @@ export function choose(source, lakehouse, route) {
       replace(wrong, note("bad", shown(error.message)));
     }
   };
-  const snapshots = Object.entries(lakehouse.snapshots ?? {});
+  const tags = Object.entries(lakehouse.tags ?? {});
   const dialog = h("dialog", { class: "chooser", "aria-labelledby": "chooser-title", onclose: () => dialog.remove() },
     h("div", { class: "heading" }, h("h2", { id: "chooser-title" }, icon("clock"), "Travel in time"),
       h("form", { method: "dialog" }, h("button", { class: "plain", "aria-label": "Close" }, "✕"))),
@@ -38,7 +38,7 @@ export function choose(source, lakehouse, route) {
     } },
     h("label", { for: "chosen-moment" }, "As it was at"),
     h("div", { class: "together" }, moment, h("button", { type: "submit" }, "Go"))),
-    snapshots.length ? h("div", {}, h("p", { class: "label" }, "Tags"), h("ul", { class: "choices" }, snapshots.map(([name, number]) =>
+    tags.length ? h("div", {}, h("p", { class: "label" }, "Tags"), h("ul", { class: "choices" }, tags.map(([name, number]) =>
       h("li", {}, h("button", { type: "button", onclick: () => go(`tag~${name}`) }, shown(name), h("span", { class: "quiet" }, ` version ${number}`)))))) : null,
     wrong);
   document.body.append(dialog);

@@ -128,9 +128,9 @@ def test_names_of_versions_are_for_readers_of_everything(rita: Page, root: Page,
     """What a version was named is about all that is in it, and somebody who may read one table of it was told."""
     shop.tags.create("canary-before-the-layoffs")
     assert "canary-before-the-layoffs" in [
-        name for entry in root.found("log")["entries"] for name in entry["snapshots"]
+        name for entry in root.found("log")["entries"] for name in entry["tags"]
     ]
-    assert all(entry["snapshots"] == [] for entry in rita.found("log")["entries"])
+    assert all(entry["tags"] == [] for entry in rita.found("log")["entries"])
     assert rita.found("log", search="layoffs")["entries"] == []
 
 

@@ -34,14 +34,14 @@ export class FilesSource {
     const found = this.definition;
     return {
       name: found.name, principal: "", version, "created-at-millis": root["created-at-millis"], "oldest-version": 0,
-      "reads-everything": true, uri: this.root.href, properties: found.properties, snapshots: found.snapshots,
+      "reads-everything": true, uri: this.root.href, properties: found.properties, tags: found.snapshots,
       may: { rows: true, sql: this.hasSql, tree: true, maintenance: false, transactions: false, counts: false, history: false },
       "sql-note": "The first query fetches DuckDB, 8 MB, from where this page lies. Times with a zone are in UTC; lists, structs and maps are JSON.",
     };
   }
 
   async address(address, signal) {
-    const [, kind, value] = /^@(version|snapshot|timestamp)\/(.+)$/.exec(address) ?? [];
+    const [, kind, value] = /^@(version|tag|timestamp)\/(.+)$/.exec(address) ?? [];
     if (!kind) throw new Refused(404, "There is no such address.");
     const at = kind === "timestamp" ? `version~${await this.#versionAt(Date.parse(value), signal)}` : `${kind}~${value}`;
     const version = await this.#versionOfState(at, signal);
@@ -160,7 +160,7 @@ export class FilesSource {
     const entries = [];
     const wanted = text.toLowerCase();
     let version = Math.min(before ?? Infinity, newest + 1) - 1;
-    const names = await this.#snapshots(signal);
+    const names = await this.#tags(signal);
     const last = Math.max(version - LOG + 1, 0);
     const roots = await Promise.all(range(last, version).map((one) => this.#rootOf(one, signal).catch((error) => {
       if (error.name === "AbortError") throw error;
@@ -175,13 +175,13 @@ export class FilesSource {
       if (root instanceof Error) {
         entries.push({
           version, "created-at-millis": null, problem: root.message, "rollback-from": null, "rollback-to": null,
-          transactions: [], snapshots: names.get(version) ?? [],
+          transactions: [], tags: names.get(version) ?? [],
         });
         continue;
       }
       const entry = {
         version, "created-at-millis": root["created-at-millis"], problem: "", "rollback-from": root["rollback-from"],
-        "rollback-to": root["rollback-to"], transactions: root.transactions.map(shownInLog), snapshots: names.get(version) ?? [],
+        "rollback-to": root["rollback-to"], transactions: root.transactions.map(shownInLog), tags: names.get(version) ?? [],
       };
       if (!wanted || JSON.stringify(entry).toLowerCase().includes(wanted)) entries.push(entry);
     }
@@ -268,11 +268,11 @@ export class FilesSource {
     if (kind === "version") return Number(value);
     if (!this.definition) await this.lakehouse(signal);
     const version = this.definition.snapshots[value];
-    if (version === undefined) throw new Refused(404, `There is no snapshot ${value}.`);
+    if (version === undefined) throw new Refused(404, `There is no tag ${value}.`);
     return version;
   }
 
-  async #snapshots(signal) {
+  async #tags(signal) {
     if (!this.definition) await this.lakehouse(signal);
     const names = new Map();
     for (const [name, version] of Object.entries(this.definition.snapshots)) names.set(version, [...(names.get(version) ?? []), name]);

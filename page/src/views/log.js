@@ -57,7 +57,7 @@ function line(one, above, draws) {
     h("div", { class: "line" }, entryLine(one),
       one["rollback-to"] !== null ? badge(`back to ${number(one["rollback-to"])}`, "warn") : null,
       one.undone ? badge("undone", "warn") : null,
-      one.snapshots.map((name) => badge(shown(name), "good")), one.problem ? badge("damaged", "bad") : null),
+      one.tags.map((name) => badge(shown(name), "good")), one.problem ? badge("damaged", "bad") : null),
     h("div", { class: "quiet" }, who(one), when(one["created-at-millis"]),
       summaries(one).map((each) => [" · ", shown(each)]),
       one.transactions.length > 1 ? ` · ${counted(one.transactions.length, "transaction")}` : "")));

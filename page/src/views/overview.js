@@ -33,13 +33,13 @@ export async function overview({ source, lakehouse, route, signal }) {
             ? h("ul", { class: "brief" }, found.entries.slice(0, 8).map((one) => h("li", {}, entryLine(one), h("span", { class: "quiet" }, when(one["created-at-millis"])))))
             : h("p", { class: "quiet" }, "Nothing has changed yet.")),
         h("p", {}, h("a", { href: link(at, "log") }, "The whole log")))),
-    snapshots(lakehouse),
+    tags(lakehouse),
     Object.keys(lakehouse.properties ?? {}).length ? card("Properties", properties(Object.entries(lakehouse.properties))) : null);
 }
 
-function snapshots(lakehouse) {
-  const named = Object.entries(lakehouse.snapshots ?? {});
+function tags(lakehouse) {
+  const named = Object.entries(lakehouse.tags ?? {});
   if (!named.length) return null;
-  return card("Snapshots", h("ul", { class: "chips" }, named.map(([name, version]) =>
+  return card("Tags", h("ul", { class: "chips" }, named.map(([name, version]) =>
     h("li", {}, h("a", { href: link(`tag~${name}`, "overview") }, shown(name)), badge(`version ${version}`)))));
 }

@@ -30,7 +30,7 @@ function about(entry) {
   return facts([
     ["Made", when(entry["created-at-millis"])], ["Transactions", number(entry.transactions.length)],
     entry["rollback-to"] !== null ? ["Went back to", h("a", { href: link("latest", "version", [String(entry["rollback-to"])]) }, number(entry["rollback-to"]))] : null,
-    entry.snapshots.length ? ["Snapshots", entry.snapshots.map((name) => badge(shown(name), "good"))] : null,
+    entry.tags.length ? ["Tags", entry.tags.map((name) => badge(shown(name), "good"))] : null,
     entry.problem ? ["Problem", shown(entry.problem)] : null,
   ]);
 }

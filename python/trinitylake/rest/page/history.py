@@ -57,7 +57,7 @@ def log(call: Call) -> Response:
                 break
             shown = _visible(call, entry)
             if shown is not None:
-                shown["snapshots"] = names.get(entry.version, [])
+                shown["tags"] = names.get(entry.version, [])
                 if not wanted or wanted in _text_of(shown):
                     shown_entries.append(shown)
     return answer({"entries": shown_entries, "next": following, "oldest-version": lake._core.oldest()})
@@ -208,7 +208,7 @@ def _transaction(
 
 def _text_of(shown: dict[str, Any]) -> str:
     """The text that is searched."""
-    texts = [str(shown["version"]), *shown["snapshots"]]
+    texts = [str(shown["version"]), *shown["tags"]]
     for one in shown["transactions"]:
         texts += [
             one.get("id", ""),

@@ -45,7 +45,7 @@ def describe(call: Call) -> Response:
     if everything:
         document["uri"] = lake.uri
         document["properties"] = lake.properties
-        document["snapshots"] = named_versions(call)
+        document["tags"] = named_versions(call)
     return answer(document)
 
 

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.catalog.oldest_version import OldestVersion
     from trinitylake.rest.catalog.plan_cache import PlanCache
+    from trinitylake.rest.files.delegation import Delegation
     from trinitylake.rest.limits import SharedLimit
     from trinitylake.rest.maintenance.estimates import MaintenanceEstimates
     from trinitylake.rest.metadata_limits import ManifestLimit
@@ -67,26 +68,6 @@ Model = TypeVar("Model", bound=BaseModel)
 SEPARATOR = "\x1f"
 
 
-class FileAccess(Protocol):
-    """Access delegation for data files (`files/delegation.py`)."""
-
-    @property
-    def signs(self) -> bool:
-        """Whether it signs requests."""
-
-    def is_wished(self, call: Call) -> bool:
-        """Whether the client asks for access that the server can delegate."""
-
-    def added(self, call: Call, identifier: tuple[str, ...], response: Response) -> Response:
-        """A response that holds a table, with access to its files if the client asks for it and has the right."""
-
-    def credentials(self, call: Call, identifier: tuple[str, ...], table: Response) -> list[dict[str, Any]]:
-        """Temporary credentials for the files of a table; empty if there are none."""
-
-    def sign(self, call: Call, identifier: tuple[str, ...], table: Response | None) -> dict[str, Any]:
-        """The response to a sign request. `table` is None for a table that is only staged."""
-
-
 @dataclass
 class Service:
     """State that all requests share."""
@@ -100,7 +81,7 @@ class Service:
     metrics: ServerMetrics
     io: LakehouseFileIO
     """For reading. Writes use the file access of the catalog."""
-    delegation: FileAccess | None
+    delegation: Delegation | None
     """Access delegation, if enabled."""
     outbound: Outbound
     plans: PlanCache
