@@ -127,9 +127,7 @@ def test_words_about_more_than_one_may_read_are_not_shown(rita: Page, root: Page
 def test_names_of_versions_are_for_readers_of_everything(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
     """What a version was named is about all that is in it, and somebody who may read one table of it was told."""
     shop.tags.create("canary-before-the-layoffs")
-    assert "canary-before-the-layoffs" in [
-        name for entry in root.found("log")["entries"] for name in entry["tags"]
-    ]
+    assert "canary-before-the-layoffs" in [name for entry in root.found("log")["entries"] for name in entry["tags"]]
     assert all(entry["tags"] == [] for entry in rita.found("log")["entries"])
     assert rita.found("log", search="layoffs")["entries"] == []
 
