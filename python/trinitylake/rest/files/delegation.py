@@ -52,7 +52,7 @@ class _Place(NamedTuple):
     table_id: str
 
 
-class Delegation:
+class S3Delegation:
     """Access delegation of one server.
 
     Args:

@@ -28,7 +28,7 @@ from trinitylake.rest import limits
 from trinitylake.rest.catalog.oldest_version import OldestVersion
 from trinitylake.rest.catalog.plan_cache import PlanCache
 from trinitylake.rest.errors import RestError, cut_off, error_response, response_of
-from trinitylake.rest.files.delegation import Delegation
+from trinitylake.rest.files.delegation import S3Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints, by_path
@@ -79,7 +79,7 @@ class App:
     def __init__(self, lake: Lakehouse, bearers: tuple[Bearers, ...], options: ServerOptions) -> None:
         io = LakehouseFileIO(lake._storage)
         outbound = Outbound()
-        delegation = None if options.s3_access is None else Delegation(io, options.s3_access, outbound)
+        delegation = None if options.s3_access is None else S3Delegation(io, options.s3_access, outbound)
         signs = delegation is not None and delegation.signs
         self.service = Service(
             lake=lake,

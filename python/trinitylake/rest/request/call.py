@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.catalog.oldest_version import OldestVersion
     from trinitylake.rest.catalog.plan_cache import PlanCache
-    from trinitylake.rest.files.delegation import Delegation
     from trinitylake.rest.limits import SharedLimit
     from trinitylake.rest.maintenance.estimates import MaintenanceEstimates
     from trinitylake.rest.metadata_limits import ManifestLimit
@@ -66,6 +65,26 @@ Model = TypeVar("Model", bound=BaseModel)
 
 #: Separator of the parts of a namespace (the unit separator).
 SEPARATOR = "\x1f"
+
+
+class Delegation(Protocol):
+    """Access delegation for data files. `S3Delegation` implements it above this module, which it needs."""
+
+    @property
+    def signs(self) -> bool:
+        """Whether it signs requests."""
+
+    def is_wished(self, call: Call) -> bool:
+        """Whether the client asks for access that the server can delegate."""
+
+    def added(self, call: Call, identifier: tuple[str, ...], response: Response) -> Response:
+        """A response that holds a table, with access to its files if the client asks for it and has the right."""
+
+    def credentials(self, call: Call, identifier: tuple[str, ...], table: Response) -> list[dict[str, Any]]:
+        """Temporary credentials for the files of a table; empty if there are none."""
+
+    def sign(self, call: Call, identifier: tuple[str, ...], table: Response | None) -> dict[str, Any]:
+        """The response to a sign request. `table` is None for a table that is only staged."""
 
 
 @dataclass
