@@ -82,13 +82,17 @@ def spark_read(bench: Bench) -> None:
         for what, table, query in measured:
             times = _warm(
                 rounds,
+                table=lambda _, table=table, query=query: query(
+                    tl.spark.table(both.spark, both.lake.uri, f"n.{table}")
+                ),
                 source=lambda _, table=table, query=query: query(both.source.load(f"n.{table}")),
                 sql=lambda _, table=table, query=query: query(both.spark.table(f"lake.n.{table}")),
                 plain=lambda _, table=table, query=query: query(both.spark.table(f"plain.n.{table}")),
             )
             limit = 1.2 if table == "small" else 1.5
-            bench.cost(f"Spark data source: {what}", times["source"], PLAIN, times["plain"], at_most(limit))
+            bench.cost(f"tl.spark.table: {what}", times["table"], PLAIN, times["plain"], at_most(limit))
             bench.cost(f"Spark SQL: {what}", times["sql"], PLAIN, times["plain"], at_most(min(limit, 1.1)))
+            bench.cost(f"Spark data source: {what}", times["source"], PLAIN, times["plain"])
         _cost_of_the_interface(both, bench, rows, rounds)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trinitylake.spark.row_changes import SparkMerge, delete, merge, update
     from trinitylake.spark.source import TrinityLakeDataSource
     from trinitylake.spark.sql_transaction import OutsideTransaction, SparkTransaction, resume, run, transaction
+    from trinitylake.spark.table_frames import table
 
 __all__ = [
     "BatchTransaction",
@@ -48,6 +49,7 @@ __all__ = [
     "register_functions",
     "resume",
     "run",
+    "table",
     "transaction",
     "update",
     "write",
@@ -65,6 +67,7 @@ _LAZY = {
     "disconnect": "trinitylake.spark.connection",
     "resume": "trinitylake.spark.sql_transaction",
     "run": "trinitylake.spark.sql_transaction",
+    "table": "trinitylake.spark.table_frames",
     "transaction": "trinitylake.spark.sql_transaction",
     "register_functions": "trinitylake.spark.functions",
     "SparkMerge": "trinitylake.spark.row_changes",

@@ -202,6 +202,11 @@ class TableHistory:
         self._lake: Lakehouse = options.open()
         self._namespace, self._name = split(options.table_name)
         self._trail: _Trail | None = None
+        self._end: int | None = None
+
+    def end_at_latest_version(self) -> None:
+        """Ignore the versions after the one that is the latest now."""
+        self._end = self._lake.version
 
     def now(self) -> Position:
         """The start of a stream of all rows of the latest version, or of the version that the options name."""
@@ -224,7 +229,7 @@ class TableHistory:
     def steps(self, start: Position) -> Iterator[Step]:
         """The snapshots with files from `start` on; the first one may be the snapshot of `start`, if files are left.
 
-        Versions are read as steps are asked for, up to the version that is the latest now.
+        Versions are read as steps are asked for, up to the latest one, or the one where the history ends.
 
         Raises:
             InvalidArgument: rows were removed or replaced, and the options do not allow to go on; or `start` is in a
@@ -232,7 +237,7 @@ class TableHistory:
             ObjectNotFound: the table was dropped.
             VersionExpired: the snapshot of `start`, or one after it, has expired.
         """
-        last = self._lake.version
+        last = self._lake.version if self._end is None else self._end
         if start.version > last:
             raise InvalidArgument(
                 f"the stream has read version {start.version}, and the newest one of {self._lake.uri} is "

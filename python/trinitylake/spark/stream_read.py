@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -18,6 +20,11 @@ from trinitylake.spark.stream_position import Offset, Position, TableHistory
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: What Spark 4.2 has for limits of streams; None in Spark 4.1.
+_READ_LIMITS: Any = None
+with suppress(ImportError):
+    _READ_LIMITS = import_module("pyspark.sql.streaming.datasource")
 
 
 @one_line_errors
@@ -49,13 +56,32 @@ class StreamReader(DataSourceStreamReader):
             self._position = self._origin
         return Offset(self._origin, self._origin).to_json()
 
-    def latestOffset(self) -> dict[str, Any]:
-        """How far the next micro-batch goes: to the latest version, or as far as the admission limits let it."""
-        if self._position is None:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """How far the next micro-batch goes: to the latest version, or as far as the limits of the options allow.
+
+        Spark 4.1 gives no arguments. Spark 4.2 and later give the end of the last batch, and `ReadAllAvailable` if the
+        limits do not apply.
+        """
+        if start is not None:
+            begin = Offset.from_json(start)
+            self._origin, self._position = begin.origin, begin.position
+        elif self._position is None:
             self.initialOffset()
         assert self._position is not None
         assert self._origin is not None
-        return Offset(self._admitted(self._position), self._origin).to_json()
+        is_limited = type(limit).__name__ != "ReadAllAvailable"
+        return Offset(self._admitted(self._position, is_limited), self._origin).to_json()
+
+    def getDefaultReadLimit(self) -> Any:
+        """The limits of the options as Spark 4.2 and later know them, which have none for versions."""
+        files, versions = self._options.max_files_per_trigger, self._options.max_versions_per_trigger
+        if files is None and versions is None:
+            return _READ_LIMITS.ReadAllAvailable()
+        return _READ_LIMITS.ReadMaxFiles(files or 2**31 - 1)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Deliver nothing that is committed from now on: the trigger `availableNow` of Spark 4.2 and later."""
+        self._history.end_at_latest_version()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The files between two offsets. Spark also calls this to tell where a restarted query stands.
@@ -85,8 +111,9 @@ class StreamReader(DataSourceStreamReader):
     def stop(self) -> None:
         """Nothing to do: no connection is open."""
 
-    def _admitted(self, start: Position) -> Position:
-        versions, files = self._options.max_versions_per_trigger, self._options.max_files_per_trigger
+    def _admitted(self, start: Position, is_limited: bool) -> Position:
+        versions = self._options.max_versions_per_trigger if is_limited else None
+        files = self._options.max_files_per_trigger if is_limited else None
         position = start
         for step in self._history.steps(start):
             taken = start.files if start.files is not None and step.is_at(start) else 0
@@ -101,3 +128,7 @@ class StreamReader(DataSourceStreamReader):
             if versions == 0 or files == 0:
                 break
         return position
+
+
+if _READ_LIMITS is not None:
+    _READ_LIMITS.SupportsTriggerAvailableNow.register(StreamReader)

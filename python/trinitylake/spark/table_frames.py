@@ -1,0 +1,191 @@
+"""Tables as data frames of Spark's own Parquet reader, where that reads what Iceberg says.
+
+Spark 4.1 to 4.3 do not tell a Python data source which columns, how many rows or which counts a query needs. They do
+not ask for its size, and pass its rows through a socket. Spark's Parquet reader has none of these limits, and finds
+columns by field id as Iceberg does. The data source reads what that reader would not read as Iceberg does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, FloatType
+from pyspark.sql import functions as _sql
+from pyspark.sql.types import StructField, StructType
+
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.spark.filters import column_named, option_filter
+from trinitylake.spark.options import Options
+from trinitylake.spark.runtime import is_remote
+from trinitylake.spark.types import spark_schema
+
+if TYPE_CHECKING:
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table import Table as IcebergTable
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from trinitylake.lakehouse.opening import Durability
+
+#: Up to this size of its files a table of the data source is broadcast in a join, as Spark does with sizes it knows.
+BROADCAST_MAX_BYTES = 10 << 20
+_FIELD_ID = "parquet.field.id"
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+
+
+def table(
+    spark: SparkSession,
+    root: str | PathLike[str],
+    name: str,
+    *,
+    version: int | None = None,
+    timestamp: datetime | str | None = None,
+    txn: str | None = None,
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+) -> DataFrame:
+    """A table in one state, read by Spark's Parquet reader if possible, else by `format("trinitylake")`.
+
+    Spark's reader is possible if Hadoop has a file system for the root and no planned file has deleted rows, is not
+    Parquet, has rows that do not match `filter`, or was written before a type in the schema changed.
+
+    Args:
+        spark: the session.
+        root: the URI of the lakehouse.
+        name: the full name of the table.
+        version: read this version; the latest if neither this, `timestamp` nor `txn` is given.
+        timestamp: read the newest version at this time.
+        txn: read in the saved transaction of this id.
+        columns: names of the columns to read, in their order; all if not given.
+        filter: rows to read. Files that cannot have any are left out.
+        storage_options: as for `trinitylake.open`. Spark's reader takes Hadoop's settings.
+        durability: as for `trinitylake.open`.
+
+    Raises:
+        ObjectNotFound: there is no such table.
+        VersionNotFound, VersionExpired: there is no such version.
+        InvalidArgument: a column does not exist, has a type that Spark does not have, or the filter cannot be read.
+    """
+    options = {f"storage.{key}": value for key, value in (storage_options or {}).items()} | {"root": os.fspath(root)}
+    given = {
+        "version": version,
+        "timestamp": timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp,
+        "txn": txn,
+        "filter": filter,
+        "durability": durability,
+    }
+    options |= {key: str(value) for key, value in given.items() if value is not None}
+    parsed = Options.parse(options | {"table": name})
+    if txn is None:
+        view = parsed.reading(parsed.open())
+        options = {key: value for key, value in options.items() if key != "timestamp"} | {"version": str(view.version)}
+        found = view.table(name)
+    else:
+        found = parsed.open_table()
+    schema = found.iceberg.schema()
+    if columns is not None:
+        schema = Schema(*(column_named(column, schema) for column in columns))
+        options["columns"] = ",".join(column.name for column in schema.fields)
+    with translated(found.name):
+        tasks = list(found.scan(filter=option_filter(filter, found.iceberg.schema())).iceberg.plan_files())
+    if (paths := _paths(spark, found.iceberg, tasks, schema)) is not None:
+        return _parquet_frame(spark, paths, schema, _may_have_nan(tasks, schema))
+    frame = spark.read.format("trinitylake").options(**options).load(name)
+    size_bytes = sum(task.file.file_size_in_bytes for task in tasks)
+    return frame.hint("broadcast") if size_bytes <= BROADCAST_MAX_BYTES else frame
+
+
+def _paths(spark: SparkSession, table: IcebergTable, tasks: list[FileScanTask], schema: Schema) -> list[str] | None:
+    """The planned files as Hadoop names them; None if Spark's reader would return other rows than Iceberg has there."""
+    io = table.io
+    if not isinstance(io, LakehouseFileIO) or not _has_file_system(spark, io.root) or not _is_unchanged(table, schema):
+        return None
+    paths = [io.path_of(task.file.file_path) for task in tasks]
+    is_readable = all(
+        task.file.file_format == FileFormat.PARQUET and not task.delete_files and task.residual == AlwaysTrue()
+        for task in tasks
+    )
+    # Hadoop's readers skip files with such names.
+    if not is_readable or any(path.rpartition("/")[2].startswith(("_", ".")) for path in paths):
+        return None
+    return [f"file://{local}" if (local := io.local_path(path)) else io.root + path for path in paths]
+
+
+def _has_file_system(spark: SparkSession, root: str) -> bool:
+    """Whether Hadoop knows the scheme of a URI. With Spark Connect only the server knows."""
+    if is_remote(spark):
+        return False
+    jvm: Any = spark._jvm  # noqa: SLF001 (PySpark has no public way to the JVM)
+    settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(root.partition(":")[0], settings)
+    except Exception:  # of Py4J, which a client of Spark Connect does not have
+        return False
+    return True
+
+
+def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
+    """Whether the columns have had one type since the table began, which Spark reads from Parquet, and files have ids.
+
+    Spark finds columns by id and parts of nested columns by name.
+    """
+    metadata = table.metadata
+    types = {field.field_id: field.field_type for field in schema.fields}
+    ids = {one.schema_id for one in metadata.schemas}
+    return (
+        metadata.name_mapping() is None
+        and ids == set(range(len(ids)))
+        and all(field.initial_default is None and "uuid" not in str(field.field_type) for field in schema.fields)
+        and all(
+            types.get(old.field_id, old.field_type) == old.field_type for one in metadata.schemas for old in one.fields
+        )
+    )
+
+
+def _may_have_nan(tasks: list[FileScanTask], schema: Schema) -> bool:
+    """Whether a column may have a NaN. It is the greatest number in Spark, and not in the bounds that Arrow writes."""
+    floating = [field.field_id for field in schema.fields if isinstance(field.field_type, FloatType | DoubleType)]
+    counts = [task.file.nan_value_counts or {} for task in tasks]
+    return any(count.get(id) != 0 for count in counts for id in floating)
+
+
+def _parquet_frame(spark: SparkSession, paths: list[str], schema: Schema, may_have_nan: bool) -> DataFrame:
+    """The rows of Parquet files, with columns found by field id."""
+    columns = spark_schema(schema)
+    if not paths:
+        return spark.createDataFrame([], columns)
+    # Without effect on reads whose schema has no ids.
+    spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
+    with_ids = [
+        StructField(column.name, column.dataType, column.nullable, {_FIELD_ID: field.field_id})
+        for column, field in zip(columns.fields, schema.fields, strict=True)
+    ]
+    reader = spark.read.schema(StructType(with_ids)).options(
+        datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED", ignoreMissingFiles=False, ignoreCorruptFiles=False
+    )
+    reader = reader.option("__globPaths__", False)  # a path may have the characters of a pattern
+    if may_have_nan:
+        reader = reader.options(**{"parquet.filter.stats.enabled": False, "parquet.filter.columnindex.enabled": False})
+    # A task for each file, as Spark lists files else, takes longer than reading a small one.
+    at_most = spark.conf.get(_LISTING_TASKS) or "10000"
+    spark.conf.set(_LISTING_TASKS, str(2 * spark.sparkContext.defaultParallelism))
+    try:
+        frame = reader.parquet(*paths)
+    finally:
+        spark.conf.set(_LISTING_TASKS, at_most)
+    # Without the ids, which a write of the frame would otherwise put into its files.
+    return frame.select(*(_without_id(column) for column in columns.fields))
+
+
+def _without_id(column: StructField) -> Column:
+    quoted = column.name.replace("`", "``")
+    return _sql.col(f"`{quoted}`").alias(column.name, metadata=column.metadata)
