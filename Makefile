@@ -22,7 +22,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -n
 PAGE_SOURCES := Cargo.toml Cargo.lock scripts/build_page.py $(shell find page proto $(addprefix rust/,base format tree version) \
 	-type f -not -path '*/node_modules/*')
 
-.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page test-spark-3.5 test-spark-4.3 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
@@ -38,7 +38,7 @@ help:
 	@echo "make test-deep      the same tests with many more histories (an hour)"
 	@echo "make fuzz           damaged and hostile bytes for every decoder (RUNS=10000000)"
 	@echo "make soak           processes that commit at once, on disk and on S3, and a REST server, for SECONDS=60 each"
-	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, dlt, polars, Spark 3.5 and Spark Connect with the server (needs Java 17 and Maven)"
+	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, dlt, polars, Spark 3.5, 4.3 and Spark Connect with the server (needs Java 17 and Maven)"
 	@echo "make integrations   dlt, dbt, Airflow, Dagster, SQLMesh, Ibis, Daft, Ray and DataFusion, each in an environment of its own"
 	@echo "make planted-bugs   plant serious mistakes one at a time; fails if the tests miss one (WORDS=…; about an hour)"
 	@echo "make bench          the benchmarks with their peers; writes benches/RESULTS.md"
@@ -196,6 +196,16 @@ test-spark-3.5: $(VENV)/.packages-build target/locks/test-spark-3.5.txt
 	$(UV) pip install --quiet --python target/spark-3.5/venv --no-deps target/spark-3.5/dist/*.whl
 	target/spark-3.5/venv/bin/python -m pytest $(addprefix tests/spark/test_,sql.py iceberg_sql.py fsck_on_executors.py)
 
+# The data source with the newest PySpark, for which Iceberg has no runtime. The lock has the PySpark of SQL.
+test-spark-4.3: $(VENV)/.packages-build
+	rm -rf target/spark-4.3
+	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/spark-4.3/dist
+	$(PYTHON) -m venv target/spark-4.3/venv
+	@$(STEP) "packages to test Spark 4.3" env $(UV) pip install --python target/spark-4.3/venv --group test-tools pyspark==4.3.0 pandas
+	$(UV) pip install --quiet --python target/spark-4.3/venv target/spark-4.3/dist/*.whl
+	target/spark-4.3/venv/bin/python -m pytest $(addprefix tests/spark/test_,batch_read.py batch_write.py one_line_errors.py streams.py stream_positions.py table_frames.py)
+	target/spark-4.3/venv/bin/python -m pytest --lane spark-4.3
+
 # The web page, in python/trinitylake/page/built. Without npm it is left out, with a printed line.
 page: target/.page-built
 target/.page-built: $(PAGE_SOURCES)
@@ -244,7 +254,7 @@ integrations: $(VENV)/.packages-build $(addprefix target/locks/,$(addsuffix .txt
 	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/integrations-wheel
 	$(BIN)/python compatibility/run_integrations.py target/integrations-wheel/*.whl $(INTEGRATIONS)
 
-compatibility: target/locks/clients.txt $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5 integrations
+compatibility: target/locks/clients.txt $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5 test-spark-4.3 integrations
 	$(BIN)/python compatibility/run_rck.py
 	$(BIN)/python compatibility/run_pyiceberg.py
 	$(BIN)/python compatibility/run_trino.py

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
+from trinitylake.errors import InvalidArgument
 from trinitylake.spark import connect, disconnect
 from trinitylake.spark.runtime import EXTENSIONS, package, use_this_python
 
@@ -45,8 +46,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         fcntl.flock(turn, fcntl.LOCK_EX)
         try:
             session = builder.config("spark.jars.packages", package()).getOrCreate()
-        except PySparkRuntimeError:
-            # No repository in reach: the tests of SQL fail, and say what they miss; the others need no jar.
+        except (PySparkRuntimeError, InvalidArgument):
+            # No repository in reach, or a Spark that Iceberg has no runtime for: the tests of SQL fail, and say what
+            # they miss; the others need no jar.
             session = builder.config("spark.jars.packages", "").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
