@@ -164,6 +164,70 @@ def test_replaced_table_may_change_types(http_client: Client) -> None:
     assert commit(http_client, *changes).code == 200
 
 
+CURRENT = {"action": "set-current-schema", "schema-id": -1}
+NO_MAIN = {"action": "remove-snapshot-ref", "ref-name": "main"}
+
+
+@pytest.mark.usefixtures("shop")
+def test_type_of_a_column_with_files_never_changes(http_client: Client, shop: tl.Lakehouse) -> None:
+    """The types of files were looked up in the schemas of snapshots, unless the summary counted no rows. A snapshot
+    without schema, a wrong summary, an empty table and a table without main each let a client change a type. Then main
+    moved, or was already, at rows that no reader could read."""
+    change = [add_schema(column(1, "id", "string")), CURRENT]
+    full = http_client.table(ORDERS)
+    wrong = snapshot_like(
+        full, schema_id=None, summary={"operation": "append", "total-records": "0", "total-data-files": "0"}
+    )
+    assert commit(http_client, wrong, main_at(wrong["snapshot"]["snapshot-id"])).code == 200
+    assert commit(http_client, *change).code == 400
+    shop.table("shop.orders").delete("id > 0")
+    assert commit(http_client, *change).code == 400
+    assert commit(http_client, NO_MAIN, *change).code == 200
+    main = main_at(full["current-snapshot-id"])
+    refused = commit(http_client, main)
+    assert "cannot have the type string: the files of the table have long" in refused.body["error"]["message"]
+    assert commit(http_client, main, {**CURRENT, "schema-id": full["current-schema-id"]}).code == 200
+    assert shop.table("shop.orders").count() == 3
+
+
+@pytest.mark.usefixtures("shop")
+def test_id_of_a_dropped_column_keeps_its_type(http_client: Client) -> None:
+    """The snapshots with the column had expired, and its id came back with another type than live files have."""
+    text = add_schema(column(1, "id"), column(2, "note", "string"))
+    assert commit(http_client, text, CURRENT).code == 200
+    assert commit(http_client, {**CURRENT, "schema-id": 0}).code == 200
+    refused = commit(http_client, add_schema(column(1, "id"), column(2, "note")), CURRENT)
+    assert "the files of the table have string under its id 2" in refused.body["error"]["message"]
+    assert commit(http_client, text, CURRENT).code == 200
+
+
+def columns_of(parts: dict[int, str], columns: dict[int, str], element: int = 6) -> list[dict[str, Any]]:
+    """Column 1, a structure of these parts; column 2, a list; and other columns."""
+    long_list = {"type": "list", "element-id": element, "element": "long", "element-required": False}
+    structure = {"type": "struct", "fields": [column(id, name) for id, name in parts.items()]}
+    others = [column(id, name) for id, name in columns.items()]
+    return [column(1, "s", structure), column(2, "l", long_list), *others]
+
+
+PLACES = {
+    "moved out of a structure": columns_of({4: "p"}, {3: "c", 5: "q"}),
+    "moved into a structure": columns_of({4: "p", 5: "q", 3: "c"}, {}),
+    "elements with another id": columns_of({4: "p", 5: "q"}, {3: "c"}, element=9),
+}
+
+
+@pytest.mark.parametrize("what", PLACES)
+def test_column_keeps_its_place(http_client: Client, lake: tl.Lakehouse, what: str) -> None:
+    """A client moved a column into or out of a structure, and its values were NULL from then on."""
+    row = {"s": {"p": 1, "q": 2}, "l": [3], "c": 4}
+    with_tables(lake, "shop.orders", rows=pa.Table.from_pylist([row]))
+    former = columns_of({4: "p", 5: "q"}, {3: "c"})
+    assert http_client.table(ORDERS)["schemas"][0]["fields"] == former
+    assert commit(http_client, add_schema(*PLACES[what]), CURRENT).code == 400
+    assert commit(http_client, add_schema(*former, column(7, "new")), CURRENT).code == 200
+    assert lake.table("shop.orders").scan().to_arrow().to_pylist() == [{**row, "new": None}]
+
+
 @pytest.mark.usefixtures("shop")
 def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client) -> None:
     """A client removed the spec of live files: deletes failed, and readers of Java found no spec."""

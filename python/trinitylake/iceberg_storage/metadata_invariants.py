@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import ResolveError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema, promote
+from pyiceberg.schema import Schema
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import SetSnapshotRefUpdate
@@ -28,12 +27,18 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import (
     DecimalType,
+    DoubleType,
     FixedType,
+    FloatType,
     IcebergType,
+    IntegerType,
     ListType,
+    LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StructType,
+    UnknownType,
 )
 
 from trinitylake.iceberg_storage.table_properties import is_number
@@ -175,8 +180,11 @@ def check_metadata(metadata: TableMetadata, base: TableMetadata | None = None) -
         for name in ("schemas", "partition_specs", "sort_orders", "default_spec_id", "current_schema_id")
     ):
         _check_columns(metadata, base)
-    if base is not None and metadata.current_schema_id != base.current_schema_id:
-        check_evolution(metadata)
+    if base is not None and (metadata.current_schema_id, metadata.current_snapshot_id) != (
+        base.current_schema_id,
+        base.current_snapshot_id,
+    ):
+        check_evolution(metadata, base)
     if base is None or any(
         getattr(metadata, name) is not getattr(base, name)
         for name in ("snapshots", "refs", "snapshot_log", "current_snapshot_id")
@@ -216,59 +224,69 @@ def check_defaults(metadata: TableMetadata) -> None:
         raise ValueError(f"the table has no sort order {metadata.default_sort_order_id}, which is to be the default")
 
 
-def check_evolution(metadata: TableMetadata) -> None:
-    """Check that the current schema can read the files of the current snapshot and of its ancestors.
+def check_evolution(metadata: TableMetadata, base: TableMetadata) -> None:
+    """Check that the current schema can read the files of the current snapshot, which `base` has or gets.
 
-    Readers match columns by id. So a column keeps its type but for Iceberg's promotions, and a new required column has
-    a default value for the rows that are there. A replaced table has a snapshot without parent, and may change freely.
+    Readers match columns by id. So a column keeps its place and, except for promotions that our readers know, its type,
+    and a new required column has a default value for the present rows. By induction the current schema of `base` can
+    read the current snapshot of `base`, and the schema of another snapshot that snapshot; a summary or a snapshot that
+    has expired is no proof. The first snapshot of a replaced table has no parent, so that table may change freely.
     """
     snapshot = metadata.current_snapshot()
-    summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
-    if summary.get("total-records") == "0":
-        return
-    written: set[int] = set()
-    for _ in range(len(metadata.snapshots)):
-        if snapshot is None:
-            break
-        if snapshot.schema_id is not None:
-            written.add(snapshot.schema_id)
-        parent = snapshot.parent_snapshot_id
+    while snapshot is not None:
+        id, is_known = snapshot.snapshot_id, base.snapshot_by_id(snapshot.snapshot_id) is not None
+        schema_id = base.current_schema_id if id == base.current_snapshot_id else snapshot.schema_id
+        for schema in (base if is_known else metadata).schemas:
+            if schema.schema_id == schema_id or (schema_id is None and is_known):
+                _check_readable(schema, metadata, base.last_column_id)
+        parent = None if is_known else snapshot.parent_snapshot_id
         snapshot = None if parent is None else metadata.snapshot_by_id(parent)
-    schema = metadata.schema()
-    for id in written - {metadata.current_schema_id}:
-        if (former := metadata.schema_by_id(id)) is not None:
-            _check_readable(former, schema)
 
 
-def _check_readable(written: Schema, schema: Schema) -> None:
-    """Check that `schema` can read files of the schema `written`. Raises `ValueError`."""
-    files = {field.field_id: field.field_type for field in _fields(written.as_struct())}
-    children = {part.field_id: field for field in _fields(schema.as_struct()) for part in _parts(field.field_type)}
-    for field in _fields(schema.as_struct()):
-        parent = children.get(field.field_id)
-        if field.field_id not in files:
-            is_new = parent is None or parent.field_id in files
-            if field.required and field.initial_default is None and is_new:
+def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: int) -> None:
+    """Check that the current schema can read files of the schema `written`. Raises `ValueError`.
+
+    A column up to `last_column_id` that `written` does not have may be in older files, with its type in other schemas.
+    """
+    schema, files = metadata.schema(), _columns(written)
+    if schema.schema_id == written.schema_id:
+        return
+    columns = _columns(schema)
+    is_former = any(id not in files and id <= last_column_id for id in columns)
+    others = [_columns(one) for one in metadata.schemas] if is_former else []
+    for id, (field, parent) in columns.items():
+        for former in [files] if id in files else others:
+            if id in former and not (former[id][1] == parent and _can_read(former[id][0].field_type, field.field_type)):
+                was, place = former[id][0].field_type, "" if former[id][1] == parent else " at another place"
+                raise ValueError(
+                    f"column {field.name!r} cannot have the type {field.field_type}: the files of the table have {was} "
+                    f"under its id {id}{place}"
+                )
+        if id not in files and (parent is None or parent in files):
+            if parent is not None and not isinstance(files[parent][0].field_type, StructType):
+                raise ValueError(f"the id of {field.name!r} of column {files[parent][0].name!r} cannot become {id}")
+            if field.required and field.initial_default is None:
                 raise ValueError(
                     f"column {field.name!r} is required and has no default value, and the table has rows without it"
                 )
-        elif not _can_read(files[field.field_id], field.field_type):
-            raise ValueError(
-                f"column {field.name!r} cannot have the type {field.field_type}: the files of the table have "
-                f"{files[field.field_id]} under its id {field.field_id}"
-            )
+
+
+def _columns(schema: Schema) -> dict[int, tuple[NestedField, int | None]]:
+    """The fields of a schema by id, each with the id of the field that contains it."""
+    found: dict[int, tuple[NestedField, int | None]] = {one.field_id: (one, None) for one in schema.fields}
+    for field in _fields(schema.as_struct()):
+        found |= {part.field_id: (part, field.field_id) for part in _parts(field.field_type)}
+    return found
 
 
 def _can_read(written: IcebergType, type: IcebergType) -> bool:
-    if written == type or not (written.is_primitive and type.is_primitive):
-        return written.__class__ is type.__class__
-    if isinstance(written, DecimalType) and isinstance(type, DecimalType) and written.scale != type.scale:
-        return False  # which PyIceberg does not compare
-    try:
-        promote(written, type)
-    except ResolveError:
-        return False
-    return True
+    """Whether our readers convert values of one type to the other; `_columns` has the parts of nested types."""
+    match written, type:
+        case (IntegerType(), LongType()) | (FloatType(), DoubleType()) | (UnknownType(), PrimitiveType()):
+            return True
+        case DecimalType(), DecimalType():
+            return written.scale == type.scale and written.precision <= type.precision
+    return written == type if written.is_primitive else written.__class__ is type.__class__
 
 
 def check_history(metadata: TableMetadata) -> None:
