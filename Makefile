@@ -22,7 +22,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -n
 PAGE_SOURCES := Cargo.toml Cargo.lock scripts/build_page.py $(shell find page proto $(addprefix rust/,base format tree version) \
 	-type f -not -path '*/node_modules/*')
 
-.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page test-spark-3.5 test-spark-4.3 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page test-spark-3.5 test-spark-4.3 test-duckdb-2 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
@@ -38,7 +38,7 @@ help:
 	@echo "make test-deep      the same tests with many more histories (an hour)"
 	@echo "make fuzz           damaged and hostile bytes for every decoder (RUNS=10000000)"
 	@echo "make soak           processes that commit at once, on disk and on S3, and a REST server, for SECONDS=60 each"
-	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, dlt, polars, Spark 3.5, 4.3 and Spark Connect with the server (needs Java 17 and Maven)"
+	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, dlt, polars, Spark 3.5 and 4.3, Spark Connect and DuckDB 2 (needs Java 17 and Maven)"
 	@echo "make integrations   dlt, dbt, Airflow, Dagster, SQLMesh, Ibis, Daft, Ray and DataFusion, each in an environment of its own"
 	@echo "make planted-bugs   plant serious mistakes one at a time; fails if the tests miss one (WORDS=…; about an hour)"
 	@echo "make bench          the benchmarks with their peers; writes benches/RESULTS.md"
@@ -206,6 +206,12 @@ test-spark-4.3: $(VENV)/.packages-build
 	target/spark-4.3/venv/bin/python -m pytest $(addprefix tests/spark/test_,batch_read.py batch_write.py one_line_errors.py streams.py stream_positions.py table_frames.py)
 	target/spark-4.3/venv/bin/python -m pytest --lane spark-4.3
 
+# SQL with the newest DuckDB. The other tests use 1.5, for which there are packages of extensions.
+test-duckdb-2: $(VENV)/.built $(VENV)/.packages-test
+	@$(UV) pip install --quiet --target target/duckdb-2 --no-deps duckdb==2.0.1
+	PYTHONPATH=target/duckdb-2 $(BIN)/python -m pytest tests/cli/test_load.py tests/tables/test_merge.py \
+		$(addprefix tests/lakehouse/test_,lake_sql.py checks.py check_sandbox.py sql_*.py)
+
 # The web page, in python/trinitylake/page/built. Without npm it is left out, with a printed line.
 page: target/.page-built
 target/.page-built: $(PAGE_SOURCES)
@@ -254,7 +260,7 @@ integrations: $(VENV)/.packages-build $(addprefix target/locks/,$(addsuffix .txt
 	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/integrations-wheel
 	$(BIN)/python compatibility/run_integrations.py target/integrations-wheel/*.whl $(INTEGRATIONS)
 
-compatibility: target/locks/clients.txt $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5 test-spark-4.3 integrations
+compatibility: target/locks/clients.txt $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5 test-spark-4.3 test-duckdb-2 integrations
 	$(BIN)/python compatibility/run_rck.py
 	$(BIN)/python compatibility/run_pyiceberg.py
 	$(BIN)/python compatibility/run_trino.py

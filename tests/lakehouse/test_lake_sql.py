@@ -290,7 +290,9 @@ def test_odd_names(lake: tl.Lakehouse, namespace: str, name: str) -> None:
     table, quoted = f"{in_sql(namespace)}.{in_sql(name)}", in_sql(column)
     assert lake.sql(f"SELECT {quoted} FROM {table} WHERE {quoted} = 1").fetchall() == [(1,)]
     assert lake.sql(f"SELECT {table}.{quoted} FROM {table}").fetchall() == [(1,)]
-    assert lake.sql(f"SELECT * FROM {in_sql(namespace)}.view").fetchall() == [(1,)]
+    if duckdb.__version__ < "2" or namespace not in ("memory", "temp", "system"):
+        # DuckDB 2.0 cannot create a view over a schema that has the name of a database.
+        assert lake.sql(f"SELECT * FROM {in_sql(namespace)}.view").fetchall() == [(1,)]
 
 
 def in_sql(name: str) -> str:

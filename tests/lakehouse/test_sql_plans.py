@@ -102,8 +102,9 @@ def test_duckdb_knows_how_many_rows_a_table_has(table: tl.Table) -> None:
 
 def test_duckdb_knows_the_bounds_of_a_table_of_one_file(table: tl.Table) -> None:
     table.append({"x": range(1000), "y": range(1000)})
-    assert "EMPTY_RESULT" in plan_of(table, "x > 2000")
-    assert "EMPTY_RESULT" not in plan_of(table, "x > 900")
+    empty = re.compile("empty.result", re.IGNORECASE)
+    assert empty.search(plan_of(table, "x > 2000"))
+    assert not empty.search(plan_of(table, "x > 900"))
 
 
 def written_elsewhere(table: tl.Table, names: list[str], ids: list[int | None]) -> None:
@@ -185,8 +186,8 @@ def test_the_database_that_plans_is_kept_and_closed_after_an_error(table: tl.Tab
 
 def test_a_duckdb_whose_plans_are_not_known_is_refused(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """`pip install` gave a newcomer DuckDB 2.0, whose trees of queries have another form: `KeyError: 'query'`."""
-    monkeypatch.setattr(duckdb, "__version__", "2.0.0")
-    with pytest.raises(tl.InvalidArgument, match=r"needs DuckDB before 2\.0, and 2\.0\.0 is installed"):
+    monkeypatch.setattr(duckdb, "__version__", "2.1.0")
+    with pytest.raises(tl.InvalidArgument, match=r"needs DuckDB before 2\.1, and 2\.1\.0 is installed"):
         lake.sql("WITH one AS (SELECT 1 AS x) SELECT x FROM one")
 
 

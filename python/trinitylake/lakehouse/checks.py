@@ -117,7 +117,7 @@ def _run_sql(transaction: Reader, sql: str) -> None:
 
     check = PreparedQuery(sql, transaction, QueryOptions(quotes_rows=False, subject=f"check {sql!r}"))
     with check.running() as rows:
-        row = rows.fetchone()
+        row = next(iter(rows.fetchmany(1)), None)
     if row is None or not row[0]:
         raise CheckFailed(
             f"check {sql!r} does not hold: it answered {row[0] if row else 'no row'}; nothing was committed"

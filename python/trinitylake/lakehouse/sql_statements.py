@@ -37,7 +37,7 @@ from trinitylake.tables.queries.statement_text import (
     statement_of,
     tokens_of,
 )
-from trinitylake.tables.sql_sandbox import quoted, refusals, sandbox
+from trinitylake.tables.sql_sandbox import arrow_result, quoted, refusals, sandbox
 from trinitylake.tables.table import Table
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _declared(statement: CreateTable) -> tuple[pa.Schema, tuple[str, ...]]:
         if others := {kind for (kind,) in kinds} - {"NOT NULL", "PRIMARY KEY"}:
             raise InvalidArgument(f"{subject}: tables have no constraint {', '.join(sorted(others))}")
         described: list[tuple[Any, ...]] = connection.execute("DESCRIBE declared").fetchall()
-        schema: pa.Schema = connection.execute("SELECT * FROM declared").to_arrow_table().schema
+        schema: pa.Schema = arrow_result(connection, "SELECT * FROM declared").to_arrow_table().schema
         schema = with_uuids(schema, [kind for _, kind, *_ in described], connection)
     if defaults := [name for name, *_, default, _ in described if default is not None]:
         raise InvalidArgument(f"{subject}: columns have no default values here: {', '.join(defaults)}")

@@ -27,7 +27,7 @@ from trinitylake import _core
 from trinitylake.definitions.declared_types import Type
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables import text_conversion
-from trinitylake.tables.sql_sandbox import connect, literal, quoted, refusals
+from trinitylake.tables.sql_sandbox import arrow_result, connect, literal, quoted, refusals
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -243,7 +243,7 @@ class InputFiles:
             # A table: a query may read its input several times, a stream can be read once.
             self._connection.register("stream", rows)
             self._connection.execute("CREATE TEMP TABLE input AS FROM stream")
-            return self._connection.execute(select).to_arrow_reader(_BATCH_ROWS)
+            return arrow_result(self._connection, select).to_arrow_reader(_BATCH_ROWS)
 
     def _counted(self, on_rows: Callable[[int], object]) -> Iterator[pa.RecordBatch]:
         done = 0
@@ -281,7 +281,7 @@ class InputFiles:
             copied = types if isinstance(types, str) else text_conversion.TEXT
             self._types[name] = fixed or detected.get(name) or copied
         with self._translated(self._paths[0]):
-            rows = self._connection.execute(f"{self._converted(self._paths[0])} LIMIT 0").to_arrow_table()
+            rows = arrow_result(self._connection, f"{self._converted(self._paths[0])} LIMIT 0").to_arrow_table()
         return pa.schema([one for one in rows.schema if one.name != _BAD])
 
     def _detected(self, columns: Mapping[str, Sequence[Type]]) -> dict[str, Type | None]:
@@ -355,7 +355,7 @@ class InputFiles:
                 columns[name] = text_conversion.NUMBERS
             elif kind in _JSON_TEXTS:
                 columns[name] = text_conversion.TIMES
-            elif kind == "JSON":  # values of several kinds, or none
+            elif kind in ("JSON", '"NULL"'):  # values of several kinds, or none
                 columns[name] = ()
             else:
                 columns[name] = type
@@ -393,7 +393,7 @@ class InputFiles:
         cursor = self._connection.cursor()
         before = 0
         with self._translated(path):
-            for batch in cursor.execute(self._converted(path)).to_arrow_reader(_BATCH_ROWS):
+            for batch in arrow_result(cursor, self._converted(path)).to_arrow_reader(_BATCH_ROWS):
                 bad = batch.column(batch.num_columns - 1)
                 if bad.null_count < len(bad):
                     for number, fault in enumerate(bad.to_pylist()):

@@ -126,6 +126,16 @@ def sandbox(subject: str, *, needs: str, quotes_rows: bool = False) -> Iterator[
         connection.close()
 
 
+def arrow_result(connection: Any, sql: str, parameters: Any = None) -> Any:
+    """The result of a query for `to_arrow_table` and `to_arrow_reader`, which streams.
+
+    DuckDB 1.5 streams the result of `execute` and materializes a relation; 2.0 does the opposite.
+    """
+    if hasattr(connection, "complete"):  # since DuckDB 2.0
+        return connection.sql(sql, params=parameters)
+    return connection.execute(sql, parameters)
+
+
 def quoted(name: str) -> str:
     """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'

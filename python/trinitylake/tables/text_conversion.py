@@ -112,7 +112,8 @@ def detected_types(
         text = quoted(name)
         tests.append(f"count({text})")
         tests += [f"count(*) FILTER ({_fits(text, one, decimal)})" for one in types]
-    counts = list(connection.execute(f"SELECT {', '.join(tests)} FROM ({sample})").fetchone())
+    [row] = connection.execute(f"SELECT {', '.join(tests)} FROM ({sample})").fetchall()
+    counts = list(row)
     found: dict[str, Type | None] = {}
     for name, types in candidates.items():
         values, *fitting = counts[: 1 + len(types)]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.declared_limits import Limits
-from trinitylake.tables.sql_sandbox import quoted, sandbox
+from trinitylake.tables.sql_sandbox import arrow_result, quoted, sandbox
 
 Action = Literal["update", "delete", "insert"]
 _PLAIN = re.compile(r'source\.(?:(\w+)|"((?:[^"]|"")+)")', re.IGNORECASE)
@@ -162,7 +162,7 @@ class Clauses:
             connection.register("trinitylake_pairs", pa.table(columns))
             for text in self._texts():
                 _check_expression(connection, text)
-            result: pa.Table = connection.execute(sql).to_arrow_table()
+            result: pa.Table = arrow_result(connection, sql).to_arrow_table()
         return result
 
 
@@ -181,7 +181,7 @@ def _check_expression(connection: Any, text: str) -> None:
 
 
 def _parsed(connection: Any, text: str) -> Any:
-    (given,) = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT ({text}\n)"]).fetchone()
+    [(given,)] = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT ({text}\n)"]).fetchall()
     tree = json.loads(given)
     if tree["error"]:
         raise InvalidArgument(f"merge: {text!r}: {tree['error_message']}")

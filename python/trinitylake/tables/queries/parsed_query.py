@@ -30,6 +30,8 @@ _MOMENTARY = frozenset(
     }
 )
 
+_TOO_MANY_PARTS = 'a name has more than three parts: write a nested namespace in quotes, as in "a.b.c".t'
+
 #: A name in a query: catalog, schema and table, of which the first two may be "".
 Parts = tuple[str, str, str]
 
@@ -117,8 +119,10 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
         raise InvalidArgument(f"{shortened(sql)}: it is nested too deeply") from None
     for node, hidden in nodes:
         match node.get("type"):
+            case "SHOW_REF" if node.get("show_type") == "SHOW":  # `SHOW t` in DuckDB 2.0, which 1.5 calls DESCRIBE
+                query.references.append(Reference(_parts(node, sql), _position(node)))
             case "BASE_TABLE":
-                parts = node.get("catalog_name", ""), node.get("schema_name", ""), node.get("table_name", "")
+                parts = _parts(node, sql)
                 if node.get("at_clause"):
                     raise InvalidArgument(
                         f"{shortened(sql)}: AT is not for tables of a lakehouse: read an older version of all of it, "
@@ -149,7 +153,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
 
 def tree_of(connection: Any, sql: str) -> dict[str, Any]:
     """A text as DuckDB parses it, or the error. Raises `InvalidArgument` for one that is nested too deeply."""
-    (given,) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    [(given,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     try:
         tree: dict[str, Any] = json.loads(given)
     except RecursionError:
@@ -160,6 +164,13 @@ def tree_of(connection: Any, sql: str) -> dict[str, Any]:
 def _refusal(what: str, way_out: str) -> str:
     refusal = f"{what} is not for queries that stay inside of the lakehouse"
     return f"{refusal}; {way_out} lets them leave it" if way_out else refusal
+
+
+def _parts(node: dict[str, Any], sql: str) -> Parts:
+    """The name of a table or view. Raises `InvalidArgument` for one of more than three parts."""
+    if len(node.get("qualified_name", {}).get("path", ())) > 3:  # in DuckDB 2.0; 1.5 does not parse it
+        raise InvalidArgument(f"{shortened(sql)}: {_TOO_MANY_PARTS}")
+    return node.get("catalog_name", ""), node.get("schema_name", ""), node.get("table_name", "")
 
 
 def _position(node: dict[str, Any]) -> int | None:
@@ -175,7 +186,8 @@ def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
     elif isinstance(node, dict):
         yield node, hidden
         for entry in node.get("cte_map", {}).get("map", []):
-            yield from _nodes(entry["value"]["query"], hidden)
+            # DuckDB 1.5 wraps the node in a statement, `query`.
+            yield from _nodes(entry["value"].get("query") or entry["value"]["query_node"], hidden)
             hidden |= {folded(entry["key"])}
         # A recursive query is hidden behind its own name in its second part only.
         again = {folded(node["cte_name"])} if node.get("type") == "RECURSIVE_CTE_NODE" else set()
@@ -190,7 +202,7 @@ def _words(tree: dict[str, Any], sql: str) -> str:
     if words.startswith("Only SELECT"):
         return "expected one statement that reads, such as SELECT"
     if "NameListToString" in words:
-        return 'a name has more than three parts: write a nested namespace in quotes, as in "a.b.c".t'
+        return _TOO_MANY_PARTS
     try:
         position = int(tree.get("position", ""))
     except ValueError:

@@ -18,8 +18,8 @@ _WITHOUT = (
     "statistics_propagation,empty_result_pullup,join_order,build_side_probe_side,compressed_materialization,"
     "column_lifetime,join_filter_pushdown"
 )
-#: The first major version of DuckDB whose form of trees and plans this does not read.
-_FIRST_UNKNOWN = 2
+#: The first version of DuckDB whose form of trees and plans this package was not tested with.
+_FIRST_UNKNOWN = (2, 1)
 #: More are closed after use.
 _MAX_IDLE = 4
 #: By process: what a parent has opened is not for its child.
@@ -63,8 +63,9 @@ def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
 def _require_known_duckdb(needs: str) -> None:
     with optional_dependency(needs):
         import duckdb
-    if int(duckdb.__version__.partition(".")[0]) >= _FIRST_UNKNOWN:
+    major, minor, *_ = duckdb.__version__.split(".")
+    if (int(major), int(minor)) >= _FIRST_UNKNOWN:
         raise InvalidArgument(
-            f"{needs} needs DuckDB before {_FIRST_UNKNOWN}.0, and {duckdb.__version__} is installed: "
-            "pip install 'duckdb>=1.5,<2'"
+            f"{needs} needs DuckDB before {_FIRST_UNKNOWN[0]}.{_FIRST_UNKNOWN[1]}, and {duckdb.__version__} is "
+            "installed: pip install 'duckdb>=1.5,<2.1'"
         )

@@ -196,7 +196,7 @@ class PreparedQuery:
         """The filters that reach the tables, as far as DuckDB tells."""
         if (text := self._with_values(connection, query)) is None:
             return {}
-        (plan,) = connection.execute("SELECT json_serialize_plan(?, optimize := true)", [text]).fetchone()
+        [(plan,)] = connection.execute("SELECT json_serialize_plan(?, optimize := true)", [text]).fetchall()
         columns = {name: table.columns for name, table in self._tables().items()}
         pushed = pushed_filters(plan, columns)
         if is_momentary:  # it will be later when the query runs
@@ -214,7 +214,7 @@ class PreparedQuery:
             (one,) = tree_of(connection, f"SELECT {text}")["statements"][0]["node"]["select_list"]
             values[name.lower()] = one
         tree = replaced(query.tree, values)
-        (text,) = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()
+        [(text,)] = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
         return str(text)
 
 

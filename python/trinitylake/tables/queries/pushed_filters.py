@@ -105,6 +105,8 @@ def _pushed(scan: dict[str, Any], columns: Sequence[str | None]) -> Pushed:
     pushed = Pushed(AlwaysTrue(), set())
     for one in scan.get("table_filters", {}).get("filters", []):
         number = one["key"]
+        if scan.get("table_filters_by_projection"):  # since DuckDB 2.0: the number of a column that the scan reads
+            number = scan["column_indexes"][number]["index"]
         if number >= min(len(columns), len(types)):
             continue
         if types[number]["id"] in _FLOATING and not _is_missed_by_nan(one["value"]):
@@ -117,7 +119,7 @@ def _pushed(scan: dict[str, Any], columns: Sequence[str | None]) -> Pushed:
 def _is_missed_by_nan(filter: dict[str, Any]) -> bool:
     """Whether no NaN matches a filter on a column of numbers, and it compares with none."""
     constants = filter.get("values", [])
-    match filter.get("filter_type"):
+    match _kind(filter):
         case "CONSTANT_COMPARISON":
             constants = [filter["constant"]]
             is_missed = filter["comparison_type"] in _MISSED_BY_NAN
@@ -133,9 +135,14 @@ def _is_missed_by_nan(filter: dict[str, Any]) -> bool:
     return is_missed and all(isinstance(one, float | int) and math.isfinite(one) for one in values)
 
 
+def _kind(filter: dict[str, Any]) -> str:
+    """The type of a filter, without the prefix that DuckDB 2.0 adds."""
+    return str(filter.get("filter_type")).removeprefix("LEGACY_")
+
+
 def _translated(filter: dict[str, Any], name: str, type: dict[str, Any]) -> BooleanExpression:
     parts: Sequence[BooleanExpression]
-    match filter.get("filter_type"):
+    match _kind(filter):
         case "CONSTANT_COMPARISON":
             return _comparison(filter["comparison_type"], filter["constant"], name, type)
         case "IN_FILTER":

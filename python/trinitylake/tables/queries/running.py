@@ -15,47 +15,48 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from trinitylake.tables.sql_sandbox import arrow_result
+
 Result = TypeVar("Result")
 #: Interval between interrupts of a computation: an interrupt between two steps has no effect.
 _AGAIN_SECONDS = 0.05
 
 
 class RunningQuery:
-    """The rows of a query, taken once. Its methods are those of DuckDB's connection, and raise as they do."""
+    """A query whose rows are taken once. Its methods are those of DuckDB's connection, and raise as they do."""
 
     def __init__(self, connection: Any, sql: str, parameters: Any = None) -> None:
         self._connection = connection
-        arguments = (sql, parameters) if parameters else (sql,)
-        interruptible(connection, lambda: connection.execute(*arguments))
-
-    def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row, or None."""
-        row: tuple[Any, ...] | None = interruptible(self._connection, self._connection.fetchone)
-        return row
+        self._sql = sql
+        self._parameters = parameters or None
 
     def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
-        """The next rows, `size` at most."""
-        rows: list[tuple[Any, ...]] = interruptible(self._connection, lambda: self._connection.fetchmany(size))
-        return rows
+        """The first rows, `size` at most."""
+        connection = self._connection
+        return interruptible(connection, lambda: connection.execute(self._sql, self._parameters).fetchmany(size))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows."""
-        rows: list[tuple[Any, ...]] = interruptible(self._connection, self._connection.fetchall)
-        return rows
+        connection = self._connection
+        return interruptible(connection, lambda: connection.execute(self._sql, self._parameters).fetchall())
 
     def to_arrow_table(self) -> pa.Table:
         """All rows."""
-        return interruptible(self._connection, self._connection.to_arrow_table)
+        return interruptible(self._connection, lambda: self._arrow_result().to_arrow_table())
 
     def to_arrow_reader(self, batch_size: int) -> pa.RecordBatchReader:
         """A stream of batches with `batch_size` rows each."""
-        reader = interruptible(self._connection, lambda: self._connection.to_arrow_reader(batch_size))
+        connection = self._connection
+        reader = interruptible(connection, lambda: self._arrow_result().to_arrow_reader(batch_size))
 
         def batches() -> Iterator[pa.RecordBatch]:
-            while (batch := interruptible(self._connection, lambda: next(reader, None))) is not None:
+            while (batch := interruptible(connection, lambda: next(reader, None))) is not None:
                 yield batch
 
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    def _arrow_result(self) -> Any:
+        return arrow_result(self._connection, self._sql, self._parameters)
 
 
 def interruptible(connection: Any, work: Callable[[], Result]) -> Result:
