@@ -92,7 +92,6 @@ def test_a_path_above_the_limit_is_refused(server: RestServer) -> None:
 NOT_HTTP = {
     "TLS": b"\x16\x03\x01\x02\x00" * 40 + b"\r\n\r\n",
     "a negative length": b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
-    "two lengths": b"POST /v1/namespaces HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
     "no host": b"GET /v1/namespaces HTTP/1.1\r\n\r\n",
     "an invalid chunk": CHUNKED + AUTHORIZATION + b"\r\nxyz\r\n",
 }
@@ -113,6 +112,24 @@ def assert_error(received: bytes, codes: tuple[int, ...]) -> None:
     assert head.startswith(f"HTTP/1.1 {error['code']} ".encode())
     assert error["type"] == "BadRequestException"
     assert error["message"]
+
+
+AMBIGUOUS = {
+    "two lengths": b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+    "a length and chunks": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1.1\r\n\r\n",
+    "chunks that are none": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a blank before the colon": b"X-Request-Id : a\r\n\r\n",
+    "the end of a text": b"X: a\0b\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", AMBIGUOUS)
+def test_an_ambiguous_request_is_refused(server: RestServer, kind: str) -> None:
+    with connected(server) as connection:
+        connection.sendall(b"POST /v1/namespaces HTTP/1.1\r\nHost: a\r\n" + AUTHORIZATION + AMBIGUOUS[kind])
+        answer = until_closed(connection)
+    assert_error(answer, (400,))
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
 def test_a_head_without_end_closes_the_connection(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,3 +213,22 @@ def test_silent_connections_do_not_keep_others_out(
 
         wait_for(is_served)
         assert time.monotonic() - began < SILENT_SECONDS / 2
+
+
+def test_a_server_with_tls_answers_neither_plain_http_nor_old_versions(
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext]
+) -> None:
+    files, context = tls
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    with running(lake, token=TOKEN, **files) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
+            plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"HTTP/" not in plain.recv(1000)
+        for version, works in ((ssl.TLSVersion.TLSv1_1, False), (ssl.TLSVersion.TLSv1_2, True)):
+            context.maximum_version = version
+            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+                if works:
+                    context.wrap_socket(connection, server_hostname="localhost").close()
+                else:
+                    with pytest.raises((ssl.SSLError, ConnectionError)):
+                        context.wrap_socket(connection, server_hostname="localhost")

@@ -1,27 +1,21 @@
-"""Roles on patterns of names, for tokens of a file and JSON Web Tokens, and their audit log."""
+"""Roles on patterns of names, and their audit log."""
 
 from __future__ import annotations
 
 import functools
-import json
 import logging
-import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 from pyiceberg.catalog.rest import RestCatalog
 
 import trinitylake as tl
 from manifests_by_hand import list_for
 from rest.client import Answer, Client, running
 from rest.shop import COLUMNS, ROWS, VIEW_VERSION, new_table, with_tables
-from trinitylake.rest import JwtSettings, RestServer
-from trinitylake.rest.http.routes import CATALOG, OTHERS, PAGE
+from trinitylake.rest import RestServer
 from trinitylake.rest.security.principals import Grant, Principal, Role
 
 READER, WRITER, ADMIN, ROOT = (f"the-token-of-{role}-0123456789" for role in ("reader", "writer", "admin", "root"))
@@ -292,129 +286,6 @@ def test_a_token_file_with_a_mistake_is_refused(lake: tl.Lakehouse, tmp_path: Pa
     file.write_text(line.format(READER))
     file.chmod(0o600)
     with pytest.raises(tl.InvalidArgument), running(lake, token_file=file):
-        pass
-
-
-KEY, OTHER_KEY = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
-
-
-@pytest.fixture
-def jwt_server(shop: tl.Lakehouse, tmp_path: Path) -> Iterator[RestServer]:
-    """A server that lets tokens of one issuer in."""
-    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key()))
-    file = tmp_path / "keys.json"
-    file.write_text(json.dumps({"keys": [{**public, "kid": "k1", "use": "sig", "alg": "RS256"}]}))
-    with running(shop, jwt=JwtSettings("https://issuer.example", "lake", str(file))) as server:
-        yield server
-
-
-def signed(key: Any = KEY, algorithm: str = "RS256", kid: str = "k1", **claims: Any) -> str:
-    """A token, right unless told otherwise. A claim of None is left out."""
-    known = {
-        "iss": "https://issuer.example",
-        "aud": "lake",
-        "sub": "ana",
-        "exp": int(time.time()) + 600,
-        "trinitylake": ["writer:shop.*"],
-        **claims,
-    }
-    return jwt.encode(
-        {name: value for name, value in known.items() if value is not None}, key, algorithm, headers={"kid": kid}
-    )
-
-
-def test_a_token_of_the_issuer_gets_its_grants(jwt_server: RestServer, shop: tl.Lakehouse) -> None:
-    ask = Asker(jwt_server)
-    assert ask(signed(), "POST", "/v1/namespaces/shop/tables/orders", RED).code == 200
-    assert shop.log(1)[0].author == "ana"
-    assert ask(signed(), "GET", "/v1/namespaces/payroll/tables/orders").code == 403
-    assert ask(signed(trinitylake="reader:shop.* reader:payroll.*"), "GET", "/v1/namespaces").code == 200
-    assert ask(signed(trinitylake=None), "GET", "/v1/namespaces/shop/tables/orders").code == 403
-
-
-@pytest.mark.parametrize(
-    "token",
-    [
-        lambda: signed(OTHER_KEY),
-        lambda: signed(kid="k2"),
-        lambda: signed(aud="other"),
-        lambda: signed(aud=None),
-        lambda: signed(iss="https://evil.example"),
-        lambda: signed(iss=None),
-        lambda: signed(exp=int(time.time()) - 600),
-        lambda: signed(exp=None),
-        lambda: signed(sub=None),
-        lambda: signed(nbf=int(time.time()) + 600),
-        lambda: signed(trinitylake=["owner:*"]),
-        lambda: jwt.encode({"sub": "ana"}, None, "none"),
-        lambda: signed("a-secret-that-is-long-enough-for-hmac", "HS256"),
-        lambda: signed()[:-4] + "AAAA",
-        lambda: signed() + "." + "A" * 20_000,
-        lambda: "a.b.c",
-    ],
-)
-def test_any_other_token_does_not_count(jwt_server: RestServer, token: Any) -> None:
-    assert Asker(jwt_server)(token(), "GET", "/v1/config").code == 401
-
-
-def test_every_route_is_closed_to_tokens_that_do_not_count(jwt_server: RestServer, shop: tl.Lakehouse) -> None:
-    ask, before = Asker(jwt_server), shop.version
-    tokens = [signed(exp=int(time.time()) - 600), signed(aud="other"), signed(OTHER_KEY)]
-    routes = jwt_server._app.endpoints
-    for endpoint in routes:
-        path = re.sub(r"\{\w+\}", "shop", endpoint.path.replace("{prefix}", "latest"))
-        codes = [ask(token, endpoint.method, path, {}).code for token in tokens]
-        assert codes == [401, 401, 401], (endpoint.method, path)
-    assert len(routes) > 50
-    assert shop.version == before
-
-
-def test_who_has_no_grant_gets_nothing_from_any_route(jwt_server: RestServer, shop: tl.Lakehouse) -> None:
-    ask, before, token = Asker(jwt_server), shop.version, signed(trinitylake=None)
-    names = {"namespace": "shop", "table": "orders", "view": "top", "id": "none"}
-    for endpoint in (*CATALOG, *OTHERS, *PAGE):
-        if endpoint.path == "/metrics":
-            continue  # counters, without names
-        path = endpoint.path.replace("{prefix}", "latest")
-        for name, value in names.items():
-            path = path.replace(f"{{{name}}}", value)
-        answer = ask(token, endpoint.method, path, {})
-        assert endpoint.method == "HEAD" or "payroll" not in str(answer.body)
-        if "{namespace}" in endpoint.path:
-            assert answer.code == 403, (endpoint.method, path)
-    assert ask(token, "GET", "/v1/namespaces").body["namespaces"] == []
-    assert shop.version == before
-
-
-@pytest.mark.parametrize("ends_after_seconds", [60, 600])
-def test_a_token_does_not_outlive_its_end(
-    jwt_server: RestServer, monkeypatch: pytest.MonkeyPatch, ends_after_seconds: int
-) -> None:
-    """What was verified is remembered for five minutes, and a token may end before that."""
-    ask, token = Asker(jwt_server), signed(exp=int(time.time()) + ends_after_seconds)
-    assert ask(token, "GET", "/v1/config").code == 200
-    _Later.seconds = ends_after_seconds + 100
-    later = time.time() + _Later.seconds
-    monkeypatch.setattr("trinitylake.rest.security.jwt_bearer.time.time", lambda: later)
-    monkeypatch.setattr("jwt.api_jwt.datetime", _Later)
-    assert ask(token, "GET", "/v1/config").code == 401
-
-
-class _Later:
-    """The clock of the library, some seconds ahead."""
-
-    seconds = 0
-
-    @classmethod
-    def now(cls, tz: Any = None) -> Any:
-        from datetime import datetime, timedelta
-
-        return datetime.now(tz) + timedelta(seconds=cls.seconds)
-
-
-@pytest.mark.parametrize("keys", ["http://issuer.example/keys", "/none/keys.json"])
-def test_keys_come_from_a_file_or_over_tls(lake: tl.Lakehouse, keys: str) -> None:
-    with pytest.raises(tl.InvalidArgument), running(lake, jwt=JwtSettings("https://issuer.example", "lake", keys)):
         pass
 
 
