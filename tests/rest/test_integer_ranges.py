@@ -107,6 +107,7 @@ def test_integers_in_range_are_accepted(http_client: Client, shop: tl.Lakehouse)
     ("type", "transform", "message"),
     [
         ("fixed[99999999999]", "identity", "the length of column"),
+        (f"fixed[{'9' * 300}]", "identity", "the length of column"),
         ("int", "bucket[0]", "the number of buckets"),
         ("int", "truncate[99999999999]", "a width"),
     ],

@@ -272,25 +272,11 @@ def folders(lake: tl.Lakehouse) -> dict[str, str]:
         "elsewhere": "file:///tmp/elsewhere",
         "another store": "s3://bucket/x",
         "a name of the net": "http://169.254.169.254/x",
+        "a double slash": f"{root}/x",
+        "a longer root": f"{root.rstrip('/')}-other/x",
+        "another host": f"FILE://evil{root.removeprefix('file://')}x",
+        "an internal folder": f"{root}_x/t",
     }
-
-
-PLACES = [
-    "another table",
-    "a file of another table",
-    "another namespace",
-    "beside its own",
-    "the namespace",
-    "boundary",
-    "saved transactions",
-    "the queue",
-    "the root",
-    "above the root",
-    "around",
-    "elsewhere",
-    "another store",
-    "a name of the net",
-]
 
 
 def files(lake: tl.Lakehouse) -> set[str]:
@@ -339,6 +325,16 @@ def test_properties_that_name_code_are_refused(server: RestServer, shop: tl.Lake
     )
     column = {"write.metadata.metrics.column.a.impl": "none", "write.metadata.metrics.column.file.path": "none"}
     assert update("set-properties", updates=lambda _: column)(client, "", WALT).code == 200
+
+
+def test_a_missing_location_or_file_is_refused(server: RestServer, shop: tl.Lakehouse) -> None:
+    client, before = Client(server), shop.version
+    for location in ("", f"{shop.uri}none.metadata.json", f"{shop.uri}x.bin"):
+        for kind in ("register", "register-view"):
+            body = {"name": "r", "metadata-location": location}
+            assert client("POST", f"/v1/namespaces/shop/{kind}", body, token=ROOT).code == 400, location
+    assert update("set-location", location=str)(client, "", ROOT).code == 400
+    assert shop.version == before
 
 
 def test_what_is_its_own_stays_open(server: RestServer, shop: tl.Lakehouse) -> None:
