@@ -296,3 +296,45 @@ def test_files_of_an_object_store_are_read_with_the_options_of_the_lakehouse(tmp
         assert sorted(lake.table("shop.t").scan().to_arrow()["a"].to_pylist()) == [1, 2]
         missing = CliRunner().invoke(app, ["load", f"s3://{bucket}/in/z.csv", "shop.t", "--root", lake.uri, *options])
         assert (missing.exit_code, f"no such file: s3://{bucket}/in/z.csv" in missing.output) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.jsonl.gz", "rows.csv.zst", "rows.jsonl.zst"])
+@pytest.mark.parametrize("damage", ["last byte", "half", "flipped bit"])
+def test_compressed_file_that_is_cut_or_damaged_is_refused(loader: Loader, name: str, damage: str) -> None:
+    """DuckDB ignores a missing end and the checksum: half of the rows, or other values, were loaded."""
+    lines = "".join(
+        ('{"a": %d}\n' if "json" in name else "%d\n") % (number * 7919 % 100_000) for number in range(20_000)
+    )
+    text = (lines if "json" in name else f"a\n{lines}").encode()
+    whole = gzip.compress(text) if name.endswith("gz") else pa.compress(text, codec="zstd", asbytes=True)
+    middle = len(whole) // 2
+    damaged = {
+        "last byte": whole[:-1],
+        "half": whole[:middle],
+        "flipped bit": whole[:middle] + bytes([whole[middle] ^ 8]) + whole[middle + 1 :],
+    }
+    if not (name.endswith("zst") and damage == "flipped bit"):  # these frames have no checksum
+        assert "is cut or damaged" in loader.load(damaged[damage], name=name, code=2).stderr
+        assert loader.lake.version == 0
+    loader.load(whole, name=name)
+    assert loader.lake.table("shop.t").count() == 20_000
+
+
+def test_detected_type_accepts_after_the_sample_what_it_accepts_in_it(loader: Loader) -> None:
+    """`007` was loaded as 7 if it came late, and a fraction of 19 digits as a rounded one."""
+    for value, late in (("1", "007"), ("1.5", "0.1234567890123456789")):
+        refused = loader.load("a\n" + f"{value}\n" * 30_000 + f"{late}\n", code=2)
+        assert f"line 30002: {late!r} in column a is no" in refused.stderr
+
+
+@pytest.mark.parametrize(("type", "exact", "rounded"), [("double", 2**53, 2**53 + 1), ("real", 2**24, 2**24 + 1)])
+def test_integer_in_a_column_of_floats_is_exact(loader: Loader, type: str, exact: int, rounded: int) -> None:
+    """9007199254740993 became 9007199254740992 in a column with fractions."""
+    files = loader.file(f"a\n{rounded}\n", "one.csv"), loader.file("a\n1.5\n", "two.csv")
+    if type == "double":
+        loader.run(*files, "shop.texts", "--create")
+        assert loader.lake.table("shop.texts").scan().to_arrow()["a"].to_pylist() == [str(rounded), "1.5"]
+    refused = loader.load(f"a\n{rounded}\n", "--type", f"a={type}", code=2)
+    assert f"{str(rounded)!r} in column a is no {type}" in refused.stderr
+    loader.load(f"a\n{exact}\n-{exact}\n1e20\n1.5\n", "--type", f"a={type}")
+    assert loader.rows()[:2] == [{"a": float(exact)}, {"a": -float(exact)}]

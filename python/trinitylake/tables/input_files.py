@@ -42,7 +42,7 @@ _FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-_COMPRESSED = {".gz", ".zst"}
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _DELIMITERS = (",", "\t", ";", "|")
 _BATCH_ROWS = 64 * 1024
 #: Files on an object store are fetched in parts of this size.
@@ -198,6 +198,7 @@ class InputFiles:
         self._delimiters: dict[Path, str] = {}
         #: A column with a type of DuckDB, a text, is nested.
         self._types: dict[str, Type | str] = {}
+        self._detected_columns: frozenset[str] = frozenset()
         self.notes: list[str] = []
         self.bad_rows: list[BadRow] = []
         if options.time_zone and options.time_zone not in available_timezones():
@@ -212,6 +213,8 @@ class InputFiles:
             )
         )
         try:
+            for path in self._paths:
+                self._check_compressed(path)
             self.schema = self._read_schema()
         except BaseException:
             self._stack.close()
@@ -271,6 +274,7 @@ class InputFiles:
             if not isinstance(types, str) and name not in self._options.types
         }
         detected = self._detected(open_columns) if open_columns else {}
+        self._detected_columns = frozenset(detected)
         self.notes += [
             f"column {name} has no value in the first {SAMPLE_ROWS:,} rows of a file: its type is varchar"
             for name, type in detected.items()
@@ -300,7 +304,7 @@ class InputFiles:
 
     def _converted(self, path: Path) -> str:
         text, names = self._sources[path]
-        return text_conversion.converted(text, self._types, names, _BAD, self._options.decimal)
+        return text_conversion.converted(text, self._types, names, _BAD, self._options.decimal, self._detected_columns)
 
     def _csv_columns(self, path: Path) -> dict[str, Sequence[Type] | str]:
         """The columns of a CSV file, with the types that are candidates for them."""
@@ -436,12 +440,27 @@ class InputFiles:
             next(islice(rows, row + self._options.has_header, None), None)
             return reader.line_num + self._options.skip
 
+    def _check_compressed(self, path: Path) -> None:
+        """Decompress a file once, because DuckDB notices neither a missing end nor a wrong checksum."""
+        import pyarrow as pa
+
+        if (compression := _COMPRESSED.get(path.suffix.lower())) is None:
+            return
+        try:
+            with pa.input_stream(str(path), compression=compression) as stream:
+                while stream.read(_PART_SIZE_BYTES):
+                    pass
+        except OSError as error:
+            raise InvalidArgument(
+                f"{self.names[path]}: the {compression} file is cut or damaged, and nothing was loaded: {error}"
+            ) from error
+
     @contextmanager
     def _text(self, path: Path) -> Iterator[io.TextIOWrapper]:
         """A file as lines of text, decompressed."""
         import pyarrow as pa
 
-        with pa.input_stream(str(path), compression="detect") as stream:
+        with pa.input_stream(str(path), compression=_COMPRESSED.get(path.suffix.lower())) as stream:
             encoding = "utf-8-sig" if self._options.encoding == "utf-8" else self._options.encoding
             yield io.TextIOWrapper(stream, encoding, errors="replace", newline="")
 

@@ -79,7 +79,10 @@ def conversion(text: str, type: Type, decimal: str = ".") -> str:
     cast = f"TRY_CAST({text} AS {target})"
     if type.kind in ("real", "double"):  # a number beyond the range becomes infinite
         special = f"WHEN regexp_full_match({text}, {literal(_SPECIAL)}) THEN {cast}"
-        return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) AND isfinite({cast}) THEN {cast} {special} END"
+        integer = f"regexp_full_match({text}, {literal(_INTEGER)})"  # is exact, or no value
+        is_exact = f"(NOT {integer} OR TRY_CAST({cast} AS HUGEINT) = TRY_CAST({text} AS HUGEINT))"
+        is_number = f"regexp_full_match({text}, {literal(pattern)}) AND isfinite({cast}) AND {is_exact}"
+        return f"CASE WHEN {is_number} THEN {cast} {special} END"
     return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) THEN {cast} END"
 
 
@@ -137,7 +140,12 @@ def _fits(text: str, type: Type, decimal: str) -> str:
 
 
 def converted(
-    source: str, types: Mapping[str, Type | str], columns: Collection[str], bad: str, decimal: str = "."
+    source: str,
+    types: Mapping[str, Type | str],
+    columns: Collection[str],
+    bad: str,
+    decimal: str = ".",
+    detected: Collection[str] = (),
 ) -> str:
     """SQL that converts the text columns of `source`.
 
@@ -150,6 +158,7 @@ def converted(
         columns: columns that the source has; the others are NULL.
         bad: name of the additional column.
         decimal: decimal separator.
+        detected: columns whose type is detected: all rows must fit as those of the sample do.
     """
     results, faults = [], []
     row = f"json_object({', '.join(f'{literal(name)}, {quoted(name)}' for name in columns)})"
@@ -158,6 +167,8 @@ def converted(
         if name not in columns:
             column = f"CAST(NULL AS {type})" if isinstance(type, str) else conversion("CAST(NULL AS VARCHAR)", type)
         elif not isinstance(type, str) and (value := conversion(column, type, decimal)) != column:
+            if name in detected:
+                value = f"CASE WHEN {_fits(column, type, decimal)} THEN {value} END"
             fault = f"json_object('column', {literal(name)}, 'value', {column}, 'row', {row})"
             faults.append(f"WHEN {column} IS NOT NULL AND {value} IS NULL THEN {fault}")
             column = value
