@@ -122,12 +122,16 @@ class TrinityLakeCatalog(ViewCatalog):
         """
         namespace, name = object_name(identifier, NoSuchTableError)
         with names_checked(NoSuchTableError), self._source._located("table", namespace, name):
-            definition = self.state().read("table", namespace, name)
+            definition = self.definition(namespace, name)
             if definition is None:
                 raise table_writing.no_such_table(namespace, name)
             properties = self._file_io_properties()
             io, guarded, federated = self.file_io, self._guarded, self._federated
             return open_table(self, self._source, io, namespace, name, definition, properties, guarded, federated)
+
+    def definition(self, namespace: str, name: str) -> bytes | None:
+        """The definition of a table; None if it does not exist."""
+        return self.state().read("table", namespace, name)
 
     def _guarded(self, io: FileIO) -> FileIO:
         """File access for external tables, given that of PyIceberg; the server restricts it."""

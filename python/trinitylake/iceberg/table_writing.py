@@ -119,7 +119,7 @@ def commit_table(
         ValueError: if an update refers to something that the table does not have.
         InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables, or an external table.
     """
-    definition = transaction._state().read("table", namespace, name)
+    definition = transaction._state().open_table(namespace, name)
     is_creation = any(isinstance(requirement, AssertCreate) for requirement in requirements)
     if definition is None and not is_creation:
         raise no_such_table(namespace, name)
@@ -145,7 +145,7 @@ def managed_table(
         CommitFailedException: if a requirement does not hold.
         InvalidArgument: for an external or federated table.
     """
-    definition = transaction._state().read("table", namespace, name)
+    definition = transaction._state().open_table(namespace, name)
     if definition is None:
         raise no_such_table(namespace, name)
     table = transaction._staged_tables.open(namespace, name, definition)

@@ -69,11 +69,14 @@ class Reader(ABC):
             namespace, name = ".".join(identifier[:-1]), identifier[-1]
             identifier = f"{namespace}.{name}" if namespace else name
         if namespace:
-            if state.exists("table", namespace, name):
+            if self._has_table(namespace, name):
                 return "table"
             if state.exists("view", namespace, name):
                 return "view"
         return "namespace" if state.exists("namespace", identifier) else None
+
+    def _has_table(self, namespace: str, name: str) -> bool:
+        return self._state().exists("table", namespace, name)
 
     def namespaces(self, parent: Identifier | None = None) -> list[str]:
         """Full names of all namespaces, or of those below `parent` at any depth.

@@ -13,6 +13,7 @@ from trinitylake.base.arguments import checked
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.base.pickling import refuse_transaction
+from trinitylake.base.qualified_names import Identifier, split
 from trinitylake.errors import (
     CheckFailed,
     CommitConflict,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.settings import Coordination
     from trinitylake.tables.staged_tables import StagedTables
     from trinitylake.tables.table import Table
+    from trinitylake.tables.transaction_table import TransactionTable
 
 Result = TypeVar("Result")
 
@@ -326,6 +328,20 @@ class Transaction(OpenTransaction):
         return (
             f"Transaction(id={self.id!r}, isolation={self.isolation!r}, base_version={self.base_version}, {state}{did})"
         )
+
+    def table(self, identifier: Identifier) -> Table:
+        """A table as this transaction sees it. Raises `ObjectNotFound`."""
+        namespace, name = split(identifier)
+        return self._find_table(namespace, name) or super().table(identifier)
+
+    def _find_table(self, namespace: str, name: str) -> TransactionTable | None:
+        """A table, which tracks what is read of it; None if it does not exist."""
+        with self._located("table", namespace, name):
+            definition = self._state().open_table(namespace, name)
+            return None if definition is None else self._staged_tables.open(namespace, name, definition)
+
+    def _has_table(self, namespace: str, name: str) -> bool:
+        return self._find_table(namespace, name) is not None
 
     @property
     def _storage(self) -> _core.Storage:

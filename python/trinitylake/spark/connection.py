@@ -117,6 +117,8 @@ class Connection:
             "rest-metrics-reporting-enabled": "false",
             # Spark sends names of views and new names of tables with the name of the catalog.
             "header.X-TrinityLake-Catalog": name,
+            # Spark plans all batch scans by the server where a table asks for it, so its transactions track rows.
+            "header.X-TrinityLake-Scan-Planning": "server",
             **self.config,
         }
         return {prefix: CATALOG_CLASS, **{f"{prefix}.{key}": value for key, value in properties.items()}}

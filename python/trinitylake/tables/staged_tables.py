@@ -71,9 +71,10 @@ class StagedTables:
         """The table as the transaction sees it; the same handle every time."""
         key = (namespace, name)
         if key not in self._tables:
-            self._tables[key] = TransactionTable(
-                self._open_core, self._io, namespace, name, parse_table_def(definition)
-            )
+            table = TransactionTable(self._open_core, self._io, namespace, name, parse_table_def(definition))
+            if table.type != "managed":
+                self._open_core().exists("table", namespace, name)  # their reads are not tracked
+            self._tables[key] = table
         return self._tables[key]
 
     def create(
@@ -216,7 +217,7 @@ class StagedTables:
                 core.exists("table", *name)
         for name in self._absent:
             if core.exists("table", *name) and name not in self._tables:
-                raise self._requirement_broken(full_name(*name), "assert-create: another transaction created the table")
+                raise self._requirement_broken(name, None, "assert-create: another transaction created the table")
 
     def follow(self, before: _core.Version) -> None:
         """Have tables that are not changed here show the base of the transaction, which was `before` until now.
@@ -231,24 +232,26 @@ class StagedTables:
                 continue
             if location is None:
                 if table._is_required:
-                    raise self._requirement_broken(table.name, "it was dropped")
+                    raise self._requirement_broken(name, before, "it was dropped")
                 table._drop(by="another")
                 del self._tables[name]
                 self._dropped.append(table)
             else:
-                self._take_over(table, parse_table_def(read_definition(self._storage, location), location))
+                winner = parse_table_def(read_definition(self._storage, location), location)
+                self._take_over(name, table, winner, before)
 
-    def _take_over(self, table: TransactionTable, winner: TableDef) -> None:
+    def _take_over(
+        self, name: tuple[str, str], table: TransactionTable, winner: TableDef, before: _core.Version
+    ) -> None:
         if not table._is_required:
             self._unused += table._take_over(winner)
             return
         if winner.id != table.id or winner.table_type != table._definition.table_type:
-            raise self._requirement_broken(table.name, "it was dropped and created again")
-        assert table._staged is not None
+            raise self._requirement_broken(name, before, "it was dropped and created again")
         try:
-            table._staged.reapply(winner.format_properties[METADATA_LOCATION])
+            table._open_staged().reapply(winner.format_properties[METADATA_LOCATION])
         except TableConflict as conflict:
-            raise self._requirement_broken(table.name, conflict.requirement) from conflict
+            raise self._requirement_broken(name, before, conflict.requirement) from conflict
         table._rebase(winner)
 
     def locked(self) -> AbstractContextManager[None]:
@@ -288,9 +291,9 @@ class StagedTables:
     def saved(self) -> bytes:
         """The staged changes of all tables, for `resume`. To be called after `write`."""
         tables = [
-            {"namespace": table.namespace, "name": table._own_name, "staged": table._staged.saved()}
+            {"namespace": table.namespace, "name": table._own_name, "staged": table._open_staged().saved()}
             for table in self._tables.values()
-            if table._staged is not None and (table._staged.changed or table._is_required)
+            if table._is_required or (table._staged is not None and table._staged.changed)
         ]
         state = {"tables": tables, "metadata-paths": self._metadata_paths, "absent": list(self._absent)}
         return json.dumps(state).encode()
@@ -304,7 +307,7 @@ class StagedTables:
             self._absent = {(namespace, name): None for namespace, name in state.get("absent", ())}
             for one in state["tables"]:
                 namespace, name = one["namespace"], one["name"]
-                definition = parse_table_def(core.read("table", namespace, name) or b"")
+                definition = parse_table_def(core.open_table(namespace, name) or b"")
                 staged = StagedTable.resume((*namespace.split("."), name), one["staged"], self._io)
                 self._tables[namespace, name] = TransactionTable(
                     self._open_core, self._io, namespace, name, definition, staged
@@ -395,14 +398,26 @@ class StagedTables:
             with suppress(TrinityLakeError):  # what is left is for vacuum
                 self._storage.delete(path)
 
-    def _requirement_broken(self, name: str, reason: str) -> CommitConflict:
-        message = f"table {name} was changed by another transaction, and what this one requires of it broke: {reason}"
-        return CommitConflict(message, keys=[f"table {name}"])
+    def _requirement_broken(self, table: tuple[str, str], before: _core.Version | None, reason: str) -> CommitConflict:
+        """The error for a table that this transaction depends on; `before` is a version in which the table fits."""
+        name = full_name(*table)
+        message = f"table {name} was changed by another transaction, and this one depends on it: {reason}"
+        winners: list[Winner] = []
+        if before is not None:
+            location = before.locate("table", *table)
+            for number in range(before.number + 1, self._open_core().base.number + 1):
+                version = self._lakehouse.version(number)
+                if (newer := version.locate("table", *table)) != location:
+                    winners, location = winners + self._winners(version), newer
+        return CommitConflict(message, keys=[f"table {name}"], winners=winners)
+
+    def _winners(self, version: _core.Version) -> list[Winner]:
+        won = version.info
+        return [Winner(won.version, one.id, one.message or one.summary, one.author) for one in won.transactions]
 
     def _conflict(self, conflicting: _core.ConflictingTable, reason: str) -> CommitConflict:
         name = full_name(conflicting.namespace, conflicting.name)
-        won = self._lakehouse.version(conflicting.version).info
-        winners = [Winner(won.version, one.id, one.message or one.summary, one.author) for one in won.transactions]
+        winners = self._winners(self._lakehouse.version(conflicting.version))
         return CommitConflict(
             f"table {name} was changed by version {conflicting.version}, and this transaction does not fit on it: "
             f"{reason}",

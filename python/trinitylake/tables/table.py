@@ -112,8 +112,12 @@ class Table(ABC):
     def _shown_version(self) -> int:
         """The version of the lakehouse that an error about the table is about."""
 
-    def _note_scan(self) -> None:
+    def _note_scan(self, filter: BooleanExpression, snapshot_id: int | None) -> None:
         """Called before rows are read."""
+        return
+
+    def _note_whole(self) -> None:
+        """Called before more than columns, specs, properties and rows is read."""
         return
 
     def _subject(self) -> str:
@@ -150,6 +154,7 @@ class Table(ABC):
         transaction of its own, in PyIceberg's words: `CommitFailedException` for a lost race. Of one version, and of an
         external table, it is for reading.
         """
+        self._note_whole()
         return self._iceberg()
 
     @property
@@ -185,7 +190,7 @@ class Table(ABC):
     @property
     def metadata_location(self) -> str:
         """The URI of the Iceberg metadata file."""
-        return self._iceberg().metadata_location
+        return self.iceberg.metadata_location
 
     def refresh(self) -> None:
         """Read the latest version from now on. A table of a transaction or of a frozen version stays as it is."""
@@ -193,11 +198,11 @@ class Table(ABC):
 
     def snapshots(self) -> list[Snapshot]:
         """Iceberg snapshots still in the table's metadata, oldest first."""
-        return sorted(self._iceberg().snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+        return sorted(self.iceberg.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
 
     def history(self) -> list[SnapshotLogEntry]:
         """Which snapshot was current since when, oldest first."""
-        return self._iceberg().history()
+        return self.iceberg.history()
 
     # Reading
 
@@ -218,6 +223,18 @@ class Table(ABC):
         Raises `InvalidArgument` for a filter that cannot be read or a column that is not there.
         """
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
+        scan = self._scan(matching, columns, limit, snapshot_id)
+        self._note_scan(matching, snapshot_id)
+        return scan
+
+    def _scan(
+        self,
+        matching: BooleanExpression,
+        columns: Iterable[str] | None = None,
+        limit: int | None = None,
+        snapshot_id: int | None = None,
+    ) -> Scan:
+        """A scan whose caller calls `_note_scan` before it reads rows."""
         with translated():
             scan = scan_of(
                 self._iceberg(),
@@ -227,7 +244,6 @@ class Table(ABC):
                 limit=limit,
             )
             scan.projection()  # an unknown column is refused here rather than on the first row
-        self._note_scan()
         return Scan(scan, self._subject, self.name)
 
     def count(self) -> int:
@@ -463,7 +479,7 @@ class Table(ABC):
     def _repr_html_(self) -> str:
         """The table in a notebook. Of tables elsewhere only what the lakehouse itself knows."""
         if self.type == "managed":
-            return table_html(self.name, self.type, self.schema, self._iceberg())
+            return table_html(self.name, self.type, self.schema, self.iceberg)
         schema = self.schema if self._definition.HasField("schema") and self.type == "external" else None
         return table_html(self.name, self.type, schema, None)
 

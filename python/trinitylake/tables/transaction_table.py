@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
 from weakref import ref
 
+from pyiceberg.expressions import BooleanExpression
+
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.definitions import (
@@ -34,6 +36,10 @@ class TransactionTable(Table):
 
     A federated table is written at once, in its own catalog: the transaction can neither hide nor undo that.
 
+    Under SERIALIZABLE the staged state records what is read: columns, specs and properties by opening the table, rows
+    by filter, or everything. Before the commit the transaction watches the tables that it has only read
+    (`StagedTables.watch_required`).
+
     Attributes:
         _staged: the staged state of a managed table; None before its first use, and for other tables.
         _uses: the number of reads and writes of the table.
@@ -55,6 +61,7 @@ class TransactionTable(Table):
         self._io = io
         self._outside: IcebergTable | None = None
         self._dropped_by: Literal["this", "another"] | None = None
+        self._is_serializable = open_core().isolation == "serializable"
         self._staged = self._asked(staged) if staged is not None else None
         self._uses = 0
         self._scans = 0
@@ -99,6 +106,7 @@ class TransactionTable(Table):
 
     def _asked(self, staged: StagedTable) -> StagedTable:
         staged.ask_before_use(partial(_check_use, ref(self)))
+        staged.is_serializable = self._is_serializable
         return staged
 
     @property
@@ -110,8 +118,19 @@ class TransactionTable(Table):
         self._bring_in_step(self._staged.metadata)
         return Schema.from_definition(self._definition.schema, tuple(self._definition.primary_keys))
 
-    def _note_scan(self) -> None:
+    def _note_scan(self, filter: BooleanExpression, snapshot_id: int | None, case_sensitive: bool = True) -> None:
         self._scans += 1
+        if self._is_serializable and self.type == "managed":
+            staged = self._load()
+            if snapshot_id in (None, staged.metadata.current_snapshot_id):
+                staged.read_rows(filter, case_sensitive)
+            else:
+                staged.read_whole()
+
+    def _note_whole(self) -> None:
+        if self._is_serializable and self.type == "managed":
+            self._use()
+            self._load().read_whole()
 
     @contextmanager
     def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> Iterator[IcebergTable]:
@@ -152,7 +171,9 @@ class TransactionTable(Table):
 
     @property
     def _is_required(self) -> bool:
-        """Whether the commit requires a state of the table, which this transaction does not change."""
+        """Whether the commit depends on the table, which this transaction does not change."""
+        if self._is_serializable and self.type == "managed":
+            return self._staged is None or not self._staged.changed
         return self._staged is not None and self._staged.required
 
     def _take_over(self, winner: TableDef) -> list[str]:

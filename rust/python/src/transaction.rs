@@ -229,6 +229,16 @@ impl Transaction {
         Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
+    fn open_table<'py>(
+        &self,
+        py: Python<'py>,
+        namespace: &str,
+        name: &str,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let bytes = with!(self, py, run_quick, |transaction| transaction.open_table(namespace, name))?;
+        Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
     #[pyo3(signature = (kind, namespace=None, limit=None))]
     fn list<'py>(
         &self,

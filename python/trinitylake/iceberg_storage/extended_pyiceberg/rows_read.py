@@ -38,7 +38,8 @@ class RowsRead:
     """Rows that the result of a statement depends on.
 
     Attributes:
-        statement: "delete", "overwrite", "dynamic_partition_overwrite", "upsert", "merge" or "update".
+        statement: "delete", "overwrite", "dynamic_partition_overwrite", "upsert", "merge", "update", `SCAN` or
+            `WHOLE`.
         filter: matches at least all of these rows.
         case_sensitive: whether the filter names columns case-sensitively.
         branch: that the statement read; None for a snapshot without a branch.
@@ -88,6 +89,12 @@ class RowsRead:
             RowCounts(*counts) if (counts := saved.get("counts")) is not None else None,
         )
 
+
+#: Statement that read the table with its snapshots and branches: every change concerns it.
+WHOLE = "whole table"
+#: Statement that read rows; recorded under SERIALIZABLE only.
+SCAN = "scan"
+WHOLE_TABLE = RowsRead(WHOLE, AlwaysTrue())
 
 #: The predicates of the current commit. `commit_table` reads them; PyIceberg's commit has no argument for them.
 rows_read: ContextVar[tuple[RowsRead, ...]] = ContextVar("trinitylake_rows_read", default=())

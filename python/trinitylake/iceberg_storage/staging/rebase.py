@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -29,14 +29,14 @@ from pyiceberg.table.update import (
 
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder, later_than
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE, RowsRead
 from trinitylake.iceberg_storage.manifests import row_ids
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
 from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id
 from trinitylake.iceberg_storage.staging.overlapping_files import referenced_files
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
-from trinitylake.iceberg_storage.staging.row_conflicts import Intervening
+from trinitylake.iceberg_storage.staging.row_conflicts import Intervening, is_blind
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class Rebase:
 
     Args:
         io: the file access of the table.
+        is_serializable: the transaction must have the same result as if it had begun on `newer`. Then columns, specs
+            and properties must be the same, and isolation levels in the properties of the table are not considered.
 
     Attributes:
         metadata: the result.
@@ -71,6 +73,7 @@ class Rebase:
     base: TableMetadata
     newer: TableMetadata
     commits: Sequence[StagedCommit]
+    is_serializable: bool = False
     rebuilt: list[StagedCommit] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
     metadata: TableMetadata = field(init=False)
@@ -86,6 +89,8 @@ class Rebase:
                     f"assert-table-uuid: Table UUID does not match: {self.base.table_uuid} was dropped, and "
                     f"{self.newer.table_uuid} has its name: load the table again"
                 )
+            if self.is_serializable and self.newer is not self.base:
+                self._check_definition()
             ours, theirs = self.base, self.newer
             for commit in self.commits:
                 ours, theirs = self._redo(commit, ours, theirs)
@@ -93,6 +98,15 @@ class Rebase:
         except BaseException:
             self.replaced = self._written
             raise
+
+    def _check_definition(self) -> None:
+        """Check what every use of the table reads, and that nothing changed if the transaction read the whole table."""
+        if any(read.statement == WHOLE for commit in self.commits for read in commit.rows_read):
+            raise TableConflict("assert-ref-snapshot-id: this transaction read the whole table with its snapshots")
+        for name, requirement in _DEFINITION.items():
+            if getattr(self.base, name) != getattr(self.newer, name):
+                word = name.replace("_", " ")
+                raise TableConflict(f"{requirement}: the {word} changed, and every use of the table reads it")
 
     def _redo(
         self, commit: StagedCommit, ours: TableMetadata, theirs: TableMetadata
@@ -135,7 +149,9 @@ class Rebase:
         for read in commit.rows_read:
             if read.branch is not None:
                 older, newer = ref_id(read.branch, ours), ref_id(read.branch, theirs)
-                self._intervening(read.branch, older, newer).check_rows(read, result[0].schema(), result[1])
+                self._intervening(read.branch, older, newer).check_rows(
+                    read, result[0].schema(), result[1], self.is_serializable
+                )
         self.rebuilt.append(StagedCommit(requirements, tuple(updates), commit.rows_read))
         return result
 
@@ -169,7 +185,10 @@ class Rebase:
             referenced = referenced_files(self.io, theirs, parent, changed, vanished)
             intervening.check_removed([] if only_deletes else referenced, theirs)
         if not any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read):
-            intervening.check_unknown_rows(snapshot, changed, referenced, theirs)
+            if not self.is_serializable:
+                intervening.check_unknown_rows(snapshot, changed, referenced, theirs)
+            elif not is_blind(snapshot, changed) and not self._found_by_scans(changed):
+                intervening.check_no_row_changes()
         intervening.check_removed(changed.removed, theirs)
         self._check_carried_rows(snapshot, changed)
         added = self._produce(snapshot, changed, branch, parent, theirs)
@@ -177,6 +196,16 @@ class Rebase:
         manifests = own_manifests(self.io, snapshot)
         self.replaced += [snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)]
         return AddSnapshotUpdate(snapshot=_as_of(added, theirs))
+
+    def _found_by_scans(self, changed: ChangedFiles) -> bool:
+        """Whether the rows that a snapshot changed were found by recorded scans, and not by a filter of the engine.
+
+        That is known of position deletes only. A filter also selects rows that it does not find, so the files of an
+        overwrite do not tell which rows it depends on.
+        """
+        scans = any(read.statement == SCAN for commit in self.commits for read in commit.rows_read)
+        deletes = [file.content for file in changed.added_deletes]
+        return scans and not changed.removed and bool(deletes) and set(deletes) == {DataFileContent.POSITION_DELETES}
 
     def _check_carried_rows(self, snapshot: Snapshot, changed: ChangedFiles) -> None:
         """Rows that a snapshot carries from one file to another keep their ids, which are then part of the new file.
@@ -271,6 +300,14 @@ def _own_properties(snapshot: Snapshot) -> dict[str, str]:
     return {name: value for name, value in properties.items() if not name.startswith(_COUNTED)}
 
 
+#: Fields of metadata that every use of a table reads, with the requirement that a change of them breaks.
+_DEFINITION = {
+    "current_schema_id": "assert-current-schema-id",
+    "default_spec_id": "assert-default-spec-id",
+    "default_sort_order_id": "assert-default-sort-order-id",
+    "location": "assert-location",
+    "properties": "assert-properties",
+}
 _COUNTED = (
     "added-",
     "deleted-",

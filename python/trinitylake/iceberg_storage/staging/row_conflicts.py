@@ -70,8 +70,13 @@ class Intervening:
         """No snapshots."""
         return cls(io, (), "")
 
-    def check_rows(self, read: RowsRead, staged: Schema, metadata: TableMetadata) -> None:
-        """Check that a statement would find the same rows again; `staged` is the schema that it was staged under."""
+    def check_rows(
+        self, read: RowsRead, staged: Schema, metadata: TableMetadata, is_serializable: bool = False
+    ) -> None:
+        """Check that a statement would find the same rows again; `staged` is the schema that it was staged under.
+
+        `is_serializable` ignores isolation levels in the properties of the table.
+        """
         if self._is_nothing():
             return
         depends = f"{read.statement} depends on the rows it found"
@@ -83,7 +88,8 @@ class Intervening:
         level = _DELETE_LEVEL if read.operation == Operation.DELETE else _UPDATE_LEVEL
         for snapshot, changed in self._row_changes:
             where = f"assert-ref-snapshot-id: {self._moved}; {depends}, and snapshot {snapshot.snapshot_id}"
-            if not _is_snapshot_isolated(metadata, level) and any(map(may_match.may_be_in_file, changed.added)):
+            allows_new_rows = not is_serializable and _is_snapshot_isolated(metadata, level)
+            if not allows_new_rows and any(map(may_match.may_be_in_file, changed.added)):
                 raise RowConflict(f"{where} added files that may hold such rows")
             if any(map(may_match.may_be_in_file, changed.removed)):
                 raise RowConflict(f"{where} removed files that may have held such rows")
@@ -100,13 +106,10 @@ class Intervening:
         which it added and removed, and those that it deleted rows from (`referenced`). Under isolation level
         `snapshot` of the table such rows may have come.
         """
+        if is_blind(snapshot, changed) or self._is_nothing():
+            return
         summary = snapshot.summary
         operation = summary.operation if summary is not None else None
-        looked_for_nothing = operation == Operation.REPLACE or (
-            operation == Operation.APPEND and not (changed.removed or changed.added_deletes)
-        )
-        if looked_for_nothing or self._is_nothing():
-            return
         word = operation.value if operation is not None else "an unknown operation"
         where = f"assert-ref-snapshot-id: {self._moved}, and {word} removes "
         if summary is not None and summary.additional_properties.get("replace-partitions") == "true":
@@ -130,6 +133,14 @@ class Intervening:
                     f"{where}rows; snapshot {theirs.snapshot_id} added files in the same partitions, and the bounds of "
                     "their columns leave room for rows that it would have found"
                 )
+
+    def check_no_row_changes(self) -> None:
+        """Check that no rows changed, for a snapshot that depends on unknown rows."""
+        if not self._is_nothing() and self._row_changes:
+            raise RowConflict(
+                f"assert-ref-snapshot-id: {self._moved}, and the rows that a statement of an engine depends on are "
+                "not known"
+            )
 
     def check_removed(self, removed: Sequence[DataFile], metadata: TableMetadata) -> None:
         """Check that no rows of removed files were deleted. `SnapshotProducer` checks that the files are present."""
@@ -174,6 +185,14 @@ class Intervening:
             for snapshot in self._snapshots
             if snapshot.summary is None or snapshot.summary.operation != Operation.REPLACE
         ]
+
+
+def is_blind(snapshot: Snapshot, changed: ChangedFiles) -> bool:
+    """Whether a snapshot of an engine depends on no rows: an append or a compaction."""
+    operation = snapshot.summary.operation if snapshot.summary is not None else None
+    return operation == Operation.REPLACE or (
+        operation == Operation.APPEND and not (changed.removed or changed.added_deletes)
+    )
 
 
 def _means_the_same(read: RowsRead, staged: Schema, current: Schema) -> bool:

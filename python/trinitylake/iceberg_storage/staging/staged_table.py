@@ -14,11 +14,13 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError, ValidationException
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -33,7 +35,7 @@ from trinitylake.errors import InvalidArgument, InvalidLocation, TransactionClos
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE_TABLE, RowsRead, rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     indexed,
     new_table,
@@ -66,6 +68,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StagedTable", "TableConflict"]
 
+#: Different scans of one transaction that are recorded by their filters; from then on it reads all rows.
+MAX_SCANS = 100
+
 
 class StagedTable:
     """A managed table in a transaction. Made by `create` or `load`.
@@ -74,6 +79,7 @@ class StagedTable:
         identifier: namespace parts and name, as PyIceberg shows them.
         io: the file access of this table alone; it knows what was written.
         metadata: what the transaction sees. Shared with caches: never to be changed.
+        is_serializable: whether a rebase must leave the results of the transaction as they are (`rebase.py`).
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class StagedTable:
         self.identifier = identifier
         self.io = io
         self.metadata = metadata
+        self.is_serializable = False
         self._base = metadata
         self._base_metadata_path = base_metadata_path
         self._commits: list[StagedCommit] = []
@@ -309,6 +316,26 @@ class StagedTable:
             return "" if snapshot is None else self.io.path_of(snapshot.manifest_list)
         return ""
 
+    def read_rows(self, filter: BooleanExpression, case_sensitive: bool = True) -> None:
+        """Record, for SERIALIZABLE, that the transaction read the rows of the main branch that match `filter`."""
+        self._read(RowsRead(SCAN, filter, case_sensitive))
+
+    def read_whole(self) -> None:
+        """Record, for SERIALIZABLE, that the transaction read the table with its snapshots and branches."""
+        self._read(WHOLE_TABLE)
+
+    def _read(self, read: RowsRead) -> None:
+        if self.created:
+            return
+        with self._lock:
+            known = [one for commit in self._commits for one in commit.rows_read if one.statement == read.statement]
+            if len(known) >= MAX_SCANS:
+                read = replace(read, filter=AlwaysTrue())
+            names_same_columns = self.metadata.current_schema_id == self._base.current_schema_id
+            if (names_same_columns or read.filter == AlwaysTrue()) and read in known:
+                return
+            self._commits.append(StagedCommit((), (), (read,)))
+
     def reapply(self, newer_metadata_path: str) -> None:
         """Redo the staged changes on metadata that was committed by somebody else.
 
@@ -321,7 +348,7 @@ class StagedTable:
             newer = self._base
             if newer_metadata_path != self._base_metadata_path:
                 newer = read_metadata(self.io, self.io.uri_of(newer_metadata_path), newer_metadata_path)
-            rebase = Rebase(self.io, self._base, newer, self._commits)
+            rebase = Rebase(self.io, self._base, newer, self._commits, self.is_serializable)
             rebase.run()
             self._base = newer
             self._base_metadata_path = newer_metadata_path

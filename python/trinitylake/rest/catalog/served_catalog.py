@@ -7,12 +7,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
 
 from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict
+from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
+from trinitylake.iceberg.identifiers import object_name
 from trinitylake.lakehouse.handle import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
@@ -22,6 +26,7 @@ from trinitylake.rest.metadata_limits import BoundedForeignFileIO
 from trinitylake.rest.transactions.open_transactions import committed_version
 from trinitylake.rest.workers.foreign_files import ForeignFileIO, load_federated_table
 from trinitylake.rest.workers.pool import WorkerPool
+from trinitylake.tables.transaction_table import TransactionTable
 
 Result = TypeVar("Result")
 
@@ -56,6 +61,9 @@ class ServedCatalog(TrinityLakeCatalog):
         source: the state of the lakehouse.
         commit: input and outcome of the commit, if the request makes one.
         workers: read files outside of the lakehouse.
+
+    Attributes:
+        has_tracked_scans: whether the client plans its scans by the server, so that opening a table reads no rows.
     """
 
     def __init__(self, source: Lakehouse | LakehouseVersion | Transaction, commit: Commit, workers: WorkerPool) -> None:
@@ -66,6 +74,7 @@ class ServedCatalog(TrinityLakeCatalog):
         self._storage_options = None
         self._commit = commit
         self._workers = workers
+        self.has_tracked_scans = False
 
     def _guarded(self, io: FileIO) -> FileIO:
         # The server does not know who can write there.
@@ -76,6 +85,31 @@ class ServedCatalog(TrinityLakeCatalog):
             table = super()._federated(definition)
             table.io = self._guarded(table.io)
         return table
+
+    def definition(self, namespace: str, name: str) -> bytes | None:
+        source = self._source
+        if not (self.has_tracked_scans and isinstance(source, Transaction)):
+            return super().definition(namespace, name)
+        if source._find_table(namespace, name) is not None:
+            return source._state().open_table(namespace, name)
+        # Clients ask for `table.snapshots` like this, then load the table and read its metadata on their own.
+        if (table := self.tracked_table(*namespace.rpartition(".")[::2])) is not None:
+            table._note_whole()
+        return None
+
+    def tracked_table(self, namespace: str, name: str) -> TransactionTable | None:
+        """A managed table whose reads the transaction tracks; None if it does not exist or is not tracked."""
+        source = self._source
+        if not (self.has_tracked_scans and isinstance(source, Transaction) and source.isolation == "serializable"):
+            return None
+        table = source._find_table(namespace, name) if namespace else None
+        return table if table is not None and table.type == "managed" else None
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        if not self.has_tracked_scans:
+            return super().table_exists(identifier)
+        with names_checked(NoSuchTableError):
+            return self.definition(*object_name(identifier, NoSuchTableError)) is not None
 
     def write(self, statement: Callable[[Transaction], Result]) -> Result:
         """Run a statement in the open transaction, or in a new transaction that is committed.

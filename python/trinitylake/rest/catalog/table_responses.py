@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Snapshots = Literal["all", "refs"]
 
-#: End of each body.
-_END = b',"config":{}}'
+#: The last field of each body, before `with_access`.
+_CONFIG = b',"config":'
 
 
 def response_of_file(
@@ -58,7 +58,15 @@ def table_body(uri: str | None, data: bytes, snapshots: Snapshots = "all") -> by
     if snapshots == "refs":
         data = _with_referenced_snapshots(data)
     location = b"" if uri is None else b'"metadata-location":' + json.dumps(uri).encode() + b","
-    return b"{" + location + b'"metadata":' + data + _END
+    return b"{" + location + b'"metadata":' + data + _CONFIG + b"{}}"
+
+
+def with_config(table: Response, config: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})) -> Response:
+    """A response that holds a table, with settings for its client, and more fields."""
+    before, _, present = bytes(table.body).rpartition(_CONFIG)
+    added = json.dumps({"config": {**json.loads(present[:-1]), **config}, **more})
+    headers = {"ETag": tag} if (tag := table.headers.get("etag")) is not None else {}
+    return Response(before + b"," + added.encode()[1:], media_type="application/json", headers=headers)
 
 
 def with_access(
@@ -71,11 +79,10 @@ def with_access(
 
     It has no entity tag and must not be cached: credentials expire and belong to one principal.
     """
-    body = bytes(table.body)
-    assert body.endswith(_END)
-    added = json.dumps({"config": dict(config), "storage-credentials": list(credentials), **more})
-    body = body[: -len(_END)] + b"," + added.encode()[1:]
-    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+    response = with_config(table, config, {"storage-credentials": list(credentials), **more})
+    del response.headers["etag"]
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 def entity_tag(uri: str, snapshots: Snapshots) -> str:

@@ -15,19 +15,21 @@ import threading
 import uuid
 import zlib
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, cast
 
 from pydantic import BaseModel, Field, field_validator
 from pyiceberg.catalog.rest.scan_planning import FetchScanTasksRequest, PlanTableScanRequest
 from pyiceberg.conversions import to_json
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
+from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.extended_pyiceberg.own_threads import own_threads
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
@@ -49,6 +51,7 @@ from trinitylake.rest.request.body import HEAVY_VALUES, check_values
 from trinitylake.rest.request.call import Call, json_response, parsed_json
 from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role
+from trinitylake.tables.transaction_table import TransactionTable
 
 MAX_FILES = 5000
 #: Evaluations of predicates and values of one plan: their number times that of files and manifests.
@@ -57,6 +60,10 @@ MAX_LOOKS = 20_000_000
 MAX_RESIDUALS_SIZE_BYTES = 32 << 20
 #: Held to parse a token of very many values, as with heavy bodies.
 _one_at_a_time = threading.Lock()
+#: Columns that clients compute from files and positions; Spark selects them to update and delete rows.
+_METADATA_COLUMNS = frozenset(
+    ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+)
 _CONTENT = {
     DataFileContent.DATA: "data",
     DataFileContent.POSITION_DELETES: "position-deletes",
@@ -125,9 +132,28 @@ def _token(continuation: Continuation, start: int) -> str:
 def _tasks(call: Call, request: PlanRequest, start: int) -> dict[str, Any]:
     with call.catalog() as catalog:
         identifier = call.identifier("table")
+        if (table := catalog.tracked_table(*object_name(identifier, NoSuchTableError))) is not None:
+            _note(table, request)
         return with_deadline(
             call, catalog, identifier, lambda: _planned(call, catalog.load_table(identifier), request, start)
         )
+
+
+def _note(table: TransactionTable, request: PlanRequest) -> None:
+    """Record the rows that the client reads by its scan."""
+    if request.start_snapshot_id is not None:
+        table._note_whole()
+        return
+    metadata = table._open_staged().metadata
+    snapshot = metadata.current_snapshot()
+    filter: BooleanExpression = AlwaysTrue()
+    # The filter names columns of the schema that the scan has, and is recorded by those of the current one.
+    if not request.use_snapshot_schema or (
+        snapshot is not None and snapshot.schema_id in (None, metadata.current_schema_id)
+    ):
+        with suppress(ValueError, TypeError):  # the filter is invalid, and planning will say so
+            filter = with_binary_values(request.filter or filter, metadata.schema(), request.case_sensitive)
+    table._note_scan(filter, request.snapshot_id, request.case_sensitive)
 
 
 def _planned(call: Call, table: Table, request: PlanRequest, start: int) -> dict[str, Any]:
@@ -197,7 +223,8 @@ def _files(table: Table, request: PlanRequest) -> Iterable[FileScanTask]:
     id = request.snapshot_id
     if not request.use_snapshot_schema:
         metadata, id = metadata.model_copy(update={"current_snapshot_id": id}), None
-    scan = ReadAheadScan(metadata, table.io, filter, tuple(request.select or ("*",)), case_sensitive, snapshot_id=id)
+    selected = ("*",) if not request.select else tuple(one for one in request.select if one not in _METADATA_COLUMNS)
+    scan = ReadAheadScan(metadata, table.io, filter, selected, case_sensitive, snapshot_id=id)
     scan.projection()
     return scan.bounded(MAX_LOOKS).plan_files()
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.security.locations import LocationGate
-    from trinitylake.tables.transaction_table import TransactionTable
 
 
 #: Updates that make metadata smaller.
@@ -148,16 +147,9 @@ def stage(
     return staged
 
 
-def opened(transaction: Transaction, namespace: str, name: str) -> TransactionTable | None:
-    """A table as the transaction sees it; None if it does not exist."""
-    with transaction._located("table", namespace, name):
-        definition = transaction._state().read("table", namespace, name)
-        return None if definition is None else transaction._staged_tables.open(namespace, name, definition)
-
-
 def _present(transaction: Transaction, namespace: str, name: str) -> TableMetadata | None:
     """Metadata of a managed table as the transaction sees it; None if it does not exist."""
-    table = opened(transaction, namespace, name)
+    table = transaction._find_table(namespace, name)
     return table._open_staged().metadata if table is not None and table.type == "managed" else None
 
 
@@ -175,7 +167,7 @@ def _check_own_properties(transaction: Transaction, change: TableChange) -> None
             asked |= dict.fromkeys(update.removals)
     own = {name: value for name, value in asked.items() if name.startswith(OWN_PROPERTY_PREFIX)}
     if own:
-        exists = not change.is_creation and transaction._state().exists("table", *change.table)
+        exists = not change.is_creation and transaction._find_table(*change.table) is not None
         present = transaction.table(change.table).properties if exists else {}
         changed = [name for name, value in own.items() if value is None or present.get(name) != value]
         user_names(changed, "properties")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field, field_validator
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
@@ -25,7 +26,13 @@ from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
-from trinitylake.rest.catalog.table_responses import Snapshots, response_of_file, response_of_metadata, table_body
+from trinitylake.rest.catalog.table_responses import (
+    Snapshots,
+    response_of_file,
+    response_of_metadata,
+    table_body,
+    with_config,
+)
 from trinitylake.rest.errors import RestError, bad_request, client_faults
 from trinitylake.rest.handlers.body_parts import Name, Rename, new_name
 from trinitylake.rest.handlers.external_tables import peer_of
@@ -37,6 +44,8 @@ from trinitylake.rest.handlers.table_changes import (
 from trinitylake.rest.metadata_limits import BoundedFileIO, too_many_incoming_files
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pagination import identifiers_response
+from trinitylake.rest.security.locations import is_own, path_of_object
+from trinitylake.rest.security.principals import Role
 from trinitylake.tables.table_definition import metadata_path
 
 
@@ -118,7 +127,30 @@ def load(call: Call) -> Response:
         if_none_match = None  # credentials of the client may have expired
     with call.catalog() as catalog:
         response = load_response(call, catalog, identifier, cast(Snapshots, snapshots), if_none_match)
+        if response.status_code == 200 and _plans_scans(call, catalog, identifier):
+            response = with_config(response, {"scan-planning-mode": "server"})
     return with_access(call, identifier, response)
+
+
+def _plans_scans(call: Call, catalog: ServedCatalog, identifier: tuple[str, ...]) -> bool:
+    """Whether the client shall plan its scans by the server, so that the transaction tracks the rows that it reads.
+
+    Where the server cannot plan them, the client has read the table.
+    """
+    table = catalog.tracked_table(*object_name(identifier, NoSuchTableError))
+    if table is None or (staged := table._open_staged()).created:
+        return False
+    snapshot = staged.metadata.current_snapshot()
+    if snapshot is None:  # clients plan no scan of an empty table
+        table._note_scan(AlwaysTrue(), None)
+        return False
+    has_equality_deletes = snapshot.summary is None or snapshot.summary["total-equality-deletes"] not in (None, "0")
+    path = path_of_object(staged.io, staged.metadata.location)
+    is_own_folder = path is not None and is_own(path, identifier, str(staged.metadata.table_uuid))
+    if has_equality_deletes or not (is_own_folder or call.principal.has_everywhere(Role.READER)):
+        table._note_whole()
+        return False
+    return True
 
 
 def exists(call: Call) -> Response:
@@ -283,7 +315,7 @@ def load_response(
     namespace, name = object_name(identifier, NoSuchTableError)
     source = catalog.source
     with names_checked(NoSuchTableError), source._located("table", namespace, name):
-        data = catalog.state().read("table", namespace, name)
+        data = catalog.definition(namespace, name)
         if data is None:
             raise table_writing.no_such_table(namespace, name)
         definition = parse_table_def(data)

@@ -51,6 +51,11 @@ ROUTE_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}route"
 
 #: What a client calls the catalog in SQL.
 SQL_CATALOG_HEADER = "x-trinitylake-catalog"
+#: Header of a client that plans all of its batch scans by the server if the table asks for it: the catalogs that
+#: `trinitylake.spark.connect` makes.
+SCAN_PLANNING_HEADER = "x-trinitylake-scan-planning"
+#: Versions of Iceberg's Java library, from its own header, of which that is tested.
+_PLANNING_CLIENT = re.compile(r"\b1\.11\.\d+\b")
 
 #: Namespace of open transactions, for clients that only have SQL (`transaction_namespaces.py`).
 RESERVED_NAMESPACE = ("sys", "transactions")
@@ -159,6 +164,12 @@ class Call:
         """What the client calls this catalog in SQL, if it says so."""
         return self.headers.get(SQL_CATALOG_HEADER, "")
 
+    @property
+    def has_tracked_scans(self) -> bool:
+        """Whether the rows that the client reads in an open transaction are those of the scans that it plans here."""
+        is_declared = self.headers.get(SCAN_PLANNING_HEADER, "") == "server"
+        return is_declared and _PLANNING_CLIENT.search(self.headers.get("x-client-version", "")) is not None
+
     def authorize(self, role: Role) -> None:
         """Check the role on the object in the path. Raises `RestError` 403.
 
@@ -217,6 +228,7 @@ class Call:
         catalog = ServedCatalog(source, self.commit, self.service.workers)
         if is_transaction(self.prefix):
             catalog.transaction_catalog = self.sql_catalog
+            catalog.has_tracked_scans = self.has_tracked_scans
         return catalog
 
     def name(self, parameter: str) -> str:

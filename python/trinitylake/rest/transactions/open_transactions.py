@@ -126,7 +126,7 @@ class OpenTransactions:
         Args:
             id: of the transaction.
             principal: the principal that uses it.
-            writes: save a resumed transaction again at the end of the block.
+            writes: save a resumed transaction again at the end of the block; one that is serializable always is.
             sent_size_bytes: memory that the block adds to it.
             ends: the block ends it, which only its owner may do.
 
@@ -154,7 +154,7 @@ class OpenTransactions:
             if entry is not None:
                 entry.sent_size_bytes += sent_size_bytes
                 self._memory.make_room(entry.ownership.owner)
-            elif writes:
+            elif writes or transaction.isolation == "serializable":  # what it reads counts too
                 transaction.save()
 
     def commit(self, id: str, principal: Principal) -> int:

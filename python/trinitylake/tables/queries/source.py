@@ -75,7 +75,8 @@ class TableSource:
 
     def __init__(self, table: Table) -> None:
         self.name = table.name
-        scan = table.scan()
+        scan = table._scan(AlwaysTrue())
+        self._note_scan = table._note_scan
         self._scan: DataScan = scan.iceberg
         self._subject = scan._subject
         schema = self._scan.table_metadata.schema()
@@ -113,6 +114,7 @@ class TableSource:
     def planned(self, pushed: Pushed | None) -> PlannedRows:
         """The files that can hold rows that match; all, and as if NaN were asked for, if nothing is known."""
         filter = AlwaysTrue() if pushed is None else pushed.filter
+        self._note_scan(filter, None)
         scan = self._scan.filter(filter)
         with translated(self._subject):
             tasks = list(scan.plan_files())

@@ -152,23 +152,21 @@ pub struct Footprint {
     pub requirements: Requirements,
     /// Reads that must not have changed when the transaction commits, whatever its isolation.
     pub watched: Reads,
-    /// Whether reads are watched now.
+    /// Whether the next reads are watched.
     pub is_watching: bool,
 }
 
 impl Footprint {
     pub fn read_key(&mut self, key: &str) {
-        self.reads.add_key(key);
-        if self.is_watching {
-            self.watched.add_key(key);
-        }
+        self.current_reads().add_key(key);
     }
 
     pub fn read_range(&mut self, range: &KeyRange) {
-        self.reads.add_range(range);
-        if self.is_watching {
-            self.watched.add_range(range);
-        }
+        self.current_reads().add_range(range);
+    }
+
+    fn current_reads(&mut self) -> &mut Reads {
+        if self.is_watching { &mut self.watched } else { &mut self.reads }
     }
 
     pub fn require(&mut self, requirement: Requirement) {

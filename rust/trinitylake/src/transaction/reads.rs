@@ -44,11 +44,31 @@ impl Transaction {
     pub async fn read(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Bytes>> {
         self.check_open()?;
         let key = self.base.config.names.key(kind, namespace, name)?;
-        let Some(location) = self.locate_key(&key).await? else { return Ok(None) };
-        if let Some(Write { value: NewValue::Staged { bytes, .. }, .. }) = self.changes.writes.get(&key) {
-            return Ok(Some(bytes.clone()));
+        match self.locate_key(&key).await? {
+            Some(location) => self.definition_at(&key, &location).await.map(Some),
+            None => Ok(None),
         }
-        self.base.read_definition(&location).await.map(Some)
+    }
+
+    /// The definition of a table whose reads the caller tracks by rows, and watches before the commit. Only its absence
+    /// is recorded here.
+    pub async fn open_table(&mut self, namespace: &str, name: &str) -> Result<Option<Bytes>> {
+        self.check_open()?;
+        let key = self.base.config.names.key(ObjectKind::Table, namespace, name)?;
+        match self.peek(&key).await? {
+            Some(location) => self.definition_at(&key, &location).await.map(Some),
+            None => {
+                self.locate_key(&key).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn definition_at(&self, key: &str, location: &str) -> Result<Bytes> {
+        if let Some(Write { value: NewValue::Staged { bytes, .. }, .. }) = self.changes.writes.get(key) {
+            return Ok(bytes.clone());
+        }
+        self.base.read_definition(location).await
     }
 
     /// Keys and locations of a range, own writes included, in key order.

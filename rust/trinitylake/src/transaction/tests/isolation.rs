@@ -105,6 +105,25 @@ async fn mode_24_write_skew_is_allowed_under_snapshot_and_refused_under_serializ
     assert_conflict(write_skew(Serializable).await, "table a.x");
 }
 
+/// Two appends to one table conflicted, because opening the table counted as reading its rows.
+#[tokio::test]
+async fn an_opened_table_is_not_read_but_its_absence_is() {
+    let lakehouse = lake().await;
+    let mut transaction = begin(&lakehouse, Serializable).await;
+    assert_eq!(transaction.open_table("a", "x").await.unwrap().unwrap(), "x");
+    transaction.create(Table, "b", "new", text("")).await.unwrap();
+    let mut other = begin(&lakehouse, Snapshot).await;
+    replace(&mut other, Table, "a", "x", "other").await;
+    commit(&mut other).await.unwrap();
+    commit(&mut transaction).await.unwrap();
+
+    let mut transaction = begin(&lakehouse, Serializable).await;
+    assert_eq!(transaction.open_table("a", "z").await.unwrap(), None);
+    transaction.create(Table, "b", "newer", text("")).await.unwrap();
+    add_table(&lakehouse, "a", "z").await.unwrap();
+    assert_conflict(commit(&mut transaction).await, "table a.z");
+}
+
 async fn phantom(isolation: Isolation) -> Result<u64> {
     let lakehouse = lake().await;
     let range = lakehouse.known().config.names.objects_in(Table, Some("a")).unwrap();

@@ -138,11 +138,15 @@ async fn what_is_watched_and_written_by_others_too_is_resolved_together() {
 }
 
 #[tokio::test]
-async fn under_serializable_it_is_a_conflict_at_once() {
+async fn under_serializable_only_reads_before_the_watch_are_a_conflict_at_once() {
     let (_, lakehouse) = lake().await;
     let mut transaction = begin(&lakehouse, Serializable).await;
     transaction.create(Namespace, "b", "", text("b")).await.unwrap();
     watch(&mut transaction, &[(View, "a", "v")]).await;
+    replace(&lakehouse, (View, "a", "v")).await;
+    assert_eq!(conflicts(&mut transaction, CommitLimits::default()).await.watched, ["view a.v"]);
+    watch(&mut transaction, &[(View, "a", "v")]).await;
+    transaction.exists(View, "a", "v").await.unwrap();
     replace(&lakehouse, (View, "a", "v")).await;
     let error = commit(&mut transaction).await.unwrap_err();
     assert!(matches!(&error, Error::CommitConflict { keys, .. } if keys == &["view a.v"]), "{error}");
