@@ -309,9 +309,11 @@ class StagedTables:
                 namespace, name = one["namespace"], one["name"]
                 definition = parse_table_def(core.open_table(namespace, name) or b"")
                 staged = StagedTable.resume((*namespace.split("."), name), one["staged"], self._io)
-                self._tables[namespace, name] = TransactionTable(
-                    self._open_core, self._io, namespace, name, definition, staged
-                )
+                table = TransactionTable(self._open_core, self._io, namespace, name, definition, staged)
+                self._tables[namespace, name] = table
+                metadata_location = definition.format_properties[METADATA_LOCATION]
+                if table._is_required and metadata_location != staged.base_metadata_path:
+                    self._take_over((namespace, name), table, definition, core.base)  # a commit came further
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFile(
                 f"saved transaction {core.id}: what it keeps of its tables is damaged: {error}"

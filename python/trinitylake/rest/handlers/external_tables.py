@@ -27,7 +27,7 @@ def with_deadline(
     Raises what the work raises, and as `Outbound.run`.
     """
     namespace, name = object_name(identifier, NoSuchTableError)
-    data = catalog.state().read("table", namespace, name)
+    data = catalog.definition(namespace, name)
     definition = None if data is None else parse_table_def(data)
     if definition is None or definition.table_type == MANAGED:
         return work()

@@ -223,7 +223,11 @@ def _files(table: Table, request: PlanRequest) -> Iterable[FileScanTask]:
     id = request.snapshot_id
     if not request.use_snapshot_schema:
         metadata, id = metadata.model_copy(update={"current_snapshot_id": id}), None
-    selected = ("*",) if not request.select else tuple(one for one in request.select if one not in _METADATA_COLUMNS)
+    selected = (
+        ("*",)
+        if not request.select
+        else tuple(one for one in request.select if one.partition(".")[0] not in _METADATA_COLUMNS)
+    )
     scan = ReadAheadScan(metadata, table.io, filter, selected, case_sensitive, snapshot_id=id)
     scan.projection()
     return scan.bounded(MAX_LOOKS).plan_files()

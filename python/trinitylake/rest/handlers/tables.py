@@ -334,7 +334,7 @@ def load_response(
 
 def table_id(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str | None:
     """The id of a table; None if it does not exist."""
-    data = catalog.state().read("table", *object_name(identifier, NoSuchTableError))
+    data = catalog.definition(*object_name(identifier, NoSuchTableError))
     return None if data is None else parse_table_def(data).id
 
 
