@@ -19,6 +19,7 @@ from trinitylake.lakehouse.settings import Isolation
 from trinitylake.spark.connection import Connection, connection_of, unique_name
 from trinitylake.spark.runtime import is_remote
 from trinitylake.spark.sql_names import in_catalog
+from trinitylake.spark.threads import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -203,6 +204,7 @@ def _place(spark: SparkSession) -> tuple[str, str]:
 
 
 def _go_to(spark: SparkSession, place: tuple[str, str]) -> None:
+    activate(spark)  # Spark finds catalogs by the settings of the session that is active in the thread
     catalog, namespace = place
     if spark.catalog.currentCatalog() != catalog:
         spark.catalog.setCurrentCatalog(catalog)
