@@ -1,4 +1,4 @@
-"""SERIALIZABLE transactions of Spark SQL: what its statements read, and what conflicts.
+"""SERIALIZABLE transactions of Spark: what statements and reads of the data source read, and what conflicts.
 
 Two SQL sessions committed 0 of 58 transactions next to one Python writer: Spark loads a table before each statement,
 and a loaded table counted as read.
@@ -40,7 +40,6 @@ def is_committed(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> Calla
             theirs(shop)
             tx.commit()
         except tl.CommitConflict as conflict:
-            print(conflict)
             return not conflict.keys
         finally:
             tx.rollback()
@@ -124,3 +123,26 @@ def test_a_catalog_that_does_not_plan_by_the_server_reads_whole_tables(
     shop.table("nyc.flights").append(rows(100))
     with pytest.raises(tl.CommitConflict, match=r"nyc\.flights"):
         tx.commit()
+
+
+@pytest.mark.parametrize("is_phantom", [True, False])
+def test_the_data_source_records_its_reads_in_a_saved_transaction(
+    spark: SparkSession, shop: tl.Lakehouse, is_phantom: bool
+) -> None:
+    """A read resumed the saved transaction and was forgotten with its copy; a write counted as a read of the table."""
+    txn = shop.begin(id="job", isolation="serializable")
+    txn.save()
+    into = {"root": shop.uri, "txn": "job"}
+    chosen = "id >= 50" if is_phantom else "id < 50"
+    found = spark.read.format("trinitylake").options(**into).option("filter", chosen).load("nyc.flights")
+    assert found.count() == (0 if is_phantom else 3)
+    spark.sql("SELECT 77L AS id, 'mine' AS carrier").write.format("trinitylake").options(**into).mode("append").save(
+        "nyc.planes"
+    )
+    shop.table("nyc.flights").append(rows(100))
+    shop.table("nyc.planes").append(rows(100))
+    if is_phantom:
+        with pytest.raises(tl.CommitConflict, match=r"nyc\.flights"):
+            shop.resume("job").commit()
+    else:
+        assert shop.resume("job").commit() == shop.version

@@ -38,6 +38,7 @@ class BatchReader(DataSourceReader):
             filter = And(option_filter(self._options.filter, table.iceberg.schema()), self._pushed)
             scan = table.scan(filter=filter).iceberg
             plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", scan.row_filter)
+            self._options.record_scan(scan.row_filter)
             # Spark takes an empty list for one task without a partition.
             return list(plan.partitions(scan.plan_files())) or [ScanPartition([], plan)]
 

@@ -25,7 +25,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTra
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.spark.filters import option_filter
-from trinitylake.spark.options import Options
+from trinitylake.spark.options import SAVE_ATTEMPTS, Options
 from trinitylake.spark.types import arrow_schema_of, in_case_of
 from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, WrittenFiles, files_of, result_of
 from trinitylake.tables.schema_evolution import follow
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 #: In the summary of a snapshot: the write of a saved transaction that made it.
 WRITE_KEY = "trinitylake.write-key"
-#: Attempts to add a write to a transaction that other processes save meanwhile.
-SAVE_ATTEMPTS = 10
 
 
 def planned(
@@ -173,7 +171,7 @@ def stage(
                     f"another writer changed the columns of table {plan.table_name} while the write was running",
                     keys=[f"table {plan.table_name}"],
                 )
-        if overwrite and is_dynamic and not table.iceberg.spec().is_unpartitioned():
+        if overwrite and is_dynamic and not table.partition_spec.is_unpartitioned():
             _remove_partitions(change, files, snapshot_properties)
         elif overwrite:
             replaced = option_filter(plan.options.filter, plan.metadata.schema())
@@ -200,7 +198,7 @@ def _replace_files(
     snapshot_properties: dict[str, str],
 ) -> None:
     """Replace the files that tasks rewrote. Raises `CommitConflict` if the table has changed inside the transaction."""
-    if table.iceberg.metadata.current_snapshot_id != changes.snapshot_id:
+    if table._iceberg().metadata.current_snapshot_id != changes.snapshot_id:
         raise CommitConflict(
             f"another write into the transaction changed table {table.name} while the {changes.statement} was running",
             keys=[f"table {table.name}"],
@@ -268,7 +266,7 @@ def write_key(transaction_id: str, write_id: str) -> str:
 
 def is_written(table: Table, key: str) -> bool:
     """Whether a table, as a transaction sees it, has the rows of a write."""
-    return any(one.summary is not None and one.summary[WRITE_KEY] == key for one in table.iceberg.snapshots())
+    return any(one.summary is not None and one.summary[WRITE_KEY] == key for one in table._iceberg().snapshots())
 
 
 def resumed(lake: Lakehouse, transaction_id: str) -> Transaction:
@@ -316,7 +314,7 @@ def save_in(
 
 def _take_over(transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
     """The files belong to the transaction from now on: its rollback deletes them."""
-    io = transaction.table(plan.table_name).iceberg.io
+    io = transaction.table(plan.table_name)._iceberg().io
     assert isinstance(io, LakehouseFileIO)
     io.remember_written(io.path_of(file.file_path) for file in files_of(messages))
 

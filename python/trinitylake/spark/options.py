@@ -9,11 +9,13 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, cast
 
 from trinitylake.base.arguments import moment
-from trinitylake.errors import InvalidArgument
+from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.lakehouse import open as open_lakehouse
 from trinitylake.spark.secret_settings import checked_storage_options
 
 if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
     from trinitylake.lakehouse.transaction import Transaction
@@ -27,6 +29,8 @@ STORAGE_PREFIX = "storage."
 #: Options that Spark itself adds.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "serialization.format"}
 
+#: Attempts to add a read or a write to a transaction that other processes save meanwhile.
+SAVE_ATTEMPTS = 10
 #: How many bytes of data files one read task takes, if no option says otherwise.
 SPLIT_SIZE_BYTES = 128 << 20
 
@@ -161,6 +165,24 @@ class Options:
         if self.txn is not None:
             return lake.resume(self.txn).table(self.table_name)
         return self.reading(lake).table(self.table_name)
+
+    def record_scan(self, filter: BooleanExpression) -> None:
+        """Save in the transaction, if there is one and it is serializable, that the rows that match were read.
+
+        Raises `CommitConflict` if other processes always saved it first.
+        """
+        for attempts_left in reversed(range(SAVE_ATTEMPTS if self.txn is not None else 0)):
+            transaction = self.open().resume(str(self.txn))
+            if transaction.isolation != "serializable" or transaction.version is not None:
+                return
+            transaction.table(self.table_name).scan(filter)
+            try:
+                transaction.save()
+            except CommitConflict:
+                if not attempts_left:
+                    raise
+            else:
+                return
 
 
 def _one_of(given: dict[str, str], name: str, other_name: str) -> str | None:

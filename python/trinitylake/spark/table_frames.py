@@ -96,7 +96,9 @@ def table(
         schema = Schema(*(column_named(column, schema) for column in columns))
         options["columns"] = ",".join(column.name for column in schema.fields)
     with translated(found.name):
-        tasks = list(found.scan(filter=option_filter(filter, found.iceberg.schema())).iceberg.plan_files())
+        scan = found.scan(filter=option_filter(filter, found.iceberg.schema())).iceberg
+        parsed.record_scan(scan.row_filter)
+        tasks = list(scan.plan_files())
     if (paths := _paths(spark, found.iceberg, tasks, schema)) is not None:
         return _parquet_frame(spark, paths, schema, _may_have_nan(tasks, schema))
     frame = spark.read.format("trinitylake").options(**options).load(name)
