@@ -228,6 +228,24 @@ def test_column_keeps_its_place(http_client: Client, lake: tl.Lakehouse, what: s
     assert lake.table("shop.orders").scan().to_arrow().to_pylist() == [{**row, "new": None}]
 
 
+def test_replaced_table_of_version_1_loses_a_partition_column(http_client: Client, lake: tl.Lakehouse) -> None:
+    """Spark's CREATE OR REPLACE TABLE keeps the partition field as `void`, and was refused: its column was missing."""
+    lake.create_namespace("shop")
+    rows, version_1 = {"id": [1], "s": ["a"]}, {"format-version": "1"}
+    table = lake.create_table("shop.orders", {"id": "bigint", "s": "text"}, partition_spec="s", properties=version_1)
+    table.append(rows)
+    void = [
+        NO_MAIN,
+        add_schema(column(1, "id")),
+        CURRENT,
+        add_spec(part("s", "void", source=2)),
+        {"action": "set-default-spec", "spec-id": -1},
+    ]
+    assert commit(http_client, *void).code == 200
+    lake.table("shop.orders").append({"id": [2]})
+    assert lake.table("shop.orders").scan().to_arrow().to_pylist() == [{"id": 2}]
+
+
 @pytest.mark.usefixtures("shop")
 def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client) -> None:
     """A client removed the spec of live files: deletes failed, and readers of Java found no spec."""

@@ -179,7 +179,7 @@ def check_metadata(metadata: TableMetadata, base: TableMetadata | None = None) -
         getattr(metadata, name) is not getattr(base, name)
         for name in ("schemas", "partition_specs", "sort_orders", "default_spec_id", "current_schema_id")
     ):
-        _check_columns(metadata, base)
+        _check_columns(metadata)
     if base is not None and (metadata.current_schema_id, metadata.current_snapshot_id) != (
         base.current_schema_id,
         base.current_snapshot_id,
@@ -192,7 +192,7 @@ def check_metadata(metadata: TableMetadata, base: TableMetadata | None = None) -
         check_history(metadata)
 
 
-def _check_columns(metadata: TableMetadata, base: TableMetadata | None) -> None:
+def _check_columns(metadata: TableMetadata) -> None:
     for ids, what in (
         ([one.schema_id for one in metadata.schemas], "schemas"),
         ([one.spec_id for one in metadata.partition_specs], "partition specs"),
@@ -202,12 +202,11 @@ def _check_columns(metadata: TableMetadata, base: TableMetadata | None) -> None:
             raise ValueError(f"two {what} of the table have one id: {sorted(ids)}")
     check_defaults(metadata)
     schema = metadata.schema()
-    is_new_default = base is None or base.default_spec_id != metadata.default_spec_id
     for field in metadata.spec().fields:
         column = schema.find_column_name(field.source_id)
         named = _column_id(schema, field.name)
-        # A column may be dropped when nothing is made of it any more, which version 1 says by `void`.
-        if column is None and (is_new_default or not isinstance(field.transform, VoidTransform)):
+        # Version 1 keeps the field of a dropped column as `void`, also in a replaced table.
+        if column is None and not isinstance(field.transform, VoidTransform):
             raise ValueError(f"partition field {field.name!r} needs column {field.source_id}, which is not there")
         may_share = isinstance(field.transform, IdentityTransform | VoidTransform) and named == field.source_id
         if named is not None and not may_share:
