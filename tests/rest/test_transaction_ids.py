@@ -1,13 +1,17 @@
-"""Idempotency keys and transaction ids: expiry, ownership, and saved transactions.
+"""Idempotency keys and transaction ids: expiry, ownership, restart, and saved transactions.
 
 - After the first `lake.maintenance.expire()` each write with an `Idempotency-Key` was a `CommitStateUnknownException`,
   because an unused id is "unknown" once versions have expired. Iceberg's Java client sends keys with every write.
 - A transaction id that one principal had used was answered to another principal, whose writes vanished with 200.
 - A resumed saved transaction stayed in memory while other processes changed it, and one writer could occupy all slots.
+- A writer began a transaction with the id that an `Idempotency-Key` becomes, and committed it: the first request with
+  that key was then answered as a repeated one, and its write was lost.
+- Up to 250 transactions of one writer, each begun with 12 MB of properties, stayed in memory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import time
@@ -24,11 +28,20 @@ from rest.conftest import RITA, ROOT, WALT
 from rest.shop import ROWS
 from trinitylake import core
 from trinitylake.rest import RestServer, ServerOptions
+from trinitylake.rest.handlers.transactions import MAX_BEGIN_SIZE_BYTES
 
 WANDA = "the-token-of-wanda-0123456789"
+
+
 NOBODY = "the-token-of-nobody-0123456789"
+
+
 PATH = "/v1/namespaces/shop/tables/orders"
+
+
 OPEN = "/trinitylake/v1/transactions"
+
+
 #: In milliseconds.
 DAY = 24 * 60 * 60 * 1000
 
@@ -272,3 +285,77 @@ def test_an_idle_transaction_is_saved(shop: tl.Lakehouse, writers: Path) -> None
         assert table.body["metadata"]["properties"]["color"] == "red"
         assert commit(client, "idle", WALT).code == 200
     assert shop.table("shop.orders").properties["color"] == "red"
+
+
+def test_a_large_request_to_begin_a_transaction_is_refused(http_client: Client) -> None:
+    large = {"k": "x" * MAX_BEGIN_SIZE_BYTES}
+    assert http_client("POST", OPEN, {"properties": large}).code == 413
+    in_sql = {"namespace": ["sys", "transactions", "nightly"], "properties": large}
+    assert http_client("POST", "/v1/namespaces", in_sql).code == 413
+    assert http_client("GET", OPEN).body == {"open": [], "saved": []}
+    assert http_client("POST", OPEN, {"properties": {"k": "x" * 1000}}).code == 201
+
+
+@pytest.mark.parametrize("who", ["walt", "somebody else"])
+def test_the_id_of_an_idempotent_request_is_reserved(http_client: Client, lake: tl.Lakehouse, who: str) -> None:
+    key = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    digest = hashlib.sha256("\0".join((who, key)).encode()).hexdigest()
+    id = f"rest-{digest[:40]}"
+    assert http_client("POST", OPEN, {"id": id}).code == 400
+    assert http_client("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", id]}).code == 400
+    assert lake.transactions.list() == []
+
+
+def test_ids_in_the_form_of_the_library_are_reserved(http_client: Client, lake: tl.Lakehouse) -> None:
+    """Of an id that nobody chose, nothing but the log knows whether it is used: a client began with the one of somebody
+    else's commit, and from then on the outcome of that one was the client's."""
+    with lake.transaction() as txn:
+        txn.create_namespace("shop")
+    assert http_client("POST", OPEN, {"id": txn.id}).code == 400
+    assert http_client("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", txn.id]}).code == 400
+    assert lake.transactions.outcome(txn.id).version == 1
+    assert http_client("POST", OPEN, {"id": txn.id.replace("-", "")}).code == 201
+
+
+TRANSACTIONS = "/trinitylake/v1/transactions"
+
+
+def begin_again(client: Client, restart: bool = True) -> int:
+    return client("POST", TRANSACTIONS, {"id": "job", "restart": restart}).code
+
+
+def create(client: Client, namespace: str) -> int:
+    return client("POST", "/v1/txn~job/namespaces", {"namespace": [namespace], "properties": {}}).code
+
+
+def commit_job(client: Client) -> int:
+    return int(client("POST", f"{TRANSACTIONS}/job/commit").body["version"])
+
+
+@pytest.mark.parametrize("end", ["open", "rolled back", "saved and rolled back"])
+def test_an_attempt_that_was_not_committed_is_discarded(http_client: Client, lake: tl.Lakehouse, end: str) -> None:
+    if end == "saved and rolled back":
+        saved = lake.begin(id="job")
+        saved.create_namespace("old")
+        saved.save()
+        saved.rollback()
+    else:
+        assert begin_again(http_client, restart=False) == 201
+        assert create(http_client, "old") == 200
+    if end == "rolled back":
+        http_client("POST", f"{TRANSACTIONS}/job/rollback")
+    assert begin_again(http_client) == 201
+    assert create(http_client, "new") == 200
+    version = commit_job(http_client)
+    assert lake.namespaces() == ["new"]
+    assert begin_again(http_client) == 201  # its commit answers with the version that the id has
+    assert commit_job(http_client) == version
+
+
+def test_an_attempt_of_somebody_else_is_not_discarded(http_client: Client, lake: tl.Lakehouse) -> None:
+    saved = lake.begin(id="job")
+    saved.create_namespace("old")
+    saved.save()
+    assert begin_again(http_client) == 409
+    saved.commit()
+    assert lake.namespaces() == ["old"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ import pytest
 from trinitylake.errors import CommitConflict, ObjectNotFound
 from trinitylake.rest import limits
 from trinitylake.rest.errors import RestError
-from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied, WorkerPool
+from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied, WorkerPool, worker_environment
 from trinitylake.rest.workers.worker import Job
 
 
@@ -50,6 +52,8 @@ def evaluate(pool: WorkerPool, statement: str, owner: str = "ann", seconds: floa
 
 
 PROCESS = "import os; result = os.getpid()"
+
+
 HANG = "import time; time.sleep(600)"
 
 
@@ -181,3 +185,29 @@ def test_a_worker_whose_server_is_gone_ends_at_its_time_limit(pool: WorkerPool) 
     [worker] = pool._workers
     worker._connection.send_bytes(pickle.dumps((Evaluate(HANG), 0.5, 1 << 30)))
     assert worker.process.wait(30) == -signal.SIGALRM
+
+
+#: Takes pieces of fifty kilobytes of the core's memory, and keeps them, within 64 MiB.
+PROGRAM = """
+import sys
+import pyarrow as pa
+from trinitylake import _core
+from trinitylake.rest.workers.worker import limit_memory
+
+paths = pa.array(["x" * 1000] * 50)
+limit_memory(64 << 20)
+kept = [_core.optimize_paths(paths) for _ in range(int(sys.argv[1]))]
+"""
+
+
+def test_memory_of_the_core_counts_towards_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its allocator reserves a gigabyte when the core is loaded. That was taken for what the process had, so the core
+    could use all of it beyond the limit. And with `RUST_BACKTRACE=1` a process hung at the end of its memory."""
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    environment = worker_environment(str(tmp_path))
+
+    def ends_with(pieces: int) -> int:
+        program = [sys.executable, "-c", PROGRAM, str(pieces)]
+        return subprocess.run(program, env=environment, timeout=60, check=False).returncode
+
+    assert (ends_with(100), ends_with(5000)) == (0, -signal.SIGABRT)
