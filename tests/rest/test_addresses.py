@@ -30,7 +30,7 @@ def rows(server: RestServer, warehouse: str, table: str = "shop.orders") -> int:
     return int(connect(server, warehouse).load_table(table).scan().to_arrow().num_rows)
 
 
-def test_a_client_of_the_past_sees_it_and_cannot_write(server: RestServer, shop: tl.Lakehouse) -> None:
+def test_a_past_version_is_readable_and_not_writable(server: RestServer, shop: tl.Lakehouse) -> None:
     moment = shop.at(1).created_at
     assert rows(server, "@latest") == 4
     assert rows(server, "@version/1") == 3
@@ -68,7 +68,7 @@ def test_an_unknown_warehouse_is_refused(http_client: Client, shop: tl.Lakehouse
     assert http_client("GET", "/v1/txn~none/namespaces").code == 404
 
 
-def test_a_version_with_a_name_is_found_by_it(server: RestServer, http_client: Client, shop: tl.Lakehouse) -> None:
+def test_a_tag_selects_its_version(server: RestServer, http_client: Client, shop: tl.Lakehouse) -> None:
     assert http_client("GET", "/v1/config?warehouse=@tag/q3").error == "NotFoundException"
     with shop.transaction() as txn:
         definition = LakehouseDef()
@@ -109,7 +109,7 @@ def test_clients_work_together_in_one_open_transaction(
 
 
 @pytest.mark.parametrize("id", [None, "load-1"])
-def test_a_commit_that_was_undone_is_a_conflict(
+def test_committing_an_undone_commit_is_a_conflict(
     server: RestServer, http_client: Client, shop: tl.Lakehouse, id: str | None
 ) -> None:
     id = http_client("POST", "/trinitylake/v1/transactions", {} if id is None else {"id": id}).body["id"]
@@ -148,7 +148,7 @@ def test_two_table_commits_in_a_transaction_are_all_or_nothing(http_client: Clie
     assert http_client.table(f"/v1/{prefix}/namespaces/shop/tables/orders")["properties"]["color"] == "red"
 
 
-def test_every_change_in_a_transaction_has_a_location_of_its_own(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_every_change_in_a_transaction_has_its_own_metadata_location(http_client: Client, shop: tl.Lakehouse) -> None:
     prefix = http_client("POST", "/trinitylake/v1/transactions", {}).body["prefix"]
     path = f"/v1/{prefix}/namespaces/shop/tables/orders"
     locations = [http_client("GET", path).body["metadata-location"]]

@@ -47,7 +47,7 @@ def change(**properties: str) -> dict[str, Any]:
     return {"requirements": [], "updates": [{"action": "set-properties", "updates": properties}]}
 
 
-def test_clients_that_change_the_same_property_at_once_all_get_their_turn(http_client: Client) -> None:
+def test_concurrent_changes_of_one_property_all_commit(http_client: Client) -> None:
     """Who had lost a race began again and then waited for the turn, so that what it saw was old once more: of 8 clients
     that set one property of one table, each 20th request was answered with 409, after ten attempts.
     """
@@ -59,7 +59,7 @@ def test_clients_that_change_the_same_property_at_once_all_get_their_turn(http_c
         assert set().union(*threads.map(work, range(8))) == {200}
 
 
-def test_a_table_elsewhere_that_does_not_answer_holds_up_no_commit(lake: tl.Lakehouse) -> None:
+def test_an_external_table_that_hangs_delays_no_commit(lake: tl.Lakehouse) -> None:
     """A commit to a federated table is refused with the place where it lives, which only its catalog knows. While
     the catalog does not answer, other clients commit.
     """
@@ -81,7 +81,7 @@ def test_a_table_elsewhere_that_does_not_answer_holds_up_no_commit(lake: tl.Lake
             assert asked.result().code >= 400
 
 
-def test_request_without_a_thread_is_refused_and_the_next_one_is_answered(
+def test_a_request_without_a_thread_is_refused_and_the_next_one_succeeds(
     http_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = threading.Thread.start

@@ -155,7 +155,7 @@ def test_a_chunk_with_decoration_without_end_ends_the_connection(server: RestSer
             send_often(connection, b"a" * 1000)
 
 
-def test_a_body_in_small_chunks_is_one(server: RestServer) -> None:
+def test_a_body_in_small_chunks_is_accepted(server: RestServer) -> None:
     body = b'{"namespace": ["n"], "properties": {"text": "' + b"x" * 3 * MAX_HEADERS_SIZE_BYTES + b'"}}'
     chunks = b"".join(b"8\r\n" + body[start : start + 8].ljust(8) + b"\r\n" for start in range(0, len(body), 8))
     with connected(server) as connection:
@@ -173,7 +173,9 @@ def test_a_trailer_is_no_header(server: RestServer, headers: bytes, trailers: by
         assert until_closed(connection).startswith(b"HTTP/1.1 " + code)
 
 
-def test_what_is_done_for_a_browser_ends_with_it(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_of_the_page_is_cancelled_when_the_browser_disconnects(
+    server: RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     is_asked, is_told = threading.Event(), threading.Event()
 
     def waits(app: App, endpoint: Endpoint, call: Call) -> Response:

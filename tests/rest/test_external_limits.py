@@ -53,7 +53,7 @@ def planned(client: Client) -> Any:
     return client("POST", f"{PATH}/plan", {})
 
 
-def test_a_scan_of_a_table_elsewhere_is_planned(http_client: Client, elsewhere: tl.Table) -> None:
+def test_a_scan_of_an_external_table_is_planned(http_client: Client, elsewhere: tl.Table) -> None:
     files = {task.file.file_path for task in elsewhere.iceberg.scan().plan_files()}
     assert len(files) == 2
     assert {task["data-file"]["file-path"] for task in planned(http_client).body["file-scan-tasks"]} == files
@@ -62,7 +62,7 @@ def test_a_scan_of_a_table_elsewhere_is_planned(http_client: Client, elsewhere: 
 @pytest.mark.parametrize(
     ("limit", "value"), [("MAX_ENTRIES", 1), ("MAX_SIZE_BYTES", 100), ("MAX_STORED_SIZE_BYTES", 9)]
 )
-def test_manifests_elsewhere_have_limits(
+def test_manifests_of_external_tables_have_limits(
     http_client: Client, elsewhere: tl.Table, limit: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert planned(http_client).code == 200
@@ -72,7 +72,7 @@ def test_manifests_elsewhere_have_limits(
     assert "exceeds the limit" in answer.body["error"]["message"]
 
 
-def test_metadata_elsewhere_have_limits(http_client: Client, elsewhere: tl.Table) -> None:
+def test_metadata_of_external_tables_has_limits(http_client: Client, elsewhere: tl.Table) -> None:
     file = local_path(elsewhere.iceberg.metadata_location)
     whole = file.read_bytes()
     for bomb in (gzip.compress(b" " * (300 << 20)), b'{"x":[' + b"[]," * 3_000_000 + b"0]}", b" " * (65 << 20)):
@@ -92,7 +92,7 @@ def test_metadata_elsewhere_have_limits(http_client: Client, elsewhere: tl.Table
     assert http_client("GET", PATH).body["metadata"]["table-uuid"] == str(elsewhere.iceberg.metadata.table_uuid)
 
 
-def test_metadata_elsewhere_are_one_compressed_text(http_client: Client, elsewhere: tl.Table) -> None:
+def test_metadata_of_external_tables_is_one_compressed_text(http_client: Client, elsewhere: tl.Table) -> None:
     """Texts of nothing, one behind the other, were unpacked one by one, and for each the rest was copied twice: a few
     megabytes of them took an hour, long after the client had been told that nobody answers."""
     local_path(elsewhere.iceberg.metadata_location).write_bytes(gzip.compress(b"") * 1000)

@@ -52,7 +52,7 @@ def snapshot_of(http_client: Client, branch: str, **changes: Any) -> dict[str, A
     }
 
 
-def test_an_engine_s_snapshot_is_counted(http_client: Client) -> None:
+def test_row_ids_of_a_snapshot_are_counted(http_client: Client) -> None:
     answer = http_client("POST", PATH, snapshot_of(http_client, "main", **{"added-rows": 5}))
     assert answer.code == 200, answer
     assert http_client.table(PATH)["next-row-id"] == 8
@@ -60,7 +60,7 @@ def test_an_engine_s_snapshot_is_counted(http_client: Client) -> None:
 
 @pytest.mark.parametrize("stale", [{"first-row-id": 0}, {"sequence-number": 1}])
 @pytest.mark.parametrize("several", [False, True])
-def test_numbers_that_others_took_meanwhile_are_a_conflict(
+def test_row_ids_that_another_commit_took_are_a_conflict(
     http_client: Client, lake: tl.Lakehouse, stale: dict[str, int], several: bool
 ) -> None:
     """Somebody committed to another branch: the requirements held, and the engine was told that it made no sense.
@@ -85,7 +85,7 @@ def test_numbers_that_others_took_meanwhile_are_a_conflict(
 
 
 @pytest.mark.parametrize("missing", ["first-row-id", "added-rows"])
-def test_a_snapshot_without_row_ids_makes_no_sense(http_client: Client, missing: str) -> None:
+def test_a_snapshot_without_row_ids_is_refused(http_client: Client, missing: str) -> None:
     answer = http_client("POST", PATH, snapshot_of(http_client, "main", **{missing: None}))
     assert (answer.code, answer.error) == (400, "BadRequestException")
     assert http_client.table(PATH)["next-row-id"] == 3
@@ -160,7 +160,7 @@ def test_an_encrypted_table_is_refused(http_client: Client) -> None:
         assert http_client("POST", PATH, {"updates": [update]}).code == 400
 
 
-def test_a_plan_tells_the_row_ids(http_client: Client, lake: tl.Lakehouse) -> None:
+def test_a_plan_contains_the_row_ids(http_client: Client, lake: tl.Lakehouse) -> None:
     """An engine that lets the server plan read no row ids at all, since PyIceberg's plan has none."""
     lake.table("shop.orders").append(ROWS)
     plan = http_client("POST", "/v1/latest/namespaces/shop/tables/orders/plan", {}).body

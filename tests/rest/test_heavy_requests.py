@@ -63,7 +63,7 @@ def at_once(work: Any, n: int) -> None:
         thread.join()
 
 
-def test_heavy_bodies_are_at_work_one_at_a_time(
+def test_heavy_bodies_are_processed_one_at_a_time(
     http_client: Client, server: RestServer, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.create_namespace("shop")
@@ -106,7 +106,7 @@ def test_large_metadata_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch
     assert small.most > 1
 
 
-def test_a_child_that_was_forked_meanwhile_parses_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_forked_during_a_parse_can_parse(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that parsed in the parent is not there in the child, so nobody would ever give its turn back."""
     text = SHAPES["columns"]
     monkeypatch.setattr(metadata, "LARGE_SIZE_BYTES", 1)
@@ -151,7 +151,7 @@ class Left:
         self.itself = self
 
 
-def test_what_large_bodies_leave_behind_is_collected(http_client: Client) -> None:
+def test_memory_of_large_bodies_is_freed(http_client: Client) -> None:
     """Commits of nine megabytes each left what they held in transactions and tables that refer to each other, and
     Python's collector counts objects: hundreds of megabytes stayed until there were enough of them."""
     gc.collect()
@@ -170,7 +170,7 @@ def test_what_large_bodies_leave_behind_is_collected(http_client: Client) -> Non
         gc.enable()
 
 
-def test_a_commit_leaves_nothing_that_refers_to_itself(lake: tl.Lakehouse) -> None:
+def test_a_commit_leaves_no_reference_cycle(lake: tl.Lakehouse) -> None:
     """A transaction had its tables and they had it, so each commit over REST left forty objects that only Python's
     collector frees. It looked through all that is in memory every eight hundred commits, for a tenth of a second, in
     which nothing else ran: an eighth of the time of all commits."""

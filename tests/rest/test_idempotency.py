@@ -77,9 +77,7 @@ def test_the_second_answer_is_the_first_and_nothing_is_committed_again(
     assert shop.version == version + 1
 
 
-def test_what_a_rollback_has_undone_is_answered_as_at_first_and_not_done_again(
-    http_client: Client, shop: tl.Lakehouse
-) -> None:
+def test_a_repeated_request_after_a_rollback_gets_the_first_answer(http_client: Client, shop: tl.Lakehouse) -> None:
     key, path, before = str(uuid.uuid4()), "/v1/namespaces/shop/tables/orders", shop.version
     first = send(http_client, "POST", path, RED, key)
     shop.rollback(before)
@@ -91,7 +89,7 @@ def test_what_a_rollback_has_undone_is_answered_as_at_first_and_not_done_again(
     assert shop.table("shop.orders").properties["color"] == "red"
 
 
-def test_a_lost_reply_is_found_by_the_next_request(
+def test_a_request_whose_reply_was_lost_gets_it_when_repeated(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = Transaction.commit
@@ -112,7 +110,7 @@ def test_a_lost_reply_is_found_by_the_next_request(
     assert shop.version == before + 2
 
 
-def test_the_same_request_sent_at_once_is_committed_once(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_the_same_request_sent_concurrently_is_committed_once(http_client: Client, shop: tl.Lakehouse) -> None:
     key, before = str(uuid.uuid4()), shop.version
     answers: list[Answer] = []
     barrier = threading.Barrier(6)
@@ -149,7 +147,7 @@ def test_a_request_that_failed_may_be_sent_again(http_client: Client, shop: tl.L
     assert send(http_client, "POST", "/v1/namespaces/mall/tables", body, key).code == 200
 
 
-def test_the_key_of_somebody_else_is_another_key(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_equal_keys_of_two_principals_are_different_keys(shop: tl.Lakehouse, tmp_path: Path) -> None:
     ana, bob = "the-token-of-ana-01", "the-token-of-bob-01"
     file = tmp_path / "tokens"
     file.write_text(f"{ana} ana admin:*\n{bob} bob admin:shop.*\n")
@@ -164,7 +162,7 @@ def test_the_key_of_somebody_else_is_another_key(shop: tl.Lakehouse, tmp_path: P
         assert send(client, "POST", "/v1/namespaces", body, key, ana).code == 200
 
 
-def test_the_config_tells_how_long_a_key_is_known(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_the_config_contains_the_lifetime_of_keys(http_client: Client, shop: tl.Lakehouse) -> None:
     assert http_client("GET", "/v1/config").body["idempotency-key-lifetime"] == "PT604800S"
     assert "idempotency-key-lifetime" not in http_client("GET", "/v1/config?warehouse=@version/1").body
 
@@ -185,7 +183,7 @@ def test_a_request_is_the_same_with_and_without_the_prefix(
     assert shop.version == version
 
 
-def test_a_large_request_takes_little_memory_to_be_known_again(
+def test_recognizing_a_large_repeated_request_takes_little_memory(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it was is kept as a digest of its body in hexadecimal: of 16 MB that took 96 more, for each at work."""

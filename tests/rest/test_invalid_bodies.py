@@ -259,7 +259,7 @@ CREATIONS: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", CREATIONS)
-def test_creation_that_lacks_something_is_refused(lake: tl.Lakehouse, http_client: Client, what: str) -> None:
+def test_an_incomplete_creation_is_refused(lake: tl.Lakehouse, http_client: Client, what: str) -> None:
     with_tables(lake, "shop.orders")
     change = {"requirements": [{"type": "assert-create"}], "updates": CREATIONS[what]}
     answer = http_client("POST", "/v1/namespaces/shop/tables/new", change)
@@ -284,7 +284,7 @@ TYPES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", TYPES)
-def test_type_that_nobody_can_have_is_refused(lake: tl.Lakehouse, http_client: Client, what: str) -> None:
+def test_an_invalid_type_is_refused(lake: tl.Lakehouse, http_client: Client, what: str) -> None:
     with_tables(lake, "shop.orders")
     field = {"id": 1, "name": "d", "required": False, "type": TYPES[what]}
     body = {"name": "new", "schema": {"type": "struct", "schema-id": 0, "fields": [field]}}
@@ -294,7 +294,7 @@ def test_type_that_nobody_can_have_is_refused(lake: tl.Lakehouse, http_client: C
 
 
 @pytest.mark.parametrize("kind", [StopIteration, KeyError, OverflowError, IndexError, AssertionError, RuntimeError])
-def test_error_of_any_library_is_a_bad_request(kind: type[Exception]) -> None:
+def test_an_error_of_any_library_is_a_bad_request(kind: type[Exception]) -> None:
     with pytest.raises(RestError) as caught, client_faults("the body"):
         raise kind("x")
     assert caught.value.code == 400
@@ -303,7 +303,7 @@ def test_error_of_any_library_is_a_bad_request(kind: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize("kind", [tl.StorageError, tl.CommitConflict, OSError, MemoryError])
-def test_error_that_is_not_the_client_s_fault_stays(kind: type[Exception]) -> None:
+def test_an_error_that_is_not_the_fault_of_the_client_is_not_changed(kind: type[Exception]) -> None:
     with pytest.raises(kind), client_faults("the body"):
         raise kind("x")
 

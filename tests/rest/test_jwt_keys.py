@@ -121,7 +121,7 @@ def waiting_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_set, "MIN_SECONDS_BETWEEN_FETCHES", 0)
 
 
-def test_a_server_lets_in_whom_the_issuer_has_signed(issuer: Issuer, lake: tl.Lakehouse) -> None:
+def test_a_server_accepts_tokens_of_the_issuer(issuer: Issuer, lake: tl.Lakehouse) -> None:
     def code(server: RestServer, text: str) -> int:
         return Client(server)("GET", "/v1/namespaces", token=text).code
 
@@ -131,7 +131,7 @@ def test_a_server_lets_in_whom_the_issuer_has_signed(issuer: Issuer, lake: tl.La
         assert issuer.asked == 1
 
 
-def test_a_new_key_is_found_and_one_that_is_gone_ends(
+def test_a_new_key_is_found_and_a_removed_key_is_refused(
     issuer: Issuer, bearers: JwtBearers, waiting_is_over: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert counts(bearers, token("k1"))
@@ -145,7 +145,7 @@ def test_a_new_key_is_found_and_one_that_is_gone_ends(
     assert not counts(bearers, token("k1", jti="a third"))
 
 
-def test_unknown_keys_do_not_make_the_server_ask_all_the_time(issuer: Issuer, bearers: JwtBearers) -> None:
+def test_unknown_keys_cause_few_fetches(issuer: Issuer, bearers: JwtBearers) -> None:
     issuer.keys = ["k1"]
     threads = [threading.Thread(target=counts, args=(bearers, token("k3", jti=str(one)))) for one in range(20)]
     for thread in threads:
@@ -157,7 +157,7 @@ def test_unknown_keys_do_not_make_the_server_ask_all_the_time(issuer: Issuer, be
 
 
 @pytest.mark.parametrize("failure", ["down", "error", "nonsense", "endless", "empty"])
-def test_known_keys_stay_while_the_issuer_fails(
+def test_known_keys_stay_valid_while_the_issuer_fails(
     issuer: Issuer, bearers: JwtBearers, waiting_is_over: None, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     assert counts(bearers, token("k1"))
@@ -201,7 +201,7 @@ def test_a_server_starts_before_its_issuer(authority: trustme.CA, issuer: Issuer
     assert counts(bearers, token("k1"))
 
 
-def test_keys_of_somebody_else_do_not_count(issuer: Issuer) -> None:
+def test_keys_of_another_server_are_refused(issuer: Issuer) -> None:
     impostor = Issuer(trustme.CA().issue_cert("127.0.0.1"))
     try:
         bearers = JwtBearers(JwtSettings(ISSUER, "lake", impostor.url))
@@ -211,7 +211,7 @@ def test_keys_of_somebody_else_do_not_count(issuer: Issuer) -> None:
         impostor.stop()
 
 
-def test_keys_from_a_host_whose_certificate_names_another_do_not_count(issuer: Issuer) -> None:
+def test_keys_of_a_host_with_the_certificate_of_another_are_refused(issuer: Issuer) -> None:
     """The test gave a token that was none, so it ended before any key was fetched and could not fail."""
     elsewhere = issuer.url.replace("127.0.0.1", "localhost")
     assert not counts(JwtBearers(JwtSettings(ISSUER, "lake", elsewhere)), token("k1"))

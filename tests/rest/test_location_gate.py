@@ -212,7 +212,7 @@ def end(path: str) -> str:
     return path.replace("CommitTransaction.table-changes", "TableChange")
 
 
-def test_every_field_that_could_carry_a_location_is_known_here() -> None:
+def test_every_field_with_a_location_is_tested() -> None:
     found = {end(path) for path in location_fields()}
     known = set(REQUESTS) | set(NO_LOCATION)
     carriers = {
@@ -297,7 +297,7 @@ def test_a_writer_of_one_namespace_reaches_no_other_place(server: RestServer, sh
 
 
 @pytest.mark.parametrize("field", [one for one in REQUESTS if "register" not in one.lower()])
-def test_nobody_at_all_reaches_the_folders_of_the_lakehouse(server: RestServer, shop: tl.Lakehouse, field: str) -> None:
+def test_no_principal_reaches_the_folders_of_the_lakehouse(server: RestServer, shop: tl.Lakehouse, field: str) -> None:
     client = Client(server)
     before = {one for one in files(shop) if one.startswith("_")}
     places = folders(shop)
@@ -337,7 +337,7 @@ def test_a_missing_location_or_file_is_refused(server: RestServer, shop: tl.Lake
     assert shop.version == before
 
 
-def test_what_is_its_own_stays_open(server: RestServer, shop: tl.Lakehouse) -> None:
+def test_own_locations_are_accepted(server: RestServer, shop: tl.Lakehouse) -> None:
     client = Client(server)
     table = shop.table("shop.orders").location
     inside = {"write.data.path": f"{table}/rows", "write.metadata.path": f"{table}/metadata"}

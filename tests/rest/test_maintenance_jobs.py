@@ -93,7 +93,7 @@ def add_bombs(lake: tl.Lakehouse, name: str) -> None:
         change.append_files(files)  # type: ignore[attr-defined]
 
 
-def test_files_that_are_small_and_hold_very_much_do_not_take_the_memory_of_the_server(
+def test_small_files_that_expand_do_not_fill_the_memory_of_the_server(
     lake: tl.Lakehouse, workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client committed six files of a kilobyte each, and the next maintenance on schedule read them in the server's

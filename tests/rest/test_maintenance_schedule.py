@@ -92,13 +92,13 @@ def test_scheduled_maintenance_follows_the_policy(lake: tl.Lakehouse, caplog: An
     assert "trinitylake_maintenance_expired_versions_total" in text
 
 
-def test_without_being_told_a_server_deletes_nothing(lake: tl.Lakehouse, server: Any) -> None:
+def test_a_server_deletes_nothing_by_default(lake: tl.Lakehouse, server: Any) -> None:
     names = [thread.name for thread in threading.enumerate()]
     assert "trinitylake-maintenance-schedule" not in names
     assert ServerOptions().maintenance_seconds is None
 
 
-def test_a_run_that_takes_longer_than_the_period_stays_alone() -> None:
+def test_a_run_longer_than_the_period_is_the_only_one() -> None:
     """Two runs at once compact the same files, and one of them is for nothing."""
     work, metrics = Work(), ServerMetrics()
     schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
@@ -112,7 +112,7 @@ def test_a_run_that_takes_longer_than_the_period_stays_alone() -> None:
     assert work.most_at_work == 1
 
 
-def test_what_one_run_met_does_not_end_the_schedule(caplog: Any) -> None:
+def test_an_error_of_one_run_does_not_end_the_schedule(caplog: Any) -> None:
     """The store was away for a moment, and there was no upkeep until somebody noticed."""
     work, metrics = Work(fails=True), ServerMetrics()
     work.may_end.set()
@@ -127,7 +127,7 @@ def test_what_one_run_met_does_not_end_the_schedule(caplog: Any) -> None:
     assert "canary" not in caplog.text
 
 
-def test_a_server_that_ends_stops_a_run_between_two_tables() -> None:
+def test_a_shutdown_stops_a_run_between_two_tables() -> None:
     work, metrics = Work(), ServerMetrics()
     schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
     schedule.begin()
@@ -162,7 +162,7 @@ def test_a_shutdown_waits_a_limited_time_for_maintenance(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("period", ["often", "5", "10 ms", "0 s"])
-def test_a_period_that_is_none_is_refused(lake: tl.Lakehouse, period: str, tmp_path: Path) -> None:
+def test_an_invalid_period_is_refused(lake: tl.Lakehouse, period: str, tmp_path: Path) -> None:
     with pytest.raises(tl.InvalidArgument, match="maintenance_every"):
         _ = ServerOptions(maintenance_every=period).maintenance_seconds
     result = CliRunner().invoke(app, ["serve", "--root", lake.uri, "--port", "0", "--maintenance-every", period])

@@ -71,7 +71,7 @@ def entries_of(table: Any, manifest: ManifestFile) -> tuple[list[int], list[Mani
 
 
 @pytest.mark.parametrize(("type", "transform"), CASES)
-def test_values_that_were_computed_as_iceberg_does_are_accepted_and_others_refused(
+def test_partition_values_as_iceberg_computes_them_are_accepted_and_others_refused(
     lake: tl.Lakehouse, type: str, transform: str
 ) -> None:
     lake.create_namespace("shop")

@@ -156,7 +156,7 @@ def test_no_file_hides_behind_an_empty_block(shop: Shop) -> None:
     assert "goes on behind an empty block" in answer.body["error"]["message"]
 
 
-def test_nobody_commits_a_manifest_whose_content_comes_later(shop: Shop) -> None:
+def test_a_manifest_without_its_file_is_refused(shop: Shop) -> None:
     """What cannot be read cannot be checked, and would be written when the commit is done."""
     own = shop.orders.location()
     updates = shop.snapshot([], own, 7, shop.head)
@@ -188,7 +188,7 @@ def test_a_new_table_names_its_own_files_from_the_start(shop: Shop) -> None:
     assert not shop.lake.exists("shop.made")
 
 
-def test_nothing_is_staged_of_a_commit_of_which_one_table_is_refused(shop: Shop) -> None:
+def test_a_commit_of_several_tables_stages_all_or_none(shop: Shop) -> None:
     """In an open transaction the tables before the refused one were changed."""
     odd = shop.file_of("shop.orders")
     odd._data[1] = odd.file_path + "?x"
@@ -235,7 +235,7 @@ def many(shop: Shop, count: int, id: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("token", [WALT, ROOT])
 @pytest.mark.parametrize("send", [one, several])
-def test_a_commit_brings_no_more_manifests_than_the_server_reads(
+def test_the_number_of_manifests_of_a_commit_is_limited(
     shop: Shop, send: Send, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each manifest had a limit, and their number had none: a list of a few megabytes named a hundred thousand, and
@@ -269,7 +269,7 @@ def test_the_tables_of_a_commit_share_its_limit(shop: Shop, small_limits: None) 
         assert shop.client("POST", "/v1/transactions/commit", {"table-changes": [change]}, token=WALT).code == 204
 
 
-def test_so_do_registered_tables_and_what_a_table_has_already(shop: Shop, small_limits: None) -> None:
+def test_manifests_of_registered_and_present_tables_count(shop: Shop, small_limits: None) -> None:
     """A name that readers take differently is let pass where the table has it: all that it has was read for that."""
     assert one(shop, many(shop, 4, 7), WALT).code == 200
     assert one(shop, many(shop, 4, 8), WALT).code == 200
@@ -291,7 +291,7 @@ def avro(entries: int, size_bytes: int) -> bytes:
     return header + zigzag(entries) + zigzag(size_bytes) + bytes(size_bytes) + bytes(16)
 
 
-def test_all_requests_together_read_no_more_manifests_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_requests_share_the_limit_of_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may read half a million entries, which take more than a gigabyte while it is at work; forty-eight of
     them at once were let in."""
     monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 100)

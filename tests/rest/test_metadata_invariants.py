@@ -263,9 +263,7 @@ def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client)
 
 
 @pytest.mark.parametrize("action", ["set-statistics", "set-partition-statistics"])
-def test_statistics_that_are_not_there_are_refused(
-    http_client: Client, shop: tl.Lakehouse, tmp_path: Path, action: str
-) -> None:
+def test_missing_statistics_are_refused(http_client: Client, shop: tl.Lakehouse, tmp_path: Path, action: str) -> None:
     """A client set statistics whose file did not exist. Every export of the lakehouse failed afterwards."""
     before = http_client.table(ORDERS)
     path = f"{before['location']}/metadata/statistics.puffin"

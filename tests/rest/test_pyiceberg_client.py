@@ -130,7 +130,7 @@ def test_a_staged_table_appears_when_it_is_committed(catalog: RestCatalog, lake:
     assert lake.table("shop.orders").properties["color"] == "red"
 
 
-def test_the_log_tells_the_rows_that_a_new_table_came_with(catalog: RestCatalog, lake: tl.Lakehouse) -> None:
+def test_the_log_contains_the_rows_of_a_new_table(catalog: RestCatalog, lake: tl.Lakehouse) -> None:
     """A `CREATE TABLE … AS` of Spark said "create table shop.c", whatever came with it."""
     catalog.create_namespace("shop")
     with catalog.create_table_transaction("shop.orders", ROWS.schema) as transaction:
@@ -140,7 +140,7 @@ def test_the_log_tells_the_rows_that_a_new_table_came_with(catalog: RestCatalog,
     assert lake.log(1)[0].summary == "append +3 rows shop.orders"
 
 
-def test_what_a_spark_session_commits_by_itself_is_of_spark(lake: tl.Lakehouse) -> None:
+def test_commits_of_spark_have_spark_as_author(lake: tl.Lakehouse) -> None:
     """Its author was the beginning of the hash of a token that nobody had chosen."""
     server = LocalServer(lake, {})
     server.start()
@@ -176,7 +176,7 @@ def test_a_dropped_table_is_registered_again(catalog: RestCatalog) -> None:
         catalog.register_table("shop.found", location)
 
 
-def test_a_stale_writer_is_told(catalog: RestCatalog) -> None:
+def test_a_stale_writer_gets_a_conflict(catalog: RestCatalog) -> None:
     catalog.create_namespace("shop")
     catalog.create_table("shop.orders", ROWS.schema).append(ROWS)
     stale = catalog.load_table("shop.orders")

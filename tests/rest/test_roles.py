@@ -86,7 +86,7 @@ def rename(source: str, destination: str) -> dict[str, Any]:
         ("a*b*c.t", ["abc/t", "a-b-b-c/t", "abcbc/t"], ["ab/t", "acb/t", "abc", "abc/t/u", "a/bc/t"]),
     ],
 )
-def test_a_pattern_is_about_the_parts_of_names(pattern: str, fits: list[str], does_not: list[str]) -> None:
+def test_a_pattern_matches_part_by_part(pattern: str, fits: list[str], does_not: list[str]) -> None:
     """Names were joined with dots before they were compared, so that a writer of `shop.x.*` made, read and dropped the
     table `x.evil` of `shop`.
     """
@@ -134,7 +134,7 @@ def test_a_writer_of_a_nested_namespace_reaches_no_table_with_a_dot_in_its_name(
     assert shop.version == before + 1
 
 
-def test_whether_a_namespace_is_there_is_nobody_elses_business(ask: Asker, shop: tl.Lakehouse) -> None:
+def test_the_existence_of_a_hidden_namespace_is_not_revealed(ask: Asker, shop: tl.Lakehouse) -> None:
     """`GET /v1/namespaces?parent=payroll` was 200 or 404, so it told whether there is a payroll."""
     for parent in ("payroll", "none", "payroll%1Fmore", "sys"):
         answer = ask(READER, "GET", f"/v1/namespaces?parent={parent}")
@@ -144,7 +144,7 @@ def test_whether_a_namespace_is_there_is_nobody_elses_business(ask: Asker, shop:
     assert ask(ROOT, "GET", "/v1/namespaces?parent=none").code == 404
 
 
-def test_a_namespace_is_seen_by_whoever_may_read_below_it() -> None:
+def test_a_namespace_is_visible_to_readers_of_its_content() -> None:
     principal = Principal.of("p", ["reader:a.b.orders", "reader:x*"])
     names = ("a", "a.b", "a.b.c", "a.bc", "b", "x", "xy.z")
     assert [principal.sees(tuple(name.split("."))) for name in names] == [
@@ -158,7 +158,7 @@ def test_a_namespace_is_seen_by_whoever_may_read_below_it() -> None:
     ]
 
 
-def test_lists_show_what_may_be_read(ask: Asker) -> None:
+def test_lists_show_readable_objects_only(ask: Asker) -> None:
     assert ask(READER, "GET", "/v1/namespaces").body["namespaces"] == [["shop"]]
     assert ask(ROOT, "GET", "/v1/namespaces").body["namespaces"] == [["payroll"], ["shop"]]
     assert ask(ADMIN, "GET", "/v1/namespaces").body["namespaces"] == [["payroll"], ["shop"]]
@@ -168,7 +168,7 @@ def test_lists_show_what_may_be_read(ask: Asker) -> None:
     assert ask(READER, "GET", "/v1/namespaces/payroll").code == 403
 
 
-def test_what_may_not_be_read_is_403_whether_it_is_there_or_not(ask: Asker) -> None:
+def test_an_unreadable_object_is_403_whether_it_exists_or_not(ask: Asker) -> None:
     for name in ("orders", "none"):
         answer = ask(READER, "GET", f"/v1/namespaces/payroll/tables/{name}")
         assert (answer.code, answer.error) == (403, "ForbiddenException")
@@ -220,7 +220,7 @@ def test_a_writer_writes_tables_and_makes_no_namespaces(ask: Asker, shop: tl.Lak
     assert ask(ADMIN, "POST", "/v1/namespaces", {"namespace": ["new"]}).code == 403
 
 
-def test_a_name_in_the_body_opens_no_other_door(ask: Asker, shop: tl.Lakehouse) -> None:
+def test_names_in_the_body_need_the_role_too(ask: Asker, shop: tl.Lakehouse) -> None:
     before = shop.version
     theirs = {"identifier": {"namespace": ["payroll"], "name": "orders"}, **RED}
     mine = {"identifier": {"namespace": ["shop"], "name": "orders"}, **RED}
@@ -240,7 +240,7 @@ def test_a_name_in_the_body_opens_no_other_door(ask: Asker, shop: tl.Lakehouse) 
     assert shop.version == before
 
 
-def test_an_open_transaction_ends_by_whoever_began_it(ask: Asker, shop: tl.Lakehouse) -> None:
+def test_an_open_transaction_is_ended_by_its_owner_only(ask: Asker, shop: tl.Lakehouse) -> None:
     id = ask(WRITER, "POST", "/trinitylake/v1/transactions", {"id": "walts"}).body["id"]
     path = f"/trinitylake/v1/transactions/{id}"
     assert ask(WRITER, "POST", f"/v1/txn~{id}/namespaces/shop/tables/orders", RED).code == 200
@@ -258,7 +258,7 @@ def test_an_open_transaction_ends_by_whoever_began_it(ask: Asker, shop: tl.Lakeh
     assert shop.table("shop.orders").properties["color"] == "red"
 
 
-def test_a_commit_tells_who_made_it(ask: Asker, shop: tl.Lakehouse, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_commit_contains_its_principal(ask: Asker, shop: tl.Lakehouse, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
         assert ask(WRITER, "POST", "/v1/namespaces/shop/tables/orders", RED, X_Request_Id="r-1").code == 200
         assert ask(READER, "POST", "/v1/namespaces/shop/tables/orders", RED, X_Request_Id="r-2").code == 403
@@ -281,7 +281,7 @@ def test_a_commit_tells_who_made_it(ask: Asker, shop: tl.Lakehouse, caplog: pyte
 
 
 @pytest.mark.parametrize("line", ["{0} name owner:shop", "{0} name reader", "{0} na/me", "{0} name reader:"])
-def test_a_token_file_with_a_mistake_is_refused(lake: tl.Lakehouse, tmp_path: Path, line: str) -> None:
+def test_an_invalid_token_file_is_refused(lake: tl.Lakehouse, tmp_path: Path, line: str) -> None:
     file = tmp_path / "tokens"
     file.write_text(line.format(READER))
     file.chmod(0o600)
@@ -332,7 +332,7 @@ def test_a_commit_names_no_file_of_another_table(ask: Asker, shop: tl.Lakehouse)
     assert ask(ROOT, "POST", path, change).code == 200
 
 
-def test_a_table_is_not_put_around_another(ask: Asker, shop: tl.Lakehouse) -> None:
+def test_a_table_cannot_contain_the_folder_of_another(ask: Asker, shop: tl.Lakehouse) -> None:
     victim = shop.table("payroll.orders")
     tables = "/v1/namespaces/shop/tables"
     for location in (f"{shop.uri}payroll", victim.location, f"{shop.uri}shop/trap", f"{shop.uri}shop/trap-00000000"):
@@ -352,7 +352,7 @@ def test_a_table_is_not_put_around_another(ask: Asker, shop: tl.Lakehouse) -> No
     assert ask(WRITER, "POST", f"{tables}/trap", creation(staged["location"])).code == 200
 
 
-def test_a_writer_of_a_renamed_table_goes_on_where_it_lies(
+def test_a_renamed_table_keeps_its_location_for_its_writer(
     roles_server: RestServer, ask: Asker, shop: tl.Lakehouse
 ) -> None:
     assert ask(WRITER, "POST", "/v1/tables/rename", rename("shop.orders", "shop.sold")).code == 204

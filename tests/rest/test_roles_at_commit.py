@@ -61,7 +61,7 @@ def changed(client: Client, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["drop", "create", "properties", "rename"])
 @pytest.mark.parametrize("restarts", [True, False])
-def test_commit_needs_the_roles_of_the_moment(
+def test_a_commit_needs_the_roles_at_that_time(
     lakehouse: tl.Lakehouse, tmp_path: Path, what: str, restarts: bool
 ) -> None:
     with served(lakehouse, tmp_path, EVERYTHING) as client:
@@ -116,9 +116,7 @@ KEYED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", KEYED)
-def test_request_that_is_sent_again_needs_the_roles_of_the_moment(
-    lakehouse: tl.Lakehouse, tmp_path: Path, what: str
-) -> None:
+def test_a_repeated_request_needs_the_roles_at_that_time(lakehouse: tl.Lakehouse, tmp_path: Path, what: str) -> None:
     path, body = KEYED[what]
     key = {"Idempotency-Key": str(uuid.uuid4())}
     with served(lakehouse, tmp_path, EVERYTHING) as client:

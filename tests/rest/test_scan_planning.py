@@ -296,7 +296,7 @@ def token(values: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def test_a_token_has_no_more_values_than_a_body(http_client: Client, orders: tl.Lakehouse) -> None:
+def test_a_plan_token_has_the_value_limit_of_a_body(http_client: Client, orders: tl.Lakehouse) -> None:
     body = json.dumps({"plan-task": token(",".join(map(str, range(2 * MAX_VALUES))))}).encode()
     tracemalloc.start()
     try:
@@ -311,12 +311,12 @@ def test_a_token_has_no_more_values_than_a_body(http_client: Client, orders: tl.
 @pytest.mark.parametrize(
     "values", ["[]", "[" * 5000, "{}", "1e999", "99999999999999999999", '"\\ud800"', "NaN", "null", '1, "a"']
 )
-def test_a_token_that_makes_no_sense_is_none(http_client: Client, orders: tl.Lakehouse, values: str) -> None:
+def test_an_invalid_plan_token_is_404(http_client: Client, orders: tl.Lakehouse, values: str) -> None:
     answer = http_client("POST", TASKS, {"plan-task": token(values)})
     assert answer.code in (400, 404), answer
 
 
-def test_a_token_that_says_what_one_of_a_plan_would_is_one(http_client: Client, orders: tl.Lakehouse) -> None:
+def test_a_valid_token_of_another_server_is_accepted(http_client: Client, orders: tl.Lakehouse) -> None:
     answer = http_client("POST", TASKS, {"plan-task": token("1, 2, 3")})
     assert answer.code == 200
     found: list[Any] = answer.body["file-scan-tasks"]

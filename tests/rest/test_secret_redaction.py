@@ -62,7 +62,7 @@ AROUND = [
 
 
 @pytest.mark.parametrize("around", AROUND)
-def test_no_token_gets_through(around: str) -> None:
+def test_tokens_are_redacted(around: str) -> None:
     """Whatever letters it has and however short it is."""
     chance = random.Random(around)
     for length in [4, 6, 8, 12, 16, 40, 200] * 40:
@@ -74,7 +74,7 @@ def test_no_token_gets_through(around: str) -> None:
         assert "***" in shown
 
 
-def test_no_password_gets_through() -> None:
+def test_passwords_are_redacted() -> None:
     chance = random.Random(7)
     for _ in range(500):
         user, password = ("".join(chance.choice(string.ascii_lowercase) for _ in range(3)) for _ in range(2))
@@ -83,7 +83,7 @@ def test_no_password_gets_through() -> None:
 
 
 @pytest.mark.parametrize("words", ["is", "was", "has been replaced by", "must not be", "expired:"])
-def test_what_looks_like_a_token_goes_after_ordinary_words_too(words: str) -> None:
+def test_tokens_after_ordinary_words_are_redacted(words: str) -> None:
     chance = random.Random(words)
     for _ in range(300):
         token = "eyJ" + "".join(chance.choice(TOKENS[:62]) for _ in range(chance.randrange(10, 60)))

@@ -56,7 +56,7 @@ app(sys.argv[1:])
 """
 
 
-def test_the_command_ends_though_something_in_it_does_not(lake: tl.Lakehouse) -> None:
+def test_the_command_ends_although_a_request_hangs(lake: tl.Lakehouse) -> None:
     """A server whose threads were all at work for hours, or whose storage hung while it saved transactions, stayed
     after SIGTERM, until somebody killed it."""
     command = [sys.executable, "-c", NEVER_ENDS, "serve", "--root", lake.uri, "--port", "0", "--json"]
@@ -73,7 +73,9 @@ def test_the_command_ends_though_something_in_it_does_not(lake: tl.Lakehouse) ->
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])
-def test_the_command_refuses_to_be_open_to_other_machines(lake: tl.Lakehouse, host: str, tmp_path: Path) -> None:
+def test_the_command_refuses_other_addresses_without_tokens_and_tls(
+    lake: tl.Lakehouse, host: str, tmp_path: Path
+) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text("a-token-that-is-long-enough\n")
     tokens.chmod(0o600)

@@ -130,7 +130,7 @@ def test_a_load_returns_the_signing_endpoint(sign: Signer) -> None:
     assert sign.client("GET", SHOP, token=WALT).body["config"] == {}
 
 
-def test_what_is_signed_works_once_more_and_creates_only(sign: Signer, s3: S3Server) -> None:
+def test_a_signature_creates_an_object_and_replaces_none(sign: Signer, s3: S3Server) -> None:
     uri = f"{sign.location}/data/new.parquet"
     signed = sign("PUT", uri).body
     headers = {name: ", ".join(values) for name, values in signed["headers"].items()}
@@ -345,7 +345,7 @@ def test_a_header_that_does_something_else_is_not_signed(sign: Signer) -> None:
         assert sign("PUT", f"{sign.location}/data/a", {header: "x"}, token=ROOT).code == 403, header
 
 
-def test_headers_cannot_smuggle(sign: Signer) -> None:
+def test_ambiguous_headers_are_not_signed(sign: Signer) -> None:
     uri = f"{sign.location}/data/a"
     body = {"region": "us-east-1", "uri": f"{sign.bucket}/{uri}", "method": "PUT"}
 
@@ -379,7 +379,7 @@ def test_an_invalid_sign_request_is_refused(sign: Signer) -> None:
     assert sign("GET", "http://[::1/a").code == 400
 
 
-def test_only_those_with_a_role_get_signatures(sign: Signer) -> None:
+def test_signatures_need_a_role(sign: Signer) -> None:
     body = {"method": "GET", "region": "us-east-1", "uri": f"{sign.bucket}/{sign.payroll}/data/a", "headers": {}}
     path = SHOP.replace("shop", "payroll") + "/sign"
     assert sign.client("POST", path, body, token=WALT).code == 403

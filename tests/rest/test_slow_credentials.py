@@ -121,7 +121,7 @@ def in_the_end(ask: Callable[[], Answer]) -> Answer:
 
 
 @pytest.mark.parametrize("how", ["byte by byte", "headers byte by byte", "silence", "without end"])
-def test_temporary_credentials_are_given_as_soon_as_the_service_is_well_again(
+def test_temporary_credentials_are_given_after_the_service_recovers(
     lake_on_s3: tl.Lakehouse, s3: S3Server, tokens: Path, service: Any, how: str, short: None
 ) -> None:
     access = S3Access(role_arn=ROLE, sts_endpoint=service.address, storage_options=s3.storage_options)
@@ -139,7 +139,7 @@ def test_temporary_credentials_are_given_as_soon_as_the_service_is_well_again(
         assert answer.body["storage-credentials"][0]["config"]["s3.access-key-id"] == "GIVEN"
 
 
-def test_who_waits_for_the_servers_own_credentials_stops_nobody_else(
+def test_waiting_for_the_servers_own_credentials_delays_no_other_request(
     lake_on_s3: tl.Lakehouse,
     s3: S3Server,
     tokens: Path,

@@ -52,7 +52,9 @@ def test_drop_rolls_back(server: RestServer, catalog: RestCatalog, shop: tl.Lake
     assert shop.version == before
 
 
-def test_it_is_no_namespace_of_the_lakehouse(catalog: RestCatalog, http_client: Client, shop: tl.Lakehouse) -> None:
+def test_the_namespace_does_not_exist_in_the_lakehouse(
+    catalog: RestCatalog, http_client: Client, shop: tl.Lakehouse
+) -> None:
     assert catalog.list_namespaces() == [("shop",)]
     assert catalog.namespace_exists("sys.transactions")
     assert shop.namespaces() == ["shop"]

@@ -99,7 +99,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_body_counts_for_at_least_what_it_takes(kind: str) -> None:
+def test_the_counted_size_of_a_body_is_an_upper_bound(kind: str) -> None:
     body = json.dumps(BODIES[kind]).encode()
     TableChange.model_validate(json.loads(body))  # what is made once
     gc.collect()
@@ -121,7 +121,7 @@ def begin(client: Client, id: str, token: str = TOKEN) -> Callable[[Any], int]:
     return lambda body: client("POST", path, body, token=token).code
 
 
-def test_what_is_staged_is_saved_where_it_takes_too_much(shop: tl.Lakehouse) -> None:
+def test_idle_transactions_are_saved_above_the_memory_limit(shop: tl.Lakehouse) -> None:
     """However much is staged, memory stays within its limit, and every change is committed."""
     limit = 3 * MEGABYTE
     options = ServerOptions(max_transactions_size_bytes_per_principal=limit, max_transactions_size_bytes=2 * limit)
@@ -140,7 +140,7 @@ def test_what_is_staged_is_saved_where_it_takes_too_much(shop: tl.Lakehouse) -> 
     assert {f"t3-{round}" for round in range(4)} <= set(shop.table("shop.orders").properties)
 
 
-def test_memory_does_not_grow_with_what_is_staged(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_staged_changes(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as much staged takes no more. Counted by what Python has allocated, not by what the server says."""
     monkeypatch.setattr(metadata.cache, "_max_size_bytes", MEGABYTE)  # it has 64 MiB of its own
     limit = 2 * MEGABYTE
@@ -186,7 +186,7 @@ def test_one_transaction_has_a_limit_of_its_own(shop: tl.Lakehouse) -> None:
     assert "a3" not in shop.table("shop.orders").properties
 
 
-def test_one_principal_does_not_push_out_what_others_stage(shop: tl.Lakehouse, tokens: Path) -> None:
+def test_one_principal_does_not_evict_changes_of_others(shop: tl.Lakehouse, tokens: Path) -> None:
     options = ServerOptions(max_transactions_size_bytes_per_principal=MEGABYTE)
     with running(shop, token_file=tokens, options=options) as server:
         client = Client(server)
@@ -197,9 +197,7 @@ def test_one_principal_does_not_push_out_what_others_stage(shop: tl.Lakehouse, t
         assert [one.id for one in shop.transactions.list()] == [f"greedy-{number}" for number in range(4)]
 
 
-def test_nothing_more_is_staged_while_what_is_staged_cannot_be_saved(
-    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_staged_while_saving_fails(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Transaction) -> None:
         raise tl.StorageError("the store is away")
 
@@ -218,7 +216,7 @@ def test_nothing_more_is_staged_while_what_is_staged_cannot_be_saved(
     assert "b" not in shop.table("shop.orders").properties
 
 
-def test_tables_that_are_only_looked_at_count(shop: tl.Lakehouse) -> None:
+def test_tables_that_are_only_read_count(shop: tl.Lakehouse) -> None:
     """A transaction keeps the metadata of every table that it has shown."""
     limit = 4 * MEGABYTE
     options = ServerOptions(max_transactions_size_bytes=limit)
@@ -248,7 +246,7 @@ def test_the_cache_of_metadata_counts_bytes(shop: tl.Lakehouse) -> None:
     assert cache._size_bytes == 10 * 100_000
 
 
-def test_metadata_knows_how_long_it_is(shop: tl.Lakehouse) -> None:
+def test_the_size_of_metadata_is_exact(shop: tl.Lakehouse) -> None:
     with shop.transaction() as txn:
         table = txn.table("shop.orders")
         table.iceberg.scan().to_arrow()

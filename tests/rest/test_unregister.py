@@ -23,9 +23,7 @@ def shop(lake: tl.Lakehouse, tmp_path: Path) -> tl.Lakehouse:
     return lake
 
 
-def test_a_table_that_lives_elsewhere_is_forgotten_with_its_last_metadata(
-    http_client: Client, lake: tl.Lakehouse
-) -> None:
+def test_unregistering_an_external_table_returns_its_metadata(http_client: Client, lake: tl.Lakehouse) -> None:
     loaded = http_client("GET", "/v1/namespaces/shop/tables/outside").body
     for _ in range(2):  # the second is the same request again
         answer = http_client("POST", PATH.format("outside"), headers={"Idempotency-Key": str(uuid.UUID(int=7))})
@@ -48,7 +46,7 @@ def test_a_managed_table_is_not_unregistered(http_client: Client, lake: tl.Lakeh
     assert http_client("POST", PATH.format("nothing")).error == "NoSuchTableException"
 
 
-def test_the_endpoints_are_listed_as_they_are(http_client: Client) -> None:
+def test_the_config_lists_the_implemented_endpoints(http_client: Client) -> None:
     """There are no functions in a lakehouse; a client that asks the server for its endpoints does not ask for them."""
     endpoints = http_client("GET", "/v1/config").body["endpoints"]
     assert "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/unregister" in endpoints

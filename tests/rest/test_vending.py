@@ -298,7 +298,7 @@ def test_invalid_settings_are_refused(lake_on_s3: tl.Lakehouse, s3: S3Server, ac
         serve(lake_on_s3, options=ServerOptions(s3_access=S3Access(storage_options=s3.storage_options, **access)))
 
 
-def test_the_credentials_are_the_stores(ask: Client, s3: S3Server) -> None:
+def test_credentials_are_those_of_the_token_service(ask: Client, s3: S3Server) -> None:
     config = ask("GET", f"{SHOP}/credentials", token=WALT).body["storage-credentials"][0]["config"]
     identity = boto3.client(
         "sts",

@@ -75,7 +75,7 @@ def test_a_worker_runs_one_job_after_the_other_and_ends_with_the_pool(pool: Work
         evaluate(pool, PROCESS)
 
 
-def test_what_a_job_raises_is_raised_and_leaves_the_worker_alive(pool: WorkerPool) -> None:
+def test_an_error_of_a_job_is_raised_and_the_worker_continues(pool: WorkerPool) -> None:
     process = evaluate(pool, PROCESS)
     with pytest.raises(ObjectNotFound, match="no such table"):
         evaluate(pool, "from trinitylake.errors import ObjectNotFound; raise ObjectNotFound('no such table')")
@@ -109,18 +109,18 @@ def test_a_worker_that_exceeds_a_limit_or_crashes_is_replaced(
     assert evaluate(pool, PROCESS) != process
 
 
-def test_memory_that_a_job_may_not_take_is_refused(pool: WorkerPool) -> None:
+def test_memory_above_the_limit_of_a_job_is_refused(pool: WorkerPool) -> None:
     with pytest.raises(MemoryError):
         evaluate(pool, "bytes(1500 << 20)")
     assert evaluate(pool, "result = len(bytes(500 << 20))") == 500 << 20
 
 
-def test_a_worker_that_has_grown_is_not_kept(pool: WorkerPool) -> None:
+def test_a_worker_that_has_grown_is_ended(pool: WorkerPool) -> None:
     evaluate(pool, "import builtins; builtins.kept = b'x' * (400 << 20)")
     assert not pool._workers
 
 
-def test_a_job_that_nobody_wants_is_killed(pool: WorkerPool) -> None:
+def test_a_job_whose_client_disconnected_is_killed(pool: WorkerPool) -> None:
     with pytest.raises(JobAbandoned):
         evaluate(pool, HANG, is_wanted=lambda: False)
     assert not pool._workers
@@ -156,7 +156,7 @@ def test_jobs_of_one_owner_leave_workers_for_others(pool: WorkerPool, monkeypatc
                 one.result()
 
 
-def test_temporary_files_of_a_worker_go_with_it(
+def test_temporary_files_of_a_worker_are_deleted_with_it(
     pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -166,7 +166,7 @@ def test_temporary_files_of_a_worker_go_with_it(
     assert not list(tmp_path.iterdir())
 
 
-def test_idle_workers_are_few_and_end_after_a_while(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_workers_are_limited_and_end_after_their_time(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(3) as threads:
         sleep = "import time; time.sleep(1)"
         for one in [threads.submit(evaluate, pool, sleep, owner) for owner in ("ann", "bob", "cy")]:
@@ -179,7 +179,7 @@ def test_idle_workers_are_few_and_end_after_a_while(pool: WorkerPool, monkeypatc
     assert not pool._workers
 
 
-def test_a_worker_whose_server_is_gone_ends_at_its_time_limit(pool: WorkerPool) -> None:
+def test_a_worker_without_server_ends_at_its_time_limit(pool: WorkerPool) -> None:
     """A server that was killed left a query behind that ran on."""
     evaluate(pool, PROCESS)
     [worker] = pool._workers
