@@ -1,10 +1,10 @@
 """PyIceberg's file access (`FileIO`), implemented on the storage of the lakehouse.
 
-Iceberg's metadata holds absolute URIs; the storage of a lakehouse knows paths below its root. `LakehouseFileIO`
-translates, and refuses what lies outside: a table of the lakehouse can neither read nor write beyond the root, whatever
-its properties or manifests say. Tables elsewhere (`external.py`) use PyIceberg's own file access.
+Iceberg's metadata has absolute URIs; the storage of a lakehouse has paths below its root. `LakehouseFileIO` translates,
+and refuses locations outside of the root, whatever the properties or manifests of a table say. External tables
+(`external_tables.py`) use PyIceberg's own file access.
 
-Files are immutable: one is written when its stream is closed (`file_writer.py`), and only if nothing is there yet.
+Files are immutable. A file is written when its stream is closed (`file_writer.py`), and only if it does not exist.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
     from trinitylake._core import FileInParts
 
-#: Files up to this size are fetched by one request; of larger ones it fetches the end, where the footer is.
+#: Files up to this size are fetched by one request; of larger files the request fetches the end, with the footer.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
-#: Larger manifests are not fetched ahead, since they would not be kept.
+#: Larger manifests are not fetched ahead, because the cache does not take them.
 METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
 
-#: Spellings of one and the same store: those of the core, by which a collection of garbage goes.
+#: Schemes of the same store, as the core, and so garbage collection, knows them.
 _SAME_STORE = _core.scheme_spellings()
-#: Folders of a local disk that are known to lie where they do.
+#: Local folders whose real paths are cached.
 _MAX_KNOWN_FOLDERS = 1000
-#: Always read from start to end, whatever their size.
+#: Files that are always read as a whole.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
 
 
 class Storage(Protocol):
-    """What is used of `trinitylake._core.Storage`. Paths are relative to `root`, which ends in "/"."""
+    """The used part of `trinitylake._core.Storage`. Paths are relative to `root`, which ends in "/"."""
 
     @property
     def root(self) -> str: ...
@@ -72,7 +72,7 @@ class Storage(Protocol):
 
 
 class MissingFile(FileNotFoundError):
-    """A file of the lakehouse that is not there.
+    """A file of the lakehouse does not exist.
 
     Attributes:
         path: of the file, relative to the root.
@@ -88,10 +88,10 @@ class LakehouseFileIO(FileIO):
 
     Args:
         storage: the storage of the lakehouse.
-        properties: kept for PyIceberg, which reads some of its own settings from them. Never credentials.
-        check_kept: asked when a file is missing: raises `VersionExpired` if the version that is read here is not kept
-            any more, and `TransactionExpired` for files of a transaction. Else the file is lost.
-        whole: the access of the work that this one is a part of; it learns of every file that is written here.
+        properties: settings of PyIceberg. Never credentials.
+        check_kept: is called if a file is missing, and raises `VersionExpired` or `TransactionExpired` if that is
+            because the version or transaction has expired.
+        whole: the access of the work that this is a part of; it also records each file that is written here.
     """
 
     def __init__(
@@ -106,20 +106,20 @@ class LakehouseFileIO(FileIO):
         self.storage = storage
         self.check_kept = check_kept
         self.root = storage.root
-        #: Where files of the lakehouse are named, the longest first: of two roots, one may lie in the other.
+        #: All roots of the lakehouse, the longest first, because one may contain another.
         self._canonical_roots, self._is_longest_root = _roots(self.root, *storage.other_roots)
         self._local_root = self.root[len("file://") :] if self.root.startswith("file:///") else None
-        #: Whether a request takes long, so that it pays to send many at once.
+        #: Whether requests take long enough to send them in parallel.
         self.is_remote = not self.root.startswith(("file:", "memory:"))
         self._begin(whole)
 
     @cached_property
     def _real_local_root(self) -> str | None:
-        """Where the root really lies, with links followed. Who reads no file does not ask."""
+        """The root without symbolic links. Computed when the first file is read."""
         return os.path.realpath(self._local_root) + "/" if self._local_root else None
 
     def _begin(self, whole: LakehouseFileIO | None) -> None:
-        """What each access has for itself."""
+        """Set the state that copies do not share."""
         self._ahead: dict[str, ReadAhead] = {}
         self._columns: dict[str, Container[int]] = {}
         self._real_folders: dict[str, str] = {}
@@ -130,7 +130,7 @@ class LakehouseFileIO(FileIO):
         self._lock = threading.Lock()
 
     def _again(self, whole: LakehouseFileIO | None) -> Self:
-        """The same access, as narrow. A transaction has many, so what is known of the root is not worked out again."""
+        """A copy with a separate record of written files; it shares what was computed about the root."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.properties = dict(self.properties)
@@ -138,26 +138,25 @@ class LakehouseFileIO(FileIO):
         return other
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
-        """The same access elsewhere, with a record of written files of its own."""
-        return _arrived, (self.storage, dict(self.properties), self.check_kept)
+        """Pickle the access without its record of written files."""
+        return _unpickled, (self.storage, dict(self.properties), self.check_kept)
 
     def scoped(self) -> LakehouseFileIO:
-        """The same access with a record of written files of its own."""
+        """The same access with a separate record of written files."""
         return self._again(None)
 
     def part(self) -> LakehouseFileIO:
-        """The same access for a part of the work: what it writes is in its own record and in this one."""
+        """The same access for a part of the work; this access also records the files that it writes."""
         return self._again(self)
 
     def of_lakehouse(self) -> LakehouseFileIO:
-        """The access to all files of the lakehouse, which a narrower one is a part of."""
+        """The access to all files of the lakehouse, if this one is restricted to a table."""
         return self
 
     def discard(self) -> None:
-        """Delete what was written, as far as possible, and refuse to write from now on.
+        """Delete the written files as far as possible, and refuse further writes.
 
-        PyIceberg writes with many threads. Those that are still at it when one of them has failed delete what they
-        wrote themselves.
+        PyIceberg writes with many threads. If one fails, the others may finish a file later, and delete it then.
         """
         with self._lock:
             self._is_discarded = True
@@ -167,17 +166,17 @@ class LakehouseFileIO(FileIO):
 
     @property
     def written_paths(self) -> list[str]:
-        """The files that were written through this object and not deleted again, in order."""
+        """The files that were written through this object and not deleted, in order."""
         with self._lock:
             return list(self._written)
 
     def remember_written(self, paths: Iterable[str]) -> None:
-        """Take over the record of files that another process wrote for the same transaction."""
+        """Record files that another process wrote for the same transaction."""
         with self._lock:
             self._written.update(dict.fromkeys(paths))
 
     def add_incoming(self, path: str) -> None:
-        """Record a data file that a commit names, and that may not have been written for it."""
+        """Record a data file that a commit names and that may be older than the commit."""
         with self._lock:
             self._incoming[path] = None
         if self._whole is not None:
@@ -192,9 +191,9 @@ class LakehouseFileIO(FileIO):
     def path_of(self, location: str) -> str:
         """The path below the root of an absolute URI; the inverse of `uri_of`.
 
-        `file:/x` equals `file:///x`, `s3a://` equals `s3://`. A URI is read literally, like an object key. One below
-        a root that the lakehouse had before it was moved means the file below the present root (format §2), and a
-        local one that leads below the root through a symbolic link means that file.
+        `file:/x` equals `file:///x`, `s3a://` equals `s3://`. A URI is read literally, like an object key. A URI below
+        a former root of a moved lakehouse means the file below the current root (format §2), and a local URI that
+        leads below the root through a symbolic link means that file.
 
         Raises:
             InvalidLocation: outside of the root, or with an empty, `.` or `..` segment (format §2).
@@ -214,9 +213,9 @@ class LakehouseFileIO(FileIO):
         return path
 
     def make_local_folder(self, location: str) -> None:
-        """Make a folder and those above it if the root is on a local disk, where some engines expect them.
+        """Create a folder and its parents if the root is on a local disk, where some engines expect them.
 
-        A folder that a symbolic link leads out of the root is left alone. Raises `InvalidLocation` as `path_of` does.
+        A folder that is outside of the root through a symbolic link is not created. Raises as `path_of` does.
         """
         if self._local_root is None or self._real_local_root is None:
             return
@@ -225,7 +224,7 @@ class LakehouseFileIO(FileIO):
             os.makedirs(path, exist_ok=True)
 
     def _path_behind_links(self, canonical: str) -> str | None:
-        """The path below a local root that a file URI means whose folders are spelled through links."""
+        """The path below a local root of a file URI that leads there through symbolic links, otherwise None."""
         if self._real_local_root is None or not canonical.startswith("file:///"):
             return None
         literal = canonical[len("file://") :]
@@ -258,7 +257,7 @@ class LakehouseFileIO(FileIO):
         self.forget(path)
 
     def read(self, path: str) -> bytes:
-        """A whole file by its path. Raises as `missed` does."""
+        """Read a whole file. Raises as `missed` does."""
         try:
             return self.storage.get(path)
         except Exception as error:
@@ -266,10 +265,10 @@ class LakehouseFileIO(FileIO):
             raise
 
     def read_ahead(self, files: Iterable[tuple[str, int]]) -> None:
-        """Begin to fetch files of a remote store that are about to be read in this order.
+        """Start to fetch files of a remote store that will be read in this order.
 
         Args:
-            files: the URI of each, and how large it is said to be. Who reads one of them gets the error of fetching it.
+            files: the URI and the recorded size of each. An error is raised when the file is read.
         """
         wanted = []
         for location, size_bytes in files:
@@ -283,35 +282,35 @@ class LakehouseFileIO(FileIO):
             ahead.go_on()
 
     def begin_to_fetch(self, path: str) -> None:
-        """Begin to fetch one small file of a remote store, while another is read that leads to it."""
+        """Start to fetch one small file of a remote store."""
         if path and self.is_remote:
             self.storage.read_ahead([path], METADATA_AHEAD_MAX_SIZE_BYTES)
 
     def expect_columns(self, locations: Iterable[str], field_ids: Container[int]) -> None:
-        """Have large Parquet files fetch these columns whole and at once when they are opened next."""
+        """Fetch these columns of large Parquet files in parallel when the files are opened next."""
         for location in locations:
             with suppress(InvalidLocation):
                 self._columns[self.path_of(location)] = field_ids
 
     def read_columns(self, path: str, end: bytes, size_bytes: int) -> list[tuple[int, bytes]]:
-        """Offset and content of what was expected of a file, as far as it is not in its `end`."""
+        """Offsets and contents of the expected columns of a file that are not in its `end`."""
         if (field_ids := self._columns.pop(path, None)) is None:
             return []
         ranges = column_ranges(end, size_bytes, field_ids)
-        if len(ranges) < 2:  # one is fetched as soon when it is asked for
+        if len(ranges) < 2:  # a single range is fetched when it is read
             return []
         parts = self.storage.get_ranges(path, ranges)
         return [(offset, part) for (offset, _), part in zip(ranges, parts, strict=True)]
 
     def opened(self, path: str) -> None:
-        """A file is read now, perhaps one that was fetched ahead."""
+        """Note that a file is read, which may have been fetched ahead."""
         if (ahead := self._ahead.pop(path, None)) is not None:
             ahead.opened(path)
 
     def read_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]:
-        """The last bytes of a file, all of it if it has no more, and its size. Raises as `missed` does.
+        """The last bytes of a file, and its size in the store, which a manifest may record wrongly.
 
-        The size is what the store says it is now, not what a manifest says: a wrong number there cuts nothing off.
+        Raises as `missed` does.
         """
         try:
             return self.storage.get_end(path, max_size_bytes)
@@ -320,7 +319,7 @@ class LakehouseFileIO(FileIO):
             raise
 
     def local_path(self, path: str) -> str | None:
-        """Where a file lies on this machine, links followed; None if the root is not local.
+        """The local path of a file, without symbolic links; None if the root is not local.
 
         Raises `InvalidLocation` for a link that leaves the lakehouse.
         """
@@ -332,17 +331,16 @@ class LakehouseFileIO(FileIO):
         return real_path
 
     def _followed(self, local_path: str) -> str:
-        """An absolute path without links.
+        """An absolute path without symbolic links.
 
-        Where a folder is, is asked once, as in the core: to follow every folder of a path takes as long as to read a
-        small file.
+        Real paths of folders are cached: resolving one takes as long as reading a small file.
         """
         folder, _, name = local_path.rpartition("/")
         real_folder = self._real_folders.get(folder)
         if real_folder is None:
             try:
                 real_folder = os.path.realpath(folder, strict=True)
-            except OSError:  # it may become a link yet
+            except OSError:  # a link may be created there later
                 return os.path.realpath(local_path)
             if len(self._real_folders) >= _MAX_KNOWN_FOLDERS:
                 self._real_folders.clear()
@@ -351,9 +349,9 @@ class LakehouseFileIO(FileIO):
         return os.path.realpath(real_path) if os.path.islink(real_path) else real_path
 
     def open_local(self, path: str) -> pa.NativeFile | None:
-        """A local file, read by Arrow itself without Python in between; None if the root is not local.
+        """A local file that Arrow reads without Python; None if the root is not local.
 
-        As in the core, what is no file is not there: Arrow would wait for a pipe for ever. Raises as `missed` does.
+        Only regular files exist here, as in the core: Arrow would wait for a pipe forever. Raises as `missed` does.
         """
         if (real_path := self.local_path(path)) is None:
             return None
@@ -365,10 +363,9 @@ class LakehouseFileIO(FileIO):
             self.missed(path, error)
 
     def put(self, path: str, data: bytes, overwrite: bool) -> None:
-        """Write a whole file and remember it. `overwrite` replaces only what this object wrote itself.
+        """Write a whole file and record it. `overwrite` replaces only a file that this object wrote.
 
-        Raises:
-            FileExistsError: if another file is there.
+        Raises `FileExistsError` if another file exists.
         """
         self._make_room(path, overwrite)
         try:
@@ -376,12 +373,12 @@ class LakehouseFileIO(FileIO):
         except (ObjectAlreadyExists, FileExistsError) as error:
             raise self._exists(path) from error
         except Exception:
-            self.remember(path)  # it may have been written all the same
+            self.remember(path)  # the file may exist in spite of the error
             raise
         self.remember(path)
 
     def begin(self, path: str, overwrite: bool) -> FileInParts | None:
-        """Begin a file that comes part by part, to be remembered at its end; None where files are written whole.
+        """Begin a multipart upload, which is recorded at its end; None if the store writes whole files.
 
         Raises as `put` does.
         """
@@ -405,7 +402,7 @@ class LakehouseFileIO(FileIO):
         return FileExistsError(f"{self.uri_of(path)} exists, and files of a lakehouse are immutable")
 
     def remember(self, path: str) -> None:
-        """Take a file that was written into the record, or delete it if nobody needs it any more."""
+        """Record a written file, or delete it if the work was discarded."""
         with self._lock:
             self._written[path] = None
         if self._whole is not None:
@@ -415,23 +412,23 @@ class LakehouseFileIO(FileIO):
 
     @property
     def is_unneeded(self) -> bool:
-        """Whether this work, or the whole that it is a part of, was given up."""
+        """Whether this work, or the work that it is a part of, was discarded."""
         return self._is_discarded or (self._whole is not None and self._whole.is_unneeded)
 
     def forget(self, path: str) -> None:
-        """Take a file that was deleted out of the record."""
+        """Remove a deleted file from the record."""
         with self._lock:
             self._written.pop(path, None)
         if self._whole is not None:
             self._whole.forget(path)
 
     def _delete_unneeded(self, path: str) -> None:
-        with suppress(TrinityLakeError):  # what is left is for vacuum
+        with suppress(TrinityLakeError):  # vacuum deletes the rest
             self.storage.delete(path)
         self.forget(path)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """The bytes of a range, fewer if the file ends before. Raises as `missed` does."""
+        """The bytes of a range, fewer if the file ends in it. Raises as `missed` does."""
         try:
             return self.storage.get_range(path, offset, length)
         except Exception as error:
@@ -439,31 +436,33 @@ class LakehouseFileIO(FileIO):
             raise
 
     def raise_if_missing(self, path: str, error: Exception) -> None:
-        """Raises as `missed` does if that is why `error` was raised: there is no file of that path."""
+        """Raise as `missed` does if `error` was raised because the file does not exist."""
         if isinstance(error, (MissingFile, VersionExpired, TransactionExpired)):
             return
         if isinstance(error, FileNotFoundError) or not self.storage.exists(path):
             self.missed(path, error)
 
     def missed(self, path: str, error: Exception | None = None) -> NoReturn:
-        """A file is not there which was to be read.
+        """Raise the error for a file that does not exist.
 
         Raises:
-            VersionExpired: the version that is read here is not kept any more.
-            TransactionExpired: files of the transaction that is open here may have been collected.
-            FileNotFoundError: it is kept, so the file is lost.
+            VersionExpired: the version that is read has expired.
+            TransactionExpired: files of the open transaction may have been collected.
+            FileNotFoundError: otherwise; the file is lost.
         """
         if self.check_kept is not None:
             self.check_kept()
         raise MissingFile(self.uri_of(path), path) from error
 
 
-def _arrived(storage: Storage, properties: Mapping[str, str], check_kept: Callable[[], None] | None) -> LakehouseFileIO:
+def _unpickled(
+    storage: Storage, properties: Mapping[str, str], check_kept: Callable[[], None] | None
+) -> LakehouseFileIO:
     return LakehouseFileIO(storage, properties, check_kept=check_kept)
 
 
 class LakehouseInputFile(InputFile):
-    """A file of the lakehouse, to be read."""
+    """A file of the lakehouse for reading."""
 
     def __init__(self, file_io: LakehouseFileIO, location: str, size_bytes: int | None = None) -> None:
         super().__init__(location)
@@ -481,11 +480,11 @@ class LakehouseInputFile(InputFile):
         return self._size_bytes
 
     def exists(self) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
         return self._io.storage.exists(self._path)
 
     def open(self, seekable: bool = True) -> InputStream:
-        """A seekable binary stream: Arrow's own for local files, from memory for small ones, else by ranges.
+        """A seekable binary stream: Arrow's for local files, from memory for small files, otherwise by ranges.
 
         Raises as `LakehouseFileIO.missed` does.
         """
@@ -504,7 +503,7 @@ class LakehouseInputFile(InputFile):
 
 
 class LakehouseOutputFile(OutputFile):
-    """A file of the lakehouse, to be written once."""
+    """A file of the lakehouse for writing, once."""
 
     def __init__(self, file_io: LakehouseFileIO, location: str) -> None:
         super().__init__(location)
@@ -518,53 +517,53 @@ class LakehouseOutputFile(OutputFile):
         return self._size_bytes
 
     def exists(self) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
         return self._io.storage.exists(self._path)
 
     def to_input_file(self) -> LakehouseInputFile:
-        """The same file, to be read."""
+        """The same file for reading."""
         return LakehouseInputFile(self._io, self.location, self._size_bytes)
 
     def create(self, overwrite: bool = False) -> OutputStream:
         """A stream that becomes the file when it is closed. PyIceberg always asks to overwrite: see `put`.
 
         Raises:
-            FileExistsError: at once if something is there and `overwrite` is False, else when the stream is closed.
+            FileExistsError: now if the file exists and `overwrite` is False, otherwise when the stream is closed.
         """
         if not overwrite and self.exists():
             raise FileExistsError(f"{self.location} exists, and files of a lakehouse are immutable")
         return FileWriter(self, overwrite)
 
     def put(self, data: bytes, overwrite: bool) -> None:
-        """Write the whole file at once."""
+        """Write the whole file."""
         self._io.put(self._path, data, overwrite)
         self._size_bytes = len(data)
 
     def begin(self, overwrite: bool) -> FileInParts | None:
-        """Begin to write it part by part; None where files are written whole. Raises as `put` does."""
+        """Begin a multipart upload; None if the store writes whole files. Raises as `put` does."""
         return self._io.begin(self._path, overwrite)
 
     def finish(self, parts: FileInParts, size_bytes: int) -> None:
-        """All parts are there."""
+        """Complete a multipart upload."""
         parts.finish()
         self._io.remember(self._path)
         self._size_bytes = size_bytes
 
 
 def _may_be_unqualified(path: str) -> bool:
-    """Whether it is worth a look at each segment of a path. Every file of an append is asked about four times."""
+    """Whether a path may have a segment that is not qualified. Faster than to split the path."""
     return "//" in path or "/." in path or "\0" in path or path.startswith((".", "/")) or path[-1:] in ("", "/")
 
 
-@lru_cache(64)  # each transaction asks
+@lru_cache(64)  # for each transaction
 def _roots(root: str, *others: str) -> tuple[tuple[str, ...], bool]:
-    """The canonical spellings of a root and of others, the longest first, and whether that root is the first."""
+    """The canonical URIs of a root and of others, the longest first, and whether that root is the first."""
     canonical = tuple(sorted({canonical_uri(one) for one in (root, *others)}, key=len, reverse=True))
     return canonical, canonical[0] == canonical_uri(root)
 
 
 def canonical_uri(location: str) -> str:
-    """One spelling for equal locations: `s3a://b/k` is `s3://b/k`; `/x`, `file:/x` and `file:///x` are `file:///x`."""
+    """The canonical URI of a location: `s3a://b/k` is `s3://b/k`; `/x`, `file:/x` and `file:///x` are `file:///x`."""
     if location.startswith("/") and not location.startswith("//"):
         return "file://" + location
     scheme, colon, rest = location.partition(":")

@@ -1,11 +1,11 @@
-"""Filters compared as in SQL: a filter is compiled once, and asked about rows and about column summaries.
+"""Filters with the semantics of SQL. A filter is compiled once, and applied to rows and to column summaries.
 
-- A comparison with NULL is neither true nor false, and neither is its opposite.
+- A comparison with NULL is NULL, and so is its negation.
 - NaN equals itself and is greater than every other number. -0.0 equals 0.0.
-- A number is compared as it is written. A literal is never narrowed to the type of a column or of a file: rows are
-  promoted to the schema of the table first.
+- A number is compared exactly. A literal is never narrowed to the type of a column or file; rows are promoted to the
+  schema of the table first.
 
-Rows, row groups, files and manifests are all judged by the same tests, so what one of them rules out no other keeps.
+The same tests apply to rows, row groups, files and manifests.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ from trinitylake.iceberg_storage.moment_text import is_moment, units_since_epoch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Outcomes of a filter, as bits of a set: what it may be for some of the rows that a summary is about.
+#: Possible outcomes of a filter for the rows of a summary, as bits of a set.
 TRUE, FALSE, NULL = 1, 2, 4
 Summaries: TypeAlias = Callable[[int], ColumnSummary]
 
@@ -101,7 +101,7 @@ class RowFilter:
 
     Attributes:
         field_ids: of the columns that it compares.
-        size: how many predicates and values it has.
+        size: the number of its predicates and values.
     """
 
     _root: _Node
@@ -110,7 +110,7 @@ class RowFilter:
 
     @classmethod
     def of(cls, filter: BooleanExpression, schema: Schema, case_sensitive: bool = True) -> RowFilter:
-        """Compile a filter. Raises `ValueError` and `TypeError` for a column or value that does not fit."""
+        """Compile a filter. Raises `ValueError` or `TypeError` for a column or value that does not fit."""
         compiling = _Compiling(schema, case_sensitive)
         try:
             root = compiling.node(filter)
@@ -119,15 +119,15 @@ class RowFilter:
         return cls(root, frozenset(compiling.field_ids), compiling.size)
 
     def outcomes(self, summaries: Summaries) -> int:
-        """What the filter may be for rows that fit summaries, which are asked for by the id of a column."""
+        """The possible outcomes for rows with summaries, which are looked up by the id of a column."""
         return self._root.outcomes(summaries)
 
     def may_match(self, summaries: Summaries) -> bool:
-        """Whether some of the rows may match."""
+        """Whether a row may match."""
         return bool(self.outcomes(summaries) & TRUE)
 
     def matches(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
-        """Whether each row matches: true or false, or null, for which it does not.
+        """The outcome for each row: true, false or null. A row with null does not match.
 
         Args:
             rows: with the columns of the filter, promoted to their types in the schema.
@@ -149,7 +149,7 @@ class RowFilter:
 
 
 class _Rows:
-    """Columns of some rows, each looked up once."""
+    """Columns of rows, each looked up once."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
@@ -179,11 +179,11 @@ class _Node(ABC):
 
     @abstractmethod
     def outcomes(self, summaries: Summaries) -> int:
-        """Which outcomes (true, false, unknown) rows with these summaries can have."""
+        """The possible outcomes for rows with these summaries."""
 
     @abstractmethod
     def matches(self, rows: _Rows) -> Any:
-        """For each row whether it is true, false or unknown (null)."""
+        """The outcome for each row: true, false or null."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class _Joined(_Node):
     """A conjunction or disjunction.
 
     Attributes:
-        decides: the outcome that one part gives to all: FALSE of a conjunction, TRUE of a disjunction.
+        decides: the outcome of one part that decides: FALSE in a conjunction, TRUE in a disjunction.
     """
 
     parts: list[_Node]
@@ -247,11 +247,11 @@ class _Test(_Node):
     """A comparison of one column.
 
     Attributes:
-        id, kind_of_value: of the column, and its type.
-        path: names of the column and the structures that it is in, the outermost first.
-        kind: `IsNull`, `IsNaN`, `StartsWith`, `In` or one of the comparisons that are not negations.
-        values: to compare with, as column summaries have them, in order and without NaN; none if no value of the
-            column is equal, or on that side.
+        id, kind_of_value: id and type of the column.
+        path: names of the structs that contain the column, from the outermost, and its name.
+        kind: `IsNull`, `IsNaN`, `StartsWith`, `In` or a comparison that is no negation.
+        values: to compare with, encoded as in column summaries, ascending and without NaN; empty if no value of the
+            column can satisfy the comparison.
         has_nan: whether NaN is one of the values.
     """
 
@@ -272,7 +272,7 @@ class _Test(_Node):
         if column.values:
             try:
                 found |= self._of_values(column)
-            except TypeError:  # bounds of another type rule out nothing
+            except TypeError:  # bounds of another type exclude nothing
                 found |= TRUE | FALSE
         return found or FALSE
 
@@ -361,13 +361,13 @@ class _Test(_Node):
     def _value_set(self, type: pa.DataType) -> pa.Array:
         values = self.values
         if isinstance(self.kind_of_value, FloatType | DoubleType) and 0.0 in values:
-            # Arrow tells the zeros apart in lists.
+            # Arrow distinguishes the zeros in value sets.
             values = [*values, 0.0, -0.0]
         return _array(values, type)
 
     @staticmethod
     def _for_all(column: Any, value: bool, found: Any = None) -> Any:
-        """One answer, or what was found, for all rows with a value."""
+        """A constant, or `found`, for rows with a value, and null for others."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -385,7 +385,7 @@ _COMPARISONS: dict[type, Callable[[Any], Any]] = {
 
 
 def _array(values: list[Any], type: pa.DataType) -> pa.Array:
-    """Values as column summaries have them, as an array of a type; dates and times are numbers there."""
+    """An array of values in the encoding of column summaries, in which dates and times are numbers."""
     import pyarrow as pa
 
     if pa.types.is_date32(type):
@@ -415,7 +415,7 @@ class _Compiling:
                 return _Joined([self.node(part) for part in _parts(filter, Or)], TRUE)
             case UnboundPredicate():
                 return self._predicate(filter)
-        raise TypeError(f"a filter has {type(filter).__name__} in it, which is no predicate on a column")
+        raise TypeError(f"{type(filter).__name__} in a filter is no predicate on a column")
 
     def _predicate(self, predicate: UnboundPredicate) -> _Node:
         self.size += 1
@@ -469,13 +469,13 @@ def _in_list(literals: list[Literal[Any]], type: IcebergType) -> tuple[type, lis
 
 
 def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[type, list[Any]]:
-    """The comparison of a column with a literal as one with a value of the column; without one if it has none there."""
+    """The equivalent comparison with a value of the column's type; without a value if none can satisfy it."""
     if kind is StartsWith and not isinstance(type, StringType | BinaryType):
-        raise TypeError(f"only texts start with something, and the column has the type {type}")
-    beside = _beside(literal, type)
-    if beside is None:
+        raise TypeError(f"`like` is for texts, and the column has the type {type}")
+    nearest = _floor_and_ceiling(literal, type)
+    if nearest is None:
         return kind, [_value(literal, type)]
-    floor, ceiling = beside
+    floor, ceiling = nearest
     if floor is not None and (floor == ceiling or _is_nan(floor)):
         return kind, [floor]
     if kind in (LessThan, LessThanOrEqual):
@@ -486,7 +486,7 @@ def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[typ
 
 
 def _value(literal: Literal[Any], type: IcebergType) -> Any:
-    """The value of a literal that is no number. Raises `ValueError` and `TypeError` for one that the type has not."""
+    """The value of a literal that is no number. Raises `ValueError` or `TypeError` if it is not of the type."""
     if isinstance(literal, StringLiteral) and is_moment(type):
         return units_since_epoch(literal.value, type)
     if isinstance(type, TimestampNanoType | TimestamptzNanoType):
@@ -496,10 +496,11 @@ def _value(literal: Literal[Any], type: IcebergType) -> Any:
     return value.bytes if isinstance(value, UUID) else value
 
 
-def _beside(literal: Literal[Any], type: IcebergType) -> tuple[Any, Any] | None:
-    """The largest value of a column of numbers that is not above a number, and the least that is not below.
+def _floor_and_ceiling(literal: Literal[Any], type: IcebergType) -> tuple[Any, Any] | None:
+    """The largest number of a type that is at most a literal, and the smallest one that is at least the literal.
 
-    They are the same for a number that the column can have, and None where there is none. None unless both are numbers.
+    They are equal for a number of the type; each is None if there is no such number. The result is None unless both
+    literal and type are numeric.
     """
     if not isinstance(literal, _NUMBERS):
         return None
@@ -521,7 +522,7 @@ def _beside(literal: Literal[Any], type: IcebergType) -> tuple[Any, Any] | None:
 
 
 def _among(value: Any, scale: int, least: int, most: int, made: Callable[[Decimal], Any]) -> tuple[Any, Any]:
-    """Among the multiples of 10^-scale, from `least` to `most` of them."""
+    """Floor and ceiling among the multiples of 10^-scale with factors from `least` to `most`."""
     if isinstance(value, float) and math.isinf(value):
         floor: Any = math.inf if value > 0 else -math.inf
         is_exact = False

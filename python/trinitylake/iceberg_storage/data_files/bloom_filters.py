@@ -1,9 +1,11 @@
-"""Bloom filters of Parquet files: written for the columns that a table names, and asked before a file is read for keys.
+"""Bloom filters of Parquet files: options to write them, and a lookup of keys before a file is read.
 
-Iceberg's properties of tables say which columns have one (`write.parquet.bloom-filter-enabled.column.<name>`), how
-often one may be wrong (`write.parquet.bloom-filter-fpp.column.<name>`, 0.01), for how many different values of a row
-group it is made (`write.parquet.bloom-filter-ndv.column.<name>`; as many as it has rows), and how large each may be
-(`write.parquet.bloom-filter-max-bytes`, 1 MiB).
+Table properties, as in Iceberg:
+
+- `write.parquet.bloom-filter-enabled.column.<name>`: whether a column has filters;
+- `write.parquet.bloom-filter-fpp.column.<name>`: the rate of false positives, 0.01 by default;
+- `write.parquet.bloom-filter-ndv.column.<name>`: distinct values of a row group, by default its number of rows;
+- `write.parquet.bloom-filter-max-bytes`: the size of one filter, at most, 1 MiB by default.
 """
 
 from __future__ import annotations
@@ -39,15 +41,12 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
 _ENABLED = f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}."
-_WRONG = "write.parquet.bloom-filter-fpp.column."
+_RATE = "write.parquet.bloom-filter-fpp.column."
 _VALUES = "write.parquet.bloom-filter-ndv.column."
-#: All that is a matter of this file.
-_PREFIXES = ("write.parquet.bloom-filter-",)
-#: How often a filter may be wrong, if the table does not say.
-_WRONG_BY_DEFAULT = 0.01
-#: Of more keys hardly a filter excludes a file: of a hundred values that are not there it lets one pass.
+_DEFAULT_FALSE_POSITIVE_RATE = 0.01
+#: With more keys, false positives let nearly every file pass.
 MAX_KEYS = 256
-#: As Parquet stores values of which filters are known; the others differ by unit or form.
+#: Physical types of the columns whose filters are evaluated; values of others differ by unit or form.
 _STORED: dict[type[IcebergType], str] = {
     IntegerType: "INT32",
     DateType: "INT32",
@@ -61,14 +60,14 @@ _STORED: dict[type[IcebergType], str] = {
 
 @cache
 def is_written() -> bool:
-    """Whether the Arrow of this machine writes filters."""
+    """Whether the installed Arrow writes filters."""
     import pyarrow.parquet as pq
 
     return "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters
 
 
 def columns_with_filters(properties: Mapping[str, str]) -> set[str]:
-    """The columns, as the table calls them, that the properties of a table give a filter."""
+    """The names of the columns that have filters by the properties of a table."""
     return {
         key.removeprefix(_ENABLED)
         for key, value in properties.items()
@@ -81,13 +80,12 @@ def writer_options(
 ) -> dict[str, Any]:
     """Options of Arrow's writer for the filters of a table; none for a table without filters.
 
-    A number in the properties that cannot be one counts as if it were not there, and so does a column of booleans,
-    for which there is no filter.
+    Invalid numbers in the properties are ignored, and so are boolean columns, which cannot have filters.
 
     Args:
         properties: of the table.
         schema: of the table.
-        paths: the columns as they are called in the file, with their ids. Names that Avro does not take differ there.
+        paths: the paths of the columns in the file, with their ids. Names that Avro does not allow differ there.
         rows: of a row group.
     """
     named = columns_with_filters(properties)
@@ -105,13 +103,13 @@ def writer_options(
     )
     options = {}
     for column, path in columns:
-        wrong = _number(properties, _WRONG + column) or _WRONG_BY_DEFAULT
-        wrong = wrong if wrong < 1 else _WRONG_BY_DEFAULT
-        # Eight bits of each value are looked at. Sizes are powers of two, the next larger one.
-        bits = -8 / math.log1p(-(wrong ** (1 / 8)))
+        rate = _number(properties, _RATE + column) or _DEFAULT_FALSE_POSITIVE_RATE
+        rate = rate if rate < 1 else _DEFAULT_FALSE_POSITIVE_RATE
+        # A value sets eight bits. Arrow rounds the size up to a power of two, so at most half of it is planned.
+        bits = -8 / math.log1p(-(rate ** (1 / 8)))
         most = max(1, int(max_size_bytes * 4 / bits))
         values = max(1, int(_number(properties, _VALUES + column) or rows))
-        options[path] = {"ndv": min(values, most), "fpp": wrong}
+        options[path] = {"ndv": min(values, most), "fpp": rate}
     return {"bloom_filter_options": options}
 
 
@@ -124,23 +122,21 @@ def _number(properties: Mapping[str, str], name: str) -> float | None:
 
 
 def asked_columns(properties: Mapping[str, str], schema: Schema, keys: pa.Table, columns: Collection[str]) -> list[str]:
-    """The columns among `columns` whose filters are worth a look for these keys."""
-    if keys.num_rows > MAX_KEYS or not is_written():  # then Arrow does not say either where filters are
+    """The columns among `columns` whose filters may exclude files for these keys."""
+    if keys.num_rows > MAX_KEYS or not is_written():  # such an Arrow does not find filters either
         return []
     known = columns_with_filters(properties)
     return [name for name in columns if name in known and type(schema.find_field(name).field_type) in _STORED]
 
 
 def may_hold(file: InputFile, schema: Schema, keys: pa.Table, columns: Collection[str]) -> bool:
-    """Whether a Parquet file may have a row with one of `keys`, as far as its filters say.
+    """Whether a Parquet file may have a row with one of `keys`, by its filters.
 
     Args:
-        file: it.
+        file: the file.
         schema: of the table.
-        keys: rows, of the types that the table has.
-        columns: as `asked_columns` gives them.
-
-    Raises what opening and reading the file raises.
+        keys: rows with the types of the table.
+        columns: from `asked_columns`.
     """
     import numpy as np
 
@@ -168,14 +164,14 @@ def may_hold(file: InputFile, schema: Schema, keys: pa.Table, columns: Collectio
 
 
 def _places(file: pq.ParquetFile, schema: Schema, columns: Collection[str]) -> dict[str, int]:
-    """Where a file has columns, by their ids; those that it has not, or more than once, are left out."""
+    """The positions of columns in a file, by their ids, without columns that it lacks or has more than once."""
     ids = leaf_ids(file.metadata, file.schema_arrow)
     asked = {name: schema.find_field(name).field_id for name in columns}
     return {name: ids.index(id) for name, id in asked.items() if ids.count(id) == 1}
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
-    """In one piece, as the bytes that are stored."""
+    """A column as one array of its storage type."""
     import pyarrow as pa
 
     array = column.combine_chunks()

@@ -15,12 +15,11 @@ from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import ListType, MapType
+from pyiceberg.types import ListType, MapType, StructType
 
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.data_files.parquet_batches import (
     BATCH_SIZE_BYTES,
-    Layout,
     batches_of,
     open_parquet,
     reading,
@@ -48,7 +47,7 @@ class LiveRows:
         self._schema = metadata.schema()
         self._io = io
         self.deletes = read_position_deletes(io, tasks)
-        self._layout: tuple[Layout, Schema] | None = None
+        self._columns: tuple[pq.FileMetaData, Schema] | None = None
 
     def batches(self, task: FileScanTask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one file under the current schema, with the given columns in their order, or all columns.
@@ -102,7 +101,7 @@ class LiveRows:
                     f"{location} has {file.metadata.num_rows} rows, and its manifest {task.file.record_count}",
                     path=location,
                 )
-            layout, present = self._layout_of(file)
+            present = self._columns_of(file)
             groups = None
             if filter is not None and not deletes and filter.field_ids:
                 groups = self._row_groups(file, present, filter)
@@ -113,7 +112,7 @@ class LiveRows:
             if not needed.fields and wanted.fields:
                 needed = Schema(present.fields[0])  # for the number of rows
             constants = self._constants(task, present)
-            batches = batches_of(stream, file, [field.name for field in needed.fields], layout, groups)
+            batches = batches_of(stream, file, [field.name for field in needed.fields], groups)
             for batch in self._alive(task, batches) if deletes else batches:
                 yield project(batch, needed, wanted, constants)
 
@@ -151,22 +150,26 @@ class LiveRows:
         if small:
             yield _joined(small)
 
-    def _layout_of(self, file: pq.ParquetFile) -> tuple[Layout, Schema]:
-        """The layout and columns of a file, cached for the next file, which mostly has the same."""
-        found = self._layout
-        if found is None or not found[0].is_of(file):
-            from pyiceberg.io.pyarrow import pyarrow_to_schema
+    def _columns_of(self, file: pq.ParquetFile) -> Schema:
+        """The columns of a file, cached for the next file, which mostly has the same. `equals` compares the leaves of
+        nested columns only, so files with nested columns are not compared."""
+        metadata = file.metadata
+        if self._columns is not None:
+            known, columns = self._columns
+            if metadata.schema.equals(known.schema) and metadata.metadata == known.metadata:
+                return columns
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
 
-            layout = Layout(file)
-            version = self._metadata.format_version
-            present = pyarrow_to_schema(
-                layout.columns,
-                self._metadata.name_mapping(),
-                downcast_ns_timestamp_to_us=version <= 2,  # which has no type for nanoseconds
-                format_version=version,
-            )
-            found = self._layout = layout, present
-        return found
+        version = self._metadata.format_version
+        columns = pyarrow_to_schema(
+            file.schema_arrow,
+            self._metadata.name_mapping(),
+            downcast_ns_timestamp_to_us=version <= 2,  # which has no type for nanoseconds
+            format_version=version,
+        )
+        is_nested = any(isinstance(field.field_type, StructType | ListType | MapType) for field in columns.fields)
+        self._columns = None if is_nested else (metadata, columns)
+        return columns
 
     def _alive(self, task: FileScanTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a file but the deleted ones."""

@@ -1,7 +1,7 @@
 """Sizes of row groups in data files.
 
 Two properties of the table set them, as in Iceberg: `write.parquet.row-group-limit` in rows, and
-`write.parquet.row-group-size-bytes`, here in bytes as Arrow holds the rows. Without them the writer chooses.
+`write.parquet.row-group-size-bytes`, here the size in Arrow. Without them the writer chooses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyiceberg.table import TableProperties
 from pyiceberg.utils.properties import property_as_int
 
-#: Arrow bytes that make a row group.
+#: Size of a row group in Arrow, by default.
 ROW_GROUP_SIZE_BYTES = 32 << 20
 #: Upper limit of the property, since the writer holds a row group of each open file in memory.
 MAX_ROW_GROUP_SIZE_BYTES = 64 << 20
@@ -20,25 +20,25 @@ MAX_ROW_GROUP_SIZE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class RowGroups:
-    """When rows make a row group.
+    """Limits of a row group.
 
     Attributes:
-        rows: at most in one row group.
-        size_bytes: that are enough for one.
+        rows: the maximum.
+        size_bytes: the size in Arrow at which a row group is complete.
     """
 
     rows: int
     size_bytes: int
 
     def complete(self, rows: int, size_bytes: int) -> int:
-        """How many of the rows that wait make whole row groups; 0 if they wait for more."""
+        """The number of buffered rows that complete row groups; 0 if none is complete."""
         if rows >= self.rows:
             return rows // self.rows * self.rows
         return rows if size_bytes >= self.size_bytes else 0
 
 
 def row_groups_of(properties: Mapping[str, str], size_bytes: int | None = None) -> RowGroups:
-    """The row groups of a table; `size_bytes` applies if no property is set.
+    """The limits of a table; `size_bytes` applies if no property is set.
 
     A property that is not positive is ignored. Raises `ValueError` for one that is no number.
     """

@@ -1,15 +1,14 @@
-"""Updates applied to table metadata, one after the other: PyIceberg's own code, without a copy of all the metadata.
+"""Applies updates to table metadata by PyIceberg's code, without copying all metadata.
 
-What PyIceberg lacks:
+In addition to PyIceberg:
 
-- Format version 3, and `format-version` among properties, which upgrades as in Iceberg for Java. PyIceberg would keep
-  it as a property that nothing reads.
-- The table gives the ids of schemas, partition specs and sort orders. In the REST specification they are read-only: a
-  client may leave them out, and one that chose them did not know what others added meanwhile. An equal one that exists
-  is used again. The id that a client chose means, in the rest of its commit, the one that was given.
-- Time does not go back: a snapshot is never older than the table, and never from the future of this host. Java, Rust
-  and Go refuse a log of snapshots that goes back by more than a minute, as clocks of two hosts make it.
-- The invariants in `metadata_invariants.py` hold for the result.
+- Format version 3. The property `format-version` upgrades a table, as in Iceberg's Java library.
+- The table assigns the ids of schemas, partition specs and sort orders, which are read-only in the REST specification:
+  a client may leave them out, and does not know what other clients added. An equal object keeps its id. In the rest of
+  the commit an id that the client chose means the assigned one.
+- Time does not go back: a snapshot is never older than the table, and never in the future of this host. Java, Rust and
+  Go refuse a log of snapshots that goes back by more than a minute, which happens if the clocks of two hosts differ.
+- The result satisfies the invariants in `metadata_invariants.py`.
 """
 
 from __future__ import annotations
@@ -52,11 +51,9 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_
 from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE, fits
 
 _FORMAT_VERSIONS = ("1", "2", "3")
-
-
-#: What an engine writes for "the one that was just added".
+#: The id that means the object which the commit added last.
 LAST_ADDED = -1
-#: The partition field of a client that leaves its id to the server.
+#: The id of a partition field to which the server assigns one.
 NO_FIELD_ID = -1
 
 
@@ -64,7 +61,7 @@ class _Ids:
     """The ids of the schemas, partition specs or sort orders of one table.
 
     Attributes:
-        last_added: the id of what was added last.
+        last_added: the id of the object that was added last.
     """
 
     def __init__(self, known: Iterable[tuple[str, int]], first: int) -> None:
@@ -77,12 +74,12 @@ class _Ids:
         self.last_added: int | None = None
 
     def give(self, content: str, chosen: int | None, default: int | None = None) -> tuple[int, bool]:
-        """The id of what has this content, and whether it is new.
+        """The id of the object with this content, and whether it is new.
 
         Args:
-            content: equal for what is to have one id.
-            chosen: by the client, if it did.
-            default: the id if it is new, instead of the next one.
+            content: of the object without its id.
+            chosen: the id that the client chose, if any.
+            default: the id of a new object, instead of the next number.
         """
         is_new = content not in self._ids
         if is_new:
@@ -94,19 +91,19 @@ class _Ids:
         return id, is_new
 
     def given(self, chosen: int) -> int:
-        """The id that a client means by one that it chose, or by `LAST_ADDED`."""
+        """The assigned id for one that the client chose, or for `LAST_ADDED`."""
         if chosen == LAST_ADDED and self.last_added is not None:
             return self.last_added
         return self._given.get(chosen, chosen)
 
     @property
     def is_as_chosen(self) -> bool:
-        """Whether all have the ids that their client chose."""
+        """Whether all objects have the ids that the client chose."""
         return all(chosen in (id, LAST_ADDED) for chosen, id in self._given.items())
 
 
 class MetadataBuilder:
-    """Applies updates one by one. `metadata` is the result so far; nothing that was handed out changes."""
+    """Applies updates one by one. `metadata` is the result so far, an immutable value."""
 
     def __init__(self, base: TableMetadata) -> None:
         self.base = base
@@ -117,7 +114,7 @@ class MetadataBuilder:
         self._order_ids: _Ids | None = None
 
     def apply(self, update: TableUpdate) -> None:
-        """Apply one update. Raises `ValueError` if it does not fit, which `InvalidArgument` is, too."""
+        """Apply one update. Raises `ValueError` if it does not fit; `InvalidArgument` is one, too."""
         if isinstance(update, SetPropertiesUpdate) and TableProperties.FORMAT_VERSION in update.updates:
             properties = dict(update.updates)
             self.apply(_upgrade_to(properties.pop(TableProperties.FORMAT_VERSION), self.metadata.format_version))
@@ -136,9 +133,9 @@ class MetadataBuilder:
             self.metadata = self.metadata.model_copy(update={"last_sequence_number": before.last_sequence_number})
 
     def _prepared(self, update: TableUpdate) -> TableUpdate | None:
-        """The update as PyIceberg is to apply it; None if there is nothing to do. Raises as `apply` does."""
+        """The update that PyIceberg applies; None for one without effect. Raises as `apply` does."""
         match update:
-            case RemoveSnapshotsUpdate():  # retention may have removed some already
+            case RemoveSnapshotsUpdate():  # retention may have removed some
                 present = {one.snapshot_id for one in self.metadata.snapshots}
                 ids = [id for id in update.snapshot_ids if id in present]
                 return RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}) if ids else None
@@ -196,7 +193,7 @@ class MetadataBuilder:
         return AddPartitionSpecUpdate(spec=spec.model_copy(update={"spec_id": id}))
 
     def _with_field_ids(self, spec: PartitionSpec) -> PartitionSpec:
-        """The spec with ids for fields that have none: that of a field of another spec that is made in the same way."""
+        """The spec with ids for fields that have none; a field of another spec with the same transform has its id."""
         if all(field.field_id != NO_FIELD_ID for field in spec.fields):
             return spec
         known = {
@@ -230,9 +227,9 @@ class MetadataBuilder:
         return AddSortOrderUpdate.model_validate({"sort-order": order.model_copy(update={"order_id": id})})
 
     def _checked_snapshot(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the id of its schema that the table gave, and a time that fits the table.
+        """The snapshot with the assigned id of its schema, and a time that fits the table.
 
-        Raises `StaleSnapshot` for one that is numbered by older metadata, and `ValueError` for one that breaks a rule.
+        Raises `StaleSnapshot` for one with numbers of older metadata, and `ValueError` for one that breaks a rule.
         """
         metadata = self.metadata
         if self._spec_ids is not None and not self._spec_ids.is_as_chosen:  # its manifests have the chosen ids
@@ -240,7 +237,7 @@ class MetadataBuilder:
         changes: dict[str, int] = {}
         if snapshot.schema_id is not None and self._schema_ids is not None:
             changes["schema_id"] = self._schema_ids.given(snapshot.schema_id)
-        is_new_table = not self.base.schemas  # which may bring its history along
+        is_new_table = not self.base.schemas  # it may have older snapshots
         earliest = metadata.snapshots[-1].timestamp_ms if metadata.snapshots else 0
         if not is_new_table:
             earliest = max(earliest, metadata.last_updated_ms)
@@ -252,7 +249,7 @@ class MetadataBuilder:
         return snapshot
 
     def build(self) -> TableMetadata:
-        """The result, checked, with a time of its own. Raises `ValueError` and PyIceberg's `ValidationError`."""
+        """Check the result and set its time. Raises `ValueError` and PyIceberg's `ValidationError`."""
         result = self.metadata
         if result is self.base:
             return result
@@ -271,7 +268,7 @@ class MetadataBuilder:
 
 
 def _with_ordered_log(metadata: TableMetadata) -> TableMetadata:
-    """The metadata with a log of snapshots of which no entry is older than the one before it."""
+    """The metadata with a log of snapshots in ascending order of time."""
     log = metadata.snapshot_log
     if all(earlier.timestamp_ms <= later.timestamp_ms for earlier, later in pairwise(log)):
         return metadata
@@ -284,12 +281,12 @@ def _with_ordered_log(metadata: TableMetadata) -> TableMetadata:
 
 
 def _content(one: Schema | PartitionSpec | SortOrder, id_name: str) -> str:
-    """What equal schemas, specs or sort orders have in common: all but their ids."""
+    """A schema, spec or sort order without its id, as JSON."""
     return one.model_dump_json(exclude={id_name})
 
 
 def _has_same_columns(one: TableMetadata, other: TableMetadata) -> bool:
-    """Whether nothing was done to columns, partitioning and order: then they fit each other as before."""
+    """Whether schemas, partition specs and sort orders are unchanged."""
     return (
         one.schemas is other.schemas
         and one.partition_specs is other.partition_specs
@@ -301,7 +298,7 @@ def _has_same_columns(one: TableMetadata, other: TableMetadata) -> bool:
 
 
 def _upgrade_to(version: str, present: int) -> UpgradeFormatVersionUpdate:
-    """The update that the property `format-version` stands for. Raises `InvalidArgument` for what is no upgrade."""
+    """The update for the property `format-version`. Raises `InvalidArgument` for a lower or unknown version."""
     if version not in _FORMAT_VERSIONS or int(version) < present:
         raise InvalidArgument(
             f"the table has format version {present}, and the property format-version upgrades it, to one of "
@@ -311,7 +308,7 @@ def _upgrade_to(version: str, present: int) -> UpgradeFormatVersionUpdate:
 
 
 def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> TableMetadata:
-    """`base` with all updates applied; shares with it what they leave alone."""
+    """`base` with all updates applied. The result shares its unchanged parts with `base`."""
     builder = MetadataBuilder(base)
     for update in updates:
         builder.apply(update)
@@ -319,7 +316,7 @@ def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> TableM
 
 
 class StaleSnapshot(ValueError):
-    """A snapshot with a number of older metadata, for example of another branch. It must be produced again."""
+    """A snapshot has a number of older metadata, for example of another branch. It must be produced again."""
 
 
 def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
@@ -345,7 +342,7 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
 
 
 def later_than(metadata: TableMetadata) -> int:
-    """The present in milliseconds since the epoch, but never before the last update of `metadata`."""
+    """The current time in milliseconds since the epoch, or the last update of `metadata` if that is later."""
     return max(_now_millis(), metadata.last_updated_ms)
 
 

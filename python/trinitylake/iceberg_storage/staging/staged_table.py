@@ -1,11 +1,11 @@
-"""One managed Iceberg table inside one transaction: everything works, nothing is visible.
+"""One managed Iceberg table in one transaction.
 
-A `StagedTable` holds the metadata that the transaction sees. Its `table` is a PyIceberg table whose commits end
-here, in memory; data files, manifests and manifest lists are written as the operations run, below the location of
-the table. `finish` gives the one metadata file that the transaction adds, whatever the number of operations. The
-commit of the lakehouse makes it visible (format §9).
+A `StagedTable` has the metadata that the transaction sees. Its `table` is a PyIceberg table whose commits change this
+metadata in memory. Data files, manifests and manifest lists are written while statements run, below the location of
+the table. `finish` makes one metadata file for the transaction, which the commit of the lakehouse makes visible
+(format §9).
 
-If somebody else committed the table first, `reapply` redoes the changes on the newer metadata (`rebase.py`).
+If another transaction committed the table first, `reapply` redoes the changes on the newer metadata (`rebase.py`).
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class StagedTable:
 
     Attributes:
         identifier: namespace parts and name, as PyIceberg shows them.
-        io: the file access of this table alone; it knows what was written.
-        metadata: what the transaction sees. Shared with caches: never to be changed.
+        io: the file access of this table, with a record of the written files.
+        metadata: what the transaction sees. Immutable, because caches share it.
         is_serializable: whether a rebase must leave the results of the transaction as they are (`rebase.py`).
     """
 
@@ -101,18 +101,20 @@ class StagedTable:
         self._adopted_lists: set[str] = set()
         self._finished: tuple[TableMetadata, str, bytes] | None = None
         self._put_forward: str | None = None
-        self._next_file_stem: str | None = None  # chosen when it is asked for
+        self._next_file_stem: str | None = None  # chosen on demand
         self._lock = threading.RLock()
         self._table: StagedIcebergTable | None = None
         self._check_use: Callable[[], None] | None = None
 
     def ask_before_use(self, check: Callable[[], None]) -> None:
-        """Have `check` raise where a commit by a handle would go nowhere: its transaction has ended, or has no such
-        table any more. It is not to refer to this object."""
+        """Call `check` before each commit of a handle. It raises if the transaction has ended or has dropped the table.
+
+        It must not refer to this object.
+        """
         self._check_use = check
 
     def check_use(self) -> None:
-        """Raises `TransactionClosed` and `ObjectNotFound` where a commit by a handle would go nowhere."""
+        """Raise `TransactionClosed` or `ObjectNotFound` if a handle can no longer commit."""
         if self._check_use is not None:
             self._check_use()
 
@@ -132,7 +134,7 @@ class StagedTable:
         properties: Mapping[str, str] | None = None,
         io: LakehouseFileIO | Storage | None = None,
     ) -> StagedTable:
-        """A new, empty table; nothing is written yet.
+        """Create an empty table. No file is written yet.
 
         Args:
             identifier: namespace parts and name.
@@ -183,7 +185,7 @@ class StagedTable:
         return cls(identifier, metadata, metadata_location_path, own_io)
 
     def saved(self) -> dict[str, Any]:
-        """The staged changes as JSON, for `resume`. Their files must stay."""
+        """The staged changes as JSON, for `resume`. Their files must be kept."""
         with self._lock:
             path, _ = self.finish()
             base = None if self._base_metadata_path is not None else encoder.encode(self._base).decode()
@@ -201,7 +203,7 @@ class StagedTable:
     def resume(
         cls, identifier: tuple[str, ...], saved: Mapping[str, Any], io: LakehouseFileIO | Storage
     ) -> StagedTable:
-        """A table as `saved` left it, perhaps in another process."""
+        """Restore a table from the result of `saved`, also of another process."""
         own_io = _scoped(io)
         path = saved["base-metadata-path"]
         if path is None:
@@ -221,7 +223,7 @@ class StagedTable:
 
     @property
     def table(self) -> StagedIcebergTable:
-        """The PyIceberg table to work with, always the same one. Engines behind the REST server need none."""
+        """The PyIceberg table of this object, created on demand."""
         with self._lock:
             if self._table is None:
                 catalog = StagingCatalog(self)
@@ -242,17 +244,17 @@ class StagedTable:
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything to commit: also a change that came to nothing since, once it was put forward."""
+        """Whether a metadata file is to be committed, also one that was put forward and has no changes any more."""
         return self.created or self.metadata is not self._base or self._put_forward is not None
 
     @property
     def base_size_bytes(self) -> int:
-        """How much memory it takes, at most, but for what is staged."""
+        """Memory of the base metadata, at most, and of the finished file."""
         return parsed_size_bytes(self._base) + (0 if self._finished is None else len(self._finished[2]))
 
     @property
     def required(self) -> bool:
-        """Whether nothing is to be committed, but something is required of the table as it is at the commit."""
+        """Whether the commit changes nothing but has requirements on the table."""
         return not self.changed and any(commit.requirements for commit in self._commits)
 
     @property
@@ -262,12 +264,12 @@ class StagedTable:
 
     @property
     def written_paths(self) -> list[str]:
-        """All files that this table wrote, below the root: what a rollback has to delete."""
+        """Paths of all files that this table wrote, which a rollback deletes."""
         return self.io.written_paths
 
     @property
     def superseded_paths(self) -> list[str]:
-        """Files that `reapply` made useless; they may be deleted after the commit. Never the one that is committed."""
+        """Paths of files that `reapply` replaced; they may be deleted after the commit."""
         return [path for path in self._superseded if path != self._put_forward]
 
     def summarize(self) -> list[ChangeSummary]:
@@ -278,11 +280,11 @@ class StagedTable:
             return summarize_changes(self._base, self.metadata, statements, is_new=self.created)
 
     def finish(self) -> tuple[str, bytes]:
-        """Path and bytes of the metadata file for the present state, to be written by the caller.
+        """Path and content of the metadata file of the current state, which the caller writes.
 
-        The name is `<table>/metadata/<sequence>-<uuid>.metadata.json`, numbered on from the file before; the metadata
-        log records that file. Of the snapshots before this transaction it has those that the table keeps
-        (`snapshot_retention.py`). The same answer until something changes. An unchanged table gets a file too.
+        The name is `<table>/metadata/<sequence>-<uuid>.metadata.json`, with the number after that of the base file,
+        which the metadata log records. Older snapshots are trimmed (`snapshot_retention.py`). The result stays the
+        same until the metadata changes. An unchanged table gets a file, too.
         """
         with self._lock:
             if self._finished is None or self._finished[0] is not self.metadata:
@@ -300,9 +302,9 @@ class StagedTable:
             return self._finished[1], self._finished[2]
 
     def put_forward(self) -> str:
-        """The path of the metadata file, which a definition in the transaction names from now on.
+        """Finish the metadata file, and return its path for the definition of the table in the transaction.
 
-        So the table has a part in the commit, whatever becomes of the changes when they are redone.
+        From now on the table is part of the commit, even if a rebase leaves no changes.
         """
         with self._lock:
             self._put_forward, _ = self.finish()
@@ -310,7 +312,7 @@ class StagedTable:
 
     @property
     def manifest_list(self) -> str:
-        """The path of the manifest list of the current snapshot; "" if there is no snapshot, or it lies elsewhere."""
+        """The path of the manifest list of the current snapshot; "" without a snapshot or outside of the root."""
         snapshot = self.metadata.current_snapshot()
         with suppress(InvalidLocation):
             return "" if snapshot is None else self.io.path_of(snapshot.manifest_list)
@@ -337,14 +339,13 @@ class StagedTable:
             self._commits.append(StagedCommit((), (), (read,)))
 
     def reapply(self, newer_metadata_path: str) -> None:
-        """Redo the staged changes on metadata that was committed by somebody else.
+        """Redo the staged changes on metadata that another transaction committed.
 
-        Raises:
-            TableConflict: if they do not hold there; this object is then as it was before.
+        Raises `TableConflict` if their requirements do not hold there; this object is then unchanged.
         """
         with self._lock:
             if self.created:
-                raise TableConflict("assert-create: the table was created by somebody else")
+                raise TableConflict("assert-create: another transaction created the table")
             newer = self._base
             if newer_metadata_path != self._base_metadata_path:
                 newer = read_metadata(self.io, self.io.uri_of(newer_metadata_path), newer_metadata_path)
@@ -361,7 +362,7 @@ class StagedTable:
             self._set_metadata(rebase.metadata)
 
     def commit(self, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> None:
-        """Stage one commit, by PyIceberg's table or by an engine behind the REST server.
+        """Stage one commit of PyIceberg's table or of a client of the REST server.
 
         Raises:
             CommitFailedException: if a requirement does not hold for what this transaction sees.
@@ -382,14 +383,14 @@ class StagedTable:
             )
             try:
                 metadata = apply_updates(self.metadata, updates)
-            except StaleSnapshot as error:  # the requirements hold, so its writer has to learn of it in another way
+            except StaleSnapshot as error:  # although the requirements hold
                 raise CommitFailedException(str(error)) from error
             if metadata.table_uuid != self.metadata.table_uuid:
                 raise CommitFailedException("the UUID of a managed table is the id of its definition and cannot change")
             if metadata is self.metadata and not rows_read.get() and not requirements:
                 return
             self._commits.append(StagedCommit(tuple(requirements), tuple(updates), rows_read.get()))
-            if metadata is not self.metadata:  # each state has a name for its file
+            if metadata is not self.metadata:  # each state has another file name
                 self._next_file_stem = None
             self._set_metadata(metadata)
 
@@ -399,10 +400,9 @@ class StagedTable:
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
     ) -> None:
-        """Stage a commit that was made on metadata of this table as it was before, perhaps long before.
+        """Stage a commit that was made on older metadata of this table.
 
-        New snapshots are redone on what the table is now, as `reapply` would. Anything else holds if its requirements
-        do.
+        New snapshots are redone on the current metadata, as `reapply` does. Other updates need only their requirements.
 
         Raises as `commit` does, and `ValidationException` for rows that do not fit a newer schema.
         """
@@ -436,14 +436,14 @@ class StagedTable:
         statistics: Sequence[str] = (),
         layout: SpecsAndSchemas | None = None,
     ) -> None:
-        """Check what others wrote for snapshots, perhaps long before this transaction began, and remember it.
+        """Check and record the files of snapshots that were not written here, perhaps long before this transaction.
 
         Args:
-            snapshots: of a commit. Those that were written here or adopted before are left out.
-            base: the table before.
-            incoming: the paths of the files that they add, if these are checked already.
-            statistics: paths of files with statistics that come along.
-            layout: of the table after the commit, to check manifests by; by default of the table as it is here.
+            snapshots: of a commit. Those that were written or adopted here are skipped.
+            base: the metadata before the commit.
+            incoming: the paths of the files that the snapshots add, if they are checked already.
+            statistics: the paths of files with statistics.
+            layout: of the table after the commit, to check manifests; by default that of the staged metadata.
 
         Raises `InvalidLocation` for a file that may not be named (`incoming_files.py`), and `InvalidArgument` for a
         manifest that contradicts itself.
@@ -462,11 +462,10 @@ class StagedTable:
             self._adopted += [path for path in statistics if path not in written]
 
     def take_adopted(self) -> list[str]:
-        """Files that others wrote for snapshots that were committed here since this was asked last, below the root.
+        """The paths of adopted files since the last call.
 
-        The lists of manifests, those that the table did not have, and the files that these add, as far as they can be
-        read: what cannot, shows when it is needed, and then nobody can say either which files it added. Also files of
-        statistics, and data files that were added by their names.
+        These are manifest lists, manifests and the files that they add, files with statistics, and data files that
+        were added by name.
         """
         with self._lock:
             paths, self._adopted = self._adopted, []
@@ -479,22 +478,22 @@ class StagedTable:
             self._table.metadata_location = self._metadata_location()
 
     def _metadata_location(self) -> str:
-        """Where the file lies that the changes are staged on, or where that of a new table goes."""
+        """The URI of the base metadata file, or of the file that a new table will have."""
         path = self._base_metadata_path
         return self._metadata_uri() if path is None else self.io.uri_of(path)
 
     def response(self) -> CommitTableResponse:
-        """The answer to who commits to the table, as long as its transaction is open.
+        """The response to a commit in the open transaction.
 
-        The location is where the metadata file will be unless more is changed. It is another one after each change,
-        which is how polars sees that its own has happened; no file is there yet.
+        The metadata location is the one of the commit if nothing else is changed; the file does not exist yet. It
+        differs after each change, because polars recognizes its own commit by that.
         """
         location = self._metadata_uri() if self.changed else self._metadata_location()
-        # Built without validation: that would copy the metadata.
+        # Without validation, which would copy the metadata.
         return CommitTableResponse.model_construct(metadata=self.metadata, metadata_location=location)
 
     def _metadata_uri(self) -> str:
-        """Where the next metadata file goes."""
+        """The URI of the next metadata file."""
         folder = self.metadata.properties.get("write.metadata.path") or f"{self.metadata.location.rstrip('/')}/metadata"
         with self._lock:
             if self._next_file_stem is None:
@@ -503,10 +502,10 @@ class StagedTable:
 
 
 class StagingCatalog(KeepsOldMetadata, NoopCatalog):
-    """The catalog behind a staged table: it knows this one table, and a commit to it stays in memory.
+    """The catalog of a staged table. It has one table, whose commits stay in memory.
 
-    The table has this catalog, so this one does not keep the table: it would be freed only when Python looks for what
-    refers to itself in circles.
+    The table refers to this catalog, so the catalog has only a weak reference to the table: a cycle would stay in
+    memory until Python's garbage collection.
     """
 
     def __init__(self, staged: StagedTable) -> None:
@@ -538,7 +537,7 @@ class StagingCatalog(KeepsOldMetadata, NoopCatalog):
         return self._staged.response()
 
     def check_use(self) -> None:
-        """Raises `TransactionClosed` and `ObjectNotFound` where a commit would go nowhere."""
+        """Raise `TransactionClosed` or `ObjectNotFound` if the table can no longer be committed."""
         self._staged.check_use()
 
     def supports_server_side_planning(self) -> bool:
