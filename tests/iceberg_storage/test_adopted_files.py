@@ -188,7 +188,7 @@ def way(request: pytest.FixtureRequest) -> Callable[[Place], None]:
     return WAYS[request.param]
 
 
-def test_old_files_are_taken_up_where_no_collection_is_under_way(place: Place, way: Callable[[Place], None]) -> None:
+def test_old_files_are_adopted_without_a_running_collection(place: Place, way: Callable[[Place], None]) -> None:
     """To refuse files for their age alone would forbid to register a table again after a vacuum."""
     way(place)
     assert taken_up(place)
@@ -199,9 +199,7 @@ def test_old_files_are_taken_up_where_no_collection_is_under_way(place: Place, w
     assert place.lake.maintenance.fsck(files=True).is_sound
 
 
-def test_a_collection_that_is_under_way_stops_whoever_takes_up_old_files(
-    place: Place, way: Callable[[Place], None]
-) -> None:
+def test_adoption_of_old_files_during_a_collection_is_refused(place: Place, way: Callable[[Place], None]) -> None:
     collection = place.begin_distributed_gc()
     version = place.lake.version
     with pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"):
@@ -213,7 +211,7 @@ def test_a_collection_that_is_under_way_stops_whoever_takes_up_old_files(
     assert taken_up(place)
 
 
-def test_a_collection_that_came_to_its_end_took_the_files(place: Place, way: Callable[[Place], None]) -> None:
+def test_adoption_after_a_finished_collection_is_refused(place: Place, way: Callable[[Place], None]) -> None:
     """What is left of a table of which garbage was collected cannot become one: its data file is gone."""
     local_path(place.data).unlink()
     with pytest.raises((tl.TransactionExpired, FileNotFoundError, CommitFailedException)):
@@ -221,7 +219,7 @@ def test_a_collection_that_came_to_its_end_took_the_files(place: Place, way: Cal
     assert not taken_up(place)
 
 
-def test_statistics_that_a_collection_may_take_are_not_taken_up(place: Place) -> None:
+def test_adoption_of_statistics_during_a_collection_is_refused(place: Place) -> None:
     collection = place.begin_distributed_gc()
     table = place.lake.table("shop.others").iceberg
     snapshot = table.current_snapshot()
@@ -244,7 +242,7 @@ def test_statistics_that_a_collection_may_take_are_not_taken_up(place: Place) ->
     assert place.lake.table("shop.others").iceberg.metadata.statistics
 
 
-def test_files_that_a_new_table_only_keeps_are_taken_up_too(place: Place) -> None:
+def test_existing_files_of_a_new_table_are_adopted(place: Place) -> None:
     """A manifest of a new table said that its data files had been there before, as one does that was rewritten. They
     were not asked for, since nobody had added them."""
     table = place.lake.table("shop.others").iceberg
@@ -291,7 +289,7 @@ def follower(known: Any, location: str, number: int = 1) -> AddSnapshotUpdate:
 
 
 @pytest.mark.parametrize("format_version", [1, 2])
-def test_what_a_snapshot_takes_over_from_one_that_is_gone_is_asked_for(place: Place, format_version: int) -> None:
+def test_files_of_an_expired_parent_snapshot_are_adopted(place: Place, format_version: int) -> None:
     """An engine had read a table, and wrote its manifests anew while others replaced its file, took the snapshot out of
     the table and let its version go. Nobody asked for the file, which had been there before, and a collection that was
     under way deleted it. Sequence numbers show that the table went on; in format version 1 all of them are 0.
@@ -315,7 +313,7 @@ def test_what_a_snapshot_takes_over_from_one_that_is_gone_is_asked_for(place: Pl
 
 
 @pytest.mark.parametrize("format_version", [1, 2])
-def test_a_snapshot_whose_parent_others_took_out_is_not_redone(place: Place, format_version: int) -> None:
+def test_snapshot_of_a_removed_parent_conflicts(place: Place, format_version: int) -> None:
     """A transaction had staged a snapshot beside the branches. It was put on newer metadata as it was, that of a table
     without the snapshot that it follows: no version reached the files any more that it took over from that one."""
     properties = {"format-version": str(format_version)}
@@ -331,7 +329,7 @@ def test_a_snapshot_whose_parent_others_took_out_is_not_redone(place: Place, for
         late.commit()
 
 
-def test_executors_ask_as_well(place: Place) -> None:
+def test_executors_adopt_files(place: Place) -> None:
     """What tasks of Spark run for each object."""
     collection = place.begin_distributed_gc()
     row = ObjectRow("table", "shop", "again", metadata_location=place.metadata)

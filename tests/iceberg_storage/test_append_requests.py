@@ -123,7 +123,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("properties", PROPERTIES)
-def test_few_rows_are_told_of_as_pyiceberg_tells_of_them(lake: tl.Lakehouse, spec: str, properties: str) -> None:
+def test_metadata_of_few_rows_equals_that_of_pyiceberg(lake: tl.Lakehouse, spec: str, properties: str) -> None:
     """Few rows are written by the thread that appends them. What manifests say of them, by which scans leave files out,
     is what they say of files that PyIceberg writes, but for names and for sizes of what is encoded differently."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
@@ -172,7 +172,7 @@ def summary_of(summary: Summary | None) -> dict[str, str]:
     return {name: value for name, value in described if "size" not in name and "partitions." not in name}
 
 
-def test_rows_that_few_files_repeat_are_written_without_dictionaries_and_many_with(lake: tl.Lakehouse) -> None:
+def test_dictionaries_are_written_for_repeated_values_only(lake: tl.Lakehouse) -> None:
     """A dictionary for each column of ten rows was a third of the time of writing them."""
     import pyarrow.parquet as pq
 
@@ -201,7 +201,7 @@ def test_two_transactions_on_one_state_of_a_table_do_not_hide_each_other(lake: t
     assert {"p0", "p1"} <= set(lake.table("a.t").properties)
 
 
-def test_what_follows_from_a_schema_goes_with_it() -> None:
+def test_caches_of_a_schema_end_with_it() -> None:
     """What was worked out of the schemas of a hundred tables kept all of them, of megabytes each, in a server."""
     known: IdentityCache[list[int]] = IdentityCache()
     schema, spec, made = Schema(*COLUMNS.fields), PartitionSpec(), []

@@ -50,9 +50,7 @@ def manifest_of(table: tl.Table, path: str, n_entries: int, codec: str) -> Manif
 
 
 @pytest.mark.parametrize("codec", ["null", "gzip", "zstd", "bzip2"])
-def test_a_small_manifest_of_long_paths_is_as_heavy_as_they_are(
-    table: tl.Table, codec: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decompressed_size_of_a_manifest_counts(table: tl.Table, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine megabytes of a manifest held half a gigabyte of paths, and whoever read it took 1.5 GB."""
     manifest = manifest_of(table, "s3://b/" + "a" * 100_000, 100, codec)
     io = table.iceberg.io
@@ -72,7 +70,7 @@ def test_a_small_manifest_of_long_paths_is_as_heavy_as_they_are(
         read_entries(io, manifest)
 
 
-def test_a_block_of_snappy_says_how_long_it_is() -> None:
+def test_decompressed_size_of_a_snappy_block_is_read_from_it() -> None:
     header = b"Obj\x01\x02\x14avro.codec\x0csnappy\x00" + bytes(16)
     block = b"\x02\x08\xc0\x96\xb1\x02" + bytes(16)  # one entry in four bytes, which say 5,000,000
     allowance = SizeBudget(6_000_000, 10)
@@ -80,7 +78,7 @@ def test_a_block_of_snappy_says_how_long_it_is() -> None:
     assert (allowance.size_bytes, allowance.entries) == (1_000_000 - len(header) + 16, 9)
 
 
-def test_what_is_cut_off_or_unknown_is_an_error(table: tl.Table) -> None:
+def test_truncated_file_or_unknown_codec_is_an_error(table: tl.Table) -> None:
     manifest = manifest_of(table, "s3://b/a", 3, "gzip")
     data = table.iceberg.io.new_input(manifest.manifest_path).open().read()
     for length in (4, 5, 100, len(data) - 17):
@@ -94,7 +92,7 @@ def test_what_is_cut_off_or_unknown_is_an_error(table: tl.Table) -> None:
 
 
 @pytest.mark.parametrize("name", ["*-m0.avro", "snap-*.avro"])
-def test_a_damaged_manifest_is_named(tmp_path: Path, name: str) -> None:
+def test_error_names_the_damaged_manifest(tmp_path: Path, name: str) -> None:
     """A decoder takes what is damaged for numbers, texts: `KeyError: 'avro.schema'` and "'utf-8' codec can't
     decode byte 0xe1" were all that a reader heard of a manifest, with no word about which file it was.
     """
@@ -147,7 +145,7 @@ def written(table: tl.Table, change: Callable[[dict[bytes, bytes], Blocks], None
     return manifest
 
 
-def test_nothing_follows_an_empty_block(table: tl.Table) -> None:
+def test_data_after_an_empty_block_is_an_error(table: tl.Table) -> None:
     """A block without entries was the end of a manifest for whoever checked what it names, and not for whoever copied
     its entries into another one: a file of another table stood behind it."""
 
@@ -160,7 +158,7 @@ def test_nothing_follows_an_empty_block(table: tl.Table) -> None:
     assert len(read_entries(table.iceberg.io, at_the_end)) == 3
 
 
-def test_a_header_has_weight_and_its_schema_a_limit(table: tl.Table) -> None:
+def test_header_counts_and_its_schema_has_a_limit(table: tl.Table) -> None:
     """Only blocks were weighed. A header of 30 MB took a gigabyte while its schema was parsed, and 256 schemas were
     kept for good, however long."""
 
@@ -186,7 +184,7 @@ def test_a_header_has_weight_and_its_schema_a_limit(table: tl.Table) -> None:
     assert allowance.size_bytes < 1_000_000
 
 
-def test_a_schema_that_nests_without_end_is_no_schema(table: tl.Table) -> None:
+def test_schema_with_endless_nesting_is_an_error(table: tl.Table) -> None:
     """It was a `RecursionError`, which nobody expects of a file that cannot be read."""
     nested = written(table, lambda header, blocks: header.update({b"avro.schema": b"[" * 2000 + b"]" * 2000}))
     with pytest.raises(CorruptFile, match="nests too deeply"):
@@ -194,7 +192,7 @@ def test_a_schema_that_nests_without_end_is_no_schema(table: tl.Table) -> None:
 
 
 @pytest.mark.parametrize("id", [100, 999])
-def test_no_field_is_a_name_for_one_reader_alone(table: tl.Table, id: int) -> None:
+def test_field_with_the_id_of_another_name_is_an_error(table: tl.Table, id: int) -> None:
     """Of two fields with the id of a file's name PyIceberg took the last one, and checked that; Spark took the first.
     And who looks for the name of the field would take a third one."""
 
@@ -214,7 +212,7 @@ def test_no_field_is_a_name_for_one_reader_alone(table: tl.Table, id: int) -> No
         read_entries(table.iceberg.io, written(table, name_twice))
 
 
-def test_a_list_of_manifests_says_it_in_one_way(table: tl.Table) -> None:
+def test_manifest_list_with_ambiguous_fields_is_an_error(table: tl.Table) -> None:
     manifest = manifest_of(table, "s3://b/a", 1, "null")
     with table._writing() as iceberg:
         uri = f"{iceberg.location()}/metadata/snap-{uuid.uuid4()}.avro"

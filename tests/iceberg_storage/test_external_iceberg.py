@@ -78,7 +78,7 @@ def test_external_metadata_cannot_name_code_to_load(properties: dict[str, str], 
     assert load_external(planted.as_uri()).scan().to_arrow().num_rows == 3
 
 
-def test_what_is_not_external_metadata_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_no_table_metadata_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.metadata.json").write_text("{}")
     with pytest.raises(CorruptFile):
         load_external(f"file://{tmp_path}/x.metadata.json")
@@ -94,7 +94,7 @@ def test_what_is_not_external_metadata_is_refused(tmp_path: Path) -> None:
             load_external(uri)
 
 
-def test_a_federated_table_is_opened_from_what_was_stored(properties: dict[str, str]) -> None:
+def test_federated_table_is_opened_from_its_definition(properties: dict[str, str]) -> None:
     assert federated_properties(properties, "sales.orders")[CATALOG_PROPERTY] == "federated"
     stored = federated_properties({"name": "other", **properties}, "sales.orders")
     assert stored == {**properties, CATALOG_PROPERTY: "other", TABLE_PROPERTY: "sales.orders"}
@@ -176,7 +176,7 @@ class Answering(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("key", ["uri", "oauth2-server-uri", "header.X-Forward", "rest.signing-name", "s3.endpoint"])
-def test_a_configured_token_goes_to_the_configured_address_alone(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_configured_token_is_sent_to_the_configured_address_only(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     """A definition named a catalog that its readers had configured, and its own address: their tokens went there."""
     good, evil = Peer(), Peer()
     monkeypatch.setenv("PYICEBERG_CATALOG__PARTNER__URI", good.url)
@@ -190,7 +190,7 @@ def test_a_configured_token_goes_to_the_configured_address_alone(monkeypatch: py
     assert not any("X-Forward" in headers for headers in good.seen)
 
 
-def test_a_configured_token_without_an_address_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configured_token_without_an_address_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     evil = Peer()
     monkeypatch.setenv("PYICEBERG_CATALOG__PARTNER__TOKEN", "the-canary-token")
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
@@ -200,7 +200,7 @@ def test_a_configured_token_without_an_address_goes_nowhere(monkeypatch: pytest.
     assert evil.seen == []
 
 
-def test_what_is_given_at_run_time_is_used_and_not_stored(properties: dict[str, str]) -> None:
+def test_properties_given_at_run_time_are_not_stored(properties: dict[str, str]) -> None:
     stored = federated_properties({"name": "other"}, "sales.orders")
     assert stored == {CATALOG_PROPERTY: "other", TABLE_PROPERTY: "sales.orders"}
     assert open_federated(stored, properties).scan().to_arrow().num_rows == 3

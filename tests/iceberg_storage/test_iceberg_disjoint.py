@@ -82,7 +82,7 @@ def test_a_statement_conflicts_when_rows_that_it_looked_for_changed(
     assert staged.metadata is before
 
 
-def test_what_was_added_and_removed_meanwhile_does_not_count_against_an_append(lake: Lake) -> None:
+def test_append_ignores_rows_that_were_added_and_removed_meanwhile(lake: Lake) -> None:
     loser = race(lake, lambda table: table.delete("city = 'a'"), lambda table: table.append(cities(a=[4])))
     land(lake, loser)
     assert contents(lake) == {"a": [4], "b": [11, 12], "c": [21]}
@@ -105,7 +105,7 @@ def test_a_statement_is_redone_as_often_as_needed(lake: Lake, rounds: int) -> No
     assert contents(lake) == {"a": [1, 3, 5], "b": [11, 12, 30, 31, 32]}
 
 
-def test_under_snapshot_isolation_of_the_table_rows_may_have_come(lake: Lake) -> None:
+def test_added_rows_are_no_conflict_under_snapshot_isolation_of_the_table(lake: Lake) -> None:
     change = lake.begin()
     set_properties(**{"write.delete.isolation-level": "snapshot"})(change.table)
     lake.commit(change)
@@ -220,7 +220,7 @@ def test_two_appends_of_one_transaction_keep_what_was_committed_meanwhile(store:
     assert lake.ids() == [1, 2, 3]
 
 
-def test_what_a_statement_looked_for_is_saved_with_it(lake: Lake, store: Store) -> None:
+def test_filter_of_a_statement_is_saved_with_it(lake: Lake, store: Store) -> None:
     staged = lake.begin()
     staged.table.delete("city = 'a'")
     staged.table.upsert(cities(b=[11]))

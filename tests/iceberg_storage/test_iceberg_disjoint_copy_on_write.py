@@ -97,7 +97,7 @@ def test_appends_and_statements_about_other_files_are_redone_over_a_compaction(l
     ],
     ids=["another partition", "deleted elsewhere", "other values", "values between"],
 )
-def test_what_an_engine_removed_looked_for_rows_where_its_files_lie(
+def test_removed_files_of_an_engine_stand_for_rows_of_their_partition(
     lake: Lake, operation: Operation, winner: Change, expected: dict[str, list[int]] | None
 ) -> None:
     """Spark's UPDATE and DELETE in a transaction conflicted with whatever came to other partitions, where the same
@@ -111,7 +111,7 @@ def test_what_an_engine_removed_looked_for_rows_where_its_files_lie(
             loser.reapply(lake.path)
 
 
-def test_bounds_exclude_nothing_where_they_say_nothing() -> None:
+def test_missing_bounds_exclude_nothing() -> None:
     """Nulls and NaN lie outside of the bounds of a column, and bounds of an older type cannot be read."""
     schema = IcebergSchema(NestedField(1, "id", LongType()), NestedField(2, "speed", DoubleType()))
 
@@ -142,7 +142,7 @@ def test_bounds_exclude_nothing_where_they_say_nothing() -> None:
     assert OverlappingFiles([no_bounds], schema).may_overlap(other)  # partitions of two specs may overlap
 
 
-def test_what_an_engine_removed_is_redone_if_the_table_asks_for_snapshot_isolation(lake: Lake) -> None:
+def test_removal_of_an_engine_is_redone_under_snapshot_isolation_of_the_table(lake: Lake) -> None:
     change = lake.begin()
     levels = {f"write.{name}.isolation-level": "snapshot" for name in ("delete", "update", "merge")}
     set_properties(**levels)(change.table)
@@ -173,7 +173,7 @@ def test_partitions_that_an_engine_replaced_whole_are_replaced_again(lake: Lake)
         loser.reapply(lake.path)
 
 
-def test_an_engine_that_moves_the_branch_once_for_several_snapshots_loses_none(lake: Lake) -> None:
+def test_several_snapshots_of_one_commit_are_all_redone(lake: Lake) -> None:
     staged, other = lake.begin(), lake.begin()
     other.table.append(cities(a=[4]))
     other.table.append(cities(a=[5]))

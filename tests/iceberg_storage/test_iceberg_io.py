@@ -47,7 +47,7 @@ NAMES = ["ns/t/data/a.parquet", "t/metadata/b.avro", "x/p=a%2Fb c/é#?.parquet",
 
 
 @pytest.mark.parametrize("path", NAMES)
-def test_what_is_written_is_read(file_io: LakehouseFileIO, store: Store, path: str) -> None:
+def test_written_bytes_are_read(file_io: LakehouseFileIO, store: Store, path: str) -> None:
     write(file_io, path, b"data of " + path.encode())
     assert read(file_io, path) == store.get(path) == b"data of " + path.encode()
     file = file_io.new_input(file_io.uri_of(path))
@@ -186,7 +186,7 @@ def test_a_link_does_not_lead_out_of_a_local_root(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "link in a circle"])
-def test_what_is_no_file_is_not_there(tmp_path: Path, what: str, request: pytest.FixtureRequest) -> None:
+def test_only_regular_files_exist(tmp_path: Path, what: str, request: pytest.FixtureRequest) -> None:
     """A scan waited for ever for a pipe in the place of a manifest, and Arrow had an error of its own for a folder."""
     place = tmp_path / "lake" / "m.avro"
     place.parent.mkdir()
@@ -211,7 +211,7 @@ def test_a_root_that_is_itself_a_link_works(tmp_path: Path) -> None:
     assert read(file_io, "a/b.avro") == b"x"
 
 
-def test_small_files_cost_one_read_and_tell_their_size() -> None:
+def test_small_file_and_its_size_cost_one_request() -> None:
     store = RemoteStorage()
     file_io = LakehouseFileIO(store)
     store.files.update({"a.avro": b"x" * 100, "b.parquet": b"y" * 100})

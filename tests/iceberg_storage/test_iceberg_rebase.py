@@ -191,7 +191,7 @@ def test_an_append_is_redone_when_manifests_were_merged_meanwhile(store: Store) 
     ],
     ids=["part of a file", "rows", "everything", "nothing matched", "update", "insert only"],
 )
-def test_what_depends_on_rows_conflicts_when_such_rows_were_added(lake: Lake, loser: Change, word: str) -> None:
+def test_statement_conflicts_if_rows_of_its_filter_were_added(lake: Lake, loser: Change, word: str) -> None:
     staged = race(lake, lambda table: table.append(rows(4)), loser)
     before = staged.metadata
     with pytest.raises(TableConflict, match="assert-ref-snapshot-id") as caught:
@@ -201,7 +201,7 @@ def test_what_depends_on_rows_conflicts_when_such_rows_were_added(lake: Lake, lo
     assert staged.base_metadata_path != lake.path, "a conflict leaves the staged table as it was"
 
 
-def test_what_depends_on_rows_holds_if_no_row_was_touched(lake: Lake) -> None:
+def test_statement_is_redone_if_no_row_changed(lake: Lake) -> None:
     def owner(table: Table) -> None:
         with table.transaction() as change:
             change.set_properties({"owner": "ops"})
@@ -507,7 +507,7 @@ def test_if_one_of_several_changes_conflicts_none_is_redone(lake: Lake) -> None:
     assert (staged.metadata, staged.base_metadata_path) == before
 
 
-def test_work_goes_on_after_a_redo(lake: Lake) -> None:
+def test_table_is_usable_after_a_rebase(lake: Lake) -> None:
     loser = race(lake, lambda table: table.append(rows(4)), lambda table: table.append(rows(5)))
     loser.reapply(lake.path)
     loser.table.delete("id = 4")

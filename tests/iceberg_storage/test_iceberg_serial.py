@@ -137,7 +137,7 @@ def stored_data(lake: tl.Lakehouse) -> set[str]:
     return {path for path, _, _ in lake._storage.list("") if path.endswith(".parquet")}
 
 
-def test_both_commit_only_if_one_could_have_come_after_the_other() -> None:
+def test_concurrent_commits_are_serializable() -> None:
     outcomes = Counter[str]()
     redone = Counter[str]()
     for seed in range(HISTORIES):

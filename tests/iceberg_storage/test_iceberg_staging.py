@@ -217,7 +217,7 @@ def test_metadata_is_the_same_after_a_trip_through_the_file(lake: Lake) -> None:
     assert json.loads(text) == json.loads(parsed.model_dump_json()), "as PyIceberg itself would have written it"
 
 
-def test_metadata_is_written_right_whatever_was_written_before(lake: Lake) -> None:
+def test_encoded_metadata_is_independent_of_earlier_files(lake: Lake) -> None:
     """The encoder reuses the text of the last file of a table; branches of history must not mix in it."""
     staged = lake.begin()
     for number in range(6):
@@ -237,7 +237,7 @@ def test_metadata_is_written_right_whatever_was_written_before(lake: Lake) -> No
         assert {**written, "metadata-log": []} == {**expected, "metadata-log": []}
 
 
-def test_nothing_that_was_handed_out_ever_changes(lake: Lake) -> None:
+def test_metadata_is_immutable(lake: Lake) -> None:
     staged = lake.begin()
     staged.table.append(rows(1, 2, 3))
     frozen = [(staged.metadata, staged.metadata.model_dump_json())]
@@ -259,7 +259,7 @@ def test_nothing_that_was_handed_out_ever_changes(lake: Lake) -> None:
         frozen.append((staged.metadata, staged.metadata.model_dump_json()))
 
 
-def test_what_was_written_is_known_so_that_a_rollback_can_delete_it(lake: Lake, store: Store) -> None:
+def test_written_files_are_recorded_for_a_rollback(lake: Lake, store: Store) -> None:
     before = {path for path, _, _ in store.list("")}
     staged = lake.begin()
     staged.table.append(rows(1, 2))

@@ -61,7 +61,7 @@ def test_writers_at_once_lose_nothing(lake: tl.Lakehouse) -> None:
     assert ids(lake) == [1, 2, 3, *range(10, 22)]
 
 
-def test_what_others_changed_is_said_in_words_of_pyiceberg(lake: tl.Lakehouse) -> None:
+def test_conflict_raises_errors_of_pyiceberg(lake: tl.Lakehouse) -> None:
     iceberg, other = lake.table("a.t").iceberg, lake.table("a.t")
     other.overwrite({"id": [50]})
     with pytest.raises(ValidationException, match="removed by another commit"):
@@ -109,14 +109,14 @@ def test_polars_sinks_into_an_open_transaction(lake: tl.Lakehouse) -> None:
     assert not lake.maintenance.fsck().findings
 
 
-def test_a_sink_that_is_rolled_back_was_never_there(lake: tl.Lakehouse) -> None:
+def test_rolled_back_polars_sink_leaves_no_rows(lake: tl.Lakehouse) -> None:
     txn = lake.begin()
     MORE.sink_iceberg(txn.table("a.t").iceberg, mode="append")
     txn.rollback()
     assert (lake.version, ids(lake)) == (1, [1, 2, 3])
 
 
-def test_polars_sinks_by_name_into_what_the_catalog_is_bound_to(lake: tl.Lakehouse) -> None:
+def test_polars_sink_by_name_writes_into_the_bound_transaction(lake: tl.Lakehouse) -> None:
     """Polars makes the catalog anew from its class and properties: a sink into a transaction would have gone past it,
     or failed for want of a root."""
     with lake.transaction() as txn:

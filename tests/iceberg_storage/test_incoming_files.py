@@ -231,7 +231,7 @@ def present_file(place: Place) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_way_in_takes_a_name_that_readers_take_differently(place: Place, way: str) -> None:
+def test_every_way_refuses_ambiguous_file_names(place: Place, way: str) -> None:
     if "regist" in way:  # of a table that is gone then
         names = [next(iter(ODD.values()))(present_file(place))]
     else:
@@ -244,7 +244,7 @@ def test_no_way_in_takes_a_name_that_readers_take_differently(place: Place, way:
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "append_files" and "bulk" not in way])
-def test_no_way_in_takes_a_file_that_contradicts_itself(
+def test_every_way_refuses_a_file_that_contradicts_itself(
     place: Place, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only commits over REST were checked. A table whose manifest calls a Parquet file Avro can be read by nobody.
@@ -267,7 +267,7 @@ def test_no_way_in_takes_a_file_that_contradicts_itself(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_equal_forms_and_files_that_exist_are_taken_every_way(place: Place, way: str) -> None:
+def test_every_way_accepts_equal_spellings_and_existing_files(place: Place, way: str) -> None:
     """Engines spell `file:/x` what is `file:///x`, escape values of partitions, and add files that lie elsewhere in the
     lakehouse, which stays allowed to who has its storage."""
     path = place.lake.uri + "landing/day=a%2Fb%20c/x=.../f.parquet"
@@ -279,7 +279,7 @@ def test_equal_forms_and_files_that_exist_are_taken_every_way(place: Place, way:
     assert place.lake.version > before
 
 
-def test_add_files_takes_what_exists_and_not_in_any_spelling(place: Place) -> None:
+def test_add_files_refuses_ambiguous_file_names(place: Place) -> None:
     present = present_file(place)
     landing = Path(place.lake.uri.removeprefix("file://")) / "landing"
     landing.mkdir()
@@ -293,7 +293,7 @@ def test_add_files_takes_what_exists_and_not_in_any_spelling(place: Place) -> No
             table.add_files([odd], check_duplicate_files=False)
 
 
-def test_what_a_table_has_may_be_taken_over(place: Place) -> None:
+def test_existing_file_with_an_ambiguous_name_may_be_carried_over(place: Place) -> None:
     """A table has an odd name from before. An engine that writes its manifest anew, to delete other rows, was to be
     refused as well, and nobody could have got rid of the name."""
     odd = present_file(place).replace("/data/", "//data/")
@@ -313,7 +313,7 @@ def test_what_a_table_has_may_be_taken_over(place: Place) -> None:
     catalog.commit_table(catalog.load_table(NAME), (), (AddSnapshotUpdate(snapshot=follows), ref))
 
 
-def test_manifests_that_say_they_are_older_are_read_as_well(place: Place) -> None:
+def test_manifest_with_an_older_snapshot_id_is_checked(place: Place) -> None:
     """Only manifests were looked at that say that the snapshot itself has added them."""
     table = place.table
     odd = present_file(place) + "?x"
@@ -326,7 +326,7 @@ def test_manifests_that_say_they_are_older_are_read_as_well(place: Place) -> Non
         load(place.lake).commit_table(table, (), updates)
 
 
-def test_statistics_have_such_names_too(place: Place) -> None:
+def test_ambiguous_names_of_statistics_are_refused(place: Place) -> None:
     body = {
         "action": "set-statistics",
         "statistics": {
@@ -359,7 +359,7 @@ def test_manifests_outside_of_the_folder_are_not_merged(place: Place) -> None:
     assert lake.table("shop.copy").scan().count() == lake.table(NAME).scan().count() + 60
 
 
-def test_files_of_a_new_table_are_proven_to_be_young(place: Place) -> None:
+def test_files_of_a_new_table_are_adopted(place: Place) -> None:
     """A table was created with a snapshot that had been written long before, and whose files a collection had taken
     meanwhile: nobody looked how old they were, as is done for snapshots of tables that are there."""
     id = uuid.uuid4()

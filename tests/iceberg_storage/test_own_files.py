@@ -48,7 +48,7 @@ def is_below(lake: tl.Lakehouse, name: str) -> bool:
     return any(file.file_path.startswith(f"{location}/") for file in data_files(lake, name))
 
 
-def test_upkeep_copies_no_rows_of_another_table_and_goes_on_with_the_others(lake: tl.Lakehouse) -> None:
+def test_maintenance_skips_a_table_with_files_of_another_one(lake: tl.Lakehouse) -> None:
     """A writer of one table committed a manifest that named another table's data files. No preview showed their rows;
     but the next upkeep read them with the rights of the server, and wrote them into the writer's own folder."""
     done = lake.maintenance.run()
@@ -59,7 +59,7 @@ def test_upkeep_copies_no_rows_of_another_table_and_goes_on_with_the_others(lake
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("sort_by", [None, "id"])
-def test_compaction_by_hand_copies_none_either(lake: tl.Lakehouse, dry_run: bool, sort_by: str | None) -> None:
+def test_compaction_refuses_files_of_another_table(lake: tl.Lakehouse, dry_run: bool, sort_by: str | None) -> None:
     """An operator who was asked to tidy up did what the server refused."""
     with pytest.raises(tl.InvalidLocation, match="outside of the table"):
         lake.table("shop.direct").maintenance.compact(min_files=1, sort_by=sort_by, dry_run=dry_run)
@@ -78,7 +78,7 @@ def test_a_file_behind_a_link_is_not_one_of_the_table(lake: tl.Lakehouse) -> Non
         io.new_input(f"{iceberg.location()}/data/linked.parquet")
 
 
-def test_the_bound_goes_with_the_file_access(lake: tl.Lakehouse) -> None:
+def test_restricted_file_access_is_pickled(lake: tl.Lakehouse) -> None:
     """A part of the work, and another process, had the whole lakehouse before them again."""
     io = lake.table("shop.orders").iceberg.io
     assert isinstance(io, LakehouseFileIO)

@@ -37,7 +37,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_nobody_else_sets_them(shop: tl.Lakehouse, write: Callable[[tl.Lakehouse], object]) -> None:
+def test_reserved_properties_cannot_be_set(shop: tl.Lakehouse, write: Callable[[tl.Lakehouse], object]) -> None:
     """A user set one on a healthy view, and to Iceberg's clients it was `CorruptFile` from then on."""
     version = shop.version
     with pytest.raises(tl.InvalidArgument, match=r"'trinitylake\.' are the library's own: trinitylake\.iceberg-view"):
@@ -46,7 +46,7 @@ def test_nobody_else_sets_them(shop: tl.Lakehouse, write: Callable[[tl.Lakehouse
     assert TrinityLakeCatalog(lakehouse=shop).load_view("a.v").metadata.properties == {}
 
 
-def test_the_catalog_keeps_its_own(shop: tl.Lakehouse) -> None:
+def test_catalog_keeps_reserved_properties(shop: tl.Lakehouse) -> None:
     catalog = TrinityLakeCatalog(lakehouse=shop)
     assert isinstance(catalog.load_table("a.t"), IcebergTable)
     shop.replace_view("a.v", properties={"comment": "theirs"})

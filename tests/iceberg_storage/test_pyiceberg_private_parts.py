@@ -14,21 +14,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from pydantic import BaseModel
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortOrder
 
 import trinitylake
 from trinitylake.iceberg_storage import extended_pyiceberg
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
-    IndexedMetadata,
-    IndexedMetadataV3,
-    new_table,
-)
 
 PACKAGE = Path(trinitylake.__file__).parent
 EXTENDED = Path(extended_pyiceberg.__file__).parent
@@ -138,31 +128,3 @@ def test_methods_that_override_private_ones_of_pyiceberg_stand_in_the_room_and_a
 def test_a_private_part_that_is_gone_would_be_noticed() -> None:
     with pytest.raises(AttributeError):
         found("table:Table._no_such_part")
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_metadata_is_copied_as_pydantic_copies_it(version: int) -> None:
-    """Our copy knows of no private and no extra fields, and of no other place where a model keeps something. A release
-    of PyIceberg or Pydantic that had one would lose it with each change of a table."""
-    kind = {2: IndexedMetadata, 3: IndexedMetadataV3}[version]
-    assert not kind.__private_attributes__
-    assert kind.model_config.get("extra") != "allow"
-    assert {slot for one in kind.__mro__ for slot in vars(one).get("__slots__", ())} == {
-        "__dict__",
-        "__pydantic_fields_set__",
-        "__pydantic_extra__",
-        "__pydantic_private__",
-    }
-    properties = {"format-version": str(version)}
-    metadata = new_table(Schema(), PartitionSpec(), SortOrder(), "memory:///t", properties, uuid4())
-    assert type(metadata) is kind
-    metadata.snapshot_by_id(1)  # beside the fields, it keeps an index
-    metadata.model_fields_set.discard("properties")
-    for update in (None, {"properties": {"a": "b"}, "location": "memory:///other"}):
-        ours, theirs = metadata.model_copy(update=update), BaseModel.model_copy(metadata, update=update)
-        assert ours.__dict__ == theirs.__dict__
-        assert ours.__dict__ is not metadata.__dict__
-        for name in ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"):
-            assert getattr(ours, name) == getattr(theirs, name), name
-        assert ours.model_fields_set is not metadata.model_fields_set
-        assert ours.model_dump_json() == theirs.model_dump_json()

@@ -403,7 +403,7 @@ def test_whole_files_are_deleted_and_overwritten(lake: Lake) -> None:
     assert operations.count(Operation.DELETE) == 3
 
 
-def test_rows_that_would_move_are_refused_before_anything_is_written(lake: Lake) -> None:
+def test_statement_that_would_move_rows_is_refused_before_writing(lake: Lake) -> None:
     """A delete of one row wrote the others of its file anew, without their ids: to a reader they were new rows."""
     for statement in (
         lambda table: table.delete("id = 2"),
@@ -428,7 +428,7 @@ def test_a_filter_that_finds_no_row_in_a_file_leaves_it(lake: Lake) -> None:
     assert lake.begin().metadata.snapshots == before.snapshots
 
 
-def test_a_delete_that_lost_a_race_is_held_against_what_won(lake: Lake) -> None:
+def test_delete_that_lost_a_race_is_validated_against_the_winner(lake: Lake) -> None:
     staged = race(lake, lambda table: table.append(rows(4)), lambda table: table.delete("city = 'a'"))
     with pytest.raises(TableConflict, match="added files that may hold such rows"):
         staged.reapply(lake.path)

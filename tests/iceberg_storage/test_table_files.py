@@ -41,7 +41,7 @@ def test_a_whole_version_has_all_its_files(shop: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["*.parquet", "*-m0.avro", "snap-*.avro", "*.metadata.json"])
-def test_each_file_that_is_gone_is_named(shop: tl.Lakehouse, pattern: str) -> None:
+def test_each_missing_file_is_reported(shop: tl.Lakehouse, pattern: str) -> None:
     root = Path(shop.uri.removeprefix("file://"))
     folder = Path(shop.table("shop.orders").location.removeprefix("file://"))
     if pattern == "*.metadata.json":
@@ -57,7 +57,7 @@ def test_each_file_that_is_gone_is_named(shop: tl.Lakehouse, pattern: str) -> No
     assert shop.maintenance.fsck().findings == ()
 
 
-def test_a_damaged_manifest_list_is_named(shop: tl.Lakehouse) -> None:
+def test_damaged_manifest_list_is_reported(shop: tl.Lakehouse) -> None:
     folder = Path(shop.table("shop.items").location.removeprefix("file://"))
     [victim] = folder.rglob("snap-*.avro")
     victim.write_bytes(b"not avro")

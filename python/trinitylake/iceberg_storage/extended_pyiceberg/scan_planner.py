@@ -1,12 +1,13 @@
-"""Plans scans: which data files of some manifests may hold rows that match a filter, with their files of deleted rows.
+"""Plans scans: finds the data files that may have rows that match a filter, and their delete files.
 
-Manifests, files and row groups are ruled out by the same tests as rows (`row_filter.py`). What is left of a filter in a
-file is nothing, where all of its rows match by partition and bounds, or the filter.
+Manifests and files are tested like rows (`row_filter.py`). The residual filter of a file is `AlwaysTrue` if all of its
+rows match by partition and bounds, otherwise the whole filter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
@@ -24,7 +25,6 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.delete_file_index import DeleteFileIndex
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IcebergType
-from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, of_manifest, of_metrics, of_partition
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
@@ -32,22 +32,25 @@ from trinitylake.iceberg_storage.manifests.row_ids import referenced_data_file
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_filter import FALSE, TRUE, RowFilter
 
+#: Manifests of one plan that are read in parallel.
+_MAX_THREADS = 8
+
 
 class PlanTooLarge(Exception):
-    """A filter has so many values, and the table so many files, that the plan would take too long."""
+    """The filter has too many values for the number of files."""
 
 
 class EqualityDeletesNotPlanned(ValueError):
-    """Rows of the table were deleted by their values, which is not planned here."""
+    """The table has equality deletes, which are not planned here."""
 
 
 class FilesOfFilter:
-    """Which files and manifests of a table may hold rows that match a filter.
+    """Tests whether files and manifests of a table may have rows that match a filter.
 
     Args:
         metadata: of the table, for its partition specs.
         filter: over the columns of `schema`, by default the current ones of the table.
-        max_looks: predicates and values that are looked at; None for any number.
+        max_looks: the maximum number of tested predicates and values; None for no limit.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class FilesOfFilter:
         return bool(self.of_file(file) & TRUE)
 
     def may_be_in_partition(self, file: DataFile) -> bool:
-        """Whether the partition of a file, which may be one of deleted rows, may have rows that match."""
+        """Whether the partition of a data file or delete file may have rows that match."""
 
         def summary(id: int) -> ColumnSummary:
             found = ANYTHING
@@ -142,14 +145,14 @@ def plan_files(
     files: FilesOfFilter,
     is_wanted: Callable[[ManifestEntry], bool] = lambda entry: True,
 ) -> list[FileScanTask]:
-    """The data files of some manifests that may hold rows that match, with their files of deleted rows.
+    """The data files of manifests that may have rows that match, with their delete files.
 
     Args:
         io: the file access of the table.
-        manifests: to look into.
-        filter: as `files` has it.
-        files: judges files and manifests.
-        is_wanted: leaves entries out.
+        manifests: of a snapshot, or some of them.
+        filter: the filter of `files`.
+        files: tests files and manifests.
+        is_wanted: selects entries.
 
     Raises `EqualityDeletesNotPlanned`, `PlanTooLarge`, and as `read_entries`.
     """
@@ -165,19 +168,21 @@ def plan_files(
     data: list[tuple[ManifestEntry, int]] = []
     deletes = DeleteFileIndex()
     vectors: dict[str, DataFile] = {}
-    for entries in ExecutorFactory.get_or_create().map(found, read):
-        for entry, outcomes in entries:
-            file = entry.data_file
-            if file.content == DataFileContent.DATA:
-                data.append((entry, outcomes))
-            elif file.content == DataFileContent.EQUALITY_DELETES:
-                raise EqualityDeletesNotPlanned(
-                    "rows of the table were deleted by their values (equality deletes), which only some engines read"
-                )
-            elif is_vector(file) and (path := referenced_data_file(file)) is not None:
-                vectors[path] = file
-            else:
-                deletes.add_delete_file(entry, partition_key=file.partition)
+    # Separate threads for each plan: external files may block them.
+    with ThreadPoolExecutor(_MAX_THREADS) as pool:
+        every_entry = [one for some in (pool.map if len(read) > 1 else map)(found, read) for one in some]
+    for entry, outcomes in every_entry:
+        file = entry.data_file
+        if file.content == DataFileContent.DATA:
+            data.append((entry, outcomes))
+        elif file.content == DataFileContent.EQUALITY_DELETES:
+            raise EqualityDeletesNotPlanned(
+                "rows of the table were deleted by their values (equality deletes), which only some engines read"
+            )
+        elif is_vector(file) and (path := referenced_data_file(file)) is not None:
+            vectors[path] = file
+        else:
+            deletes.add_delete_file(entry, partition_key=file.partition)
 
     def deletes_of(entry: ManifestEntry) -> set[DataFile]:
         file = entry.data_file
@@ -192,12 +197,12 @@ def plan_files(
 
 
 def is_vector(file: DataFile) -> bool:
-    """Whether a file of deleted rows is a deletion vector."""
+    """Whether a delete file is a deletion vector."""
     return bool(file.file_format == FileFormat.PUFFIN)
 
 
 def _to_be_read(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-    """Without manifests of deleted rows that are older than all data."""
+    """The manifests but those of delete files that are older than all data."""
     numbers = [manifest.min_sequence_number or 0 for manifest in manifests if manifest.content == ManifestContent.DATA]
     oldest = min(numbers, default=0)
     return [

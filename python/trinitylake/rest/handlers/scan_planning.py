@@ -30,7 +30,6 @@ from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
 from trinitylake.iceberg.identifiers import object_name
-from trinitylake.iceberg_storage.extended_pyiceberg.own_threads import own_threads
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -163,9 +162,7 @@ def _planned(call: Call, table: Table, request: PlanRequest, start: int) -> dict
         if path is None or not is_own(path, call.identifier("table"), str(table.metadata.table_uuid)):
             raise _for_clients_alone("the table is outside of its own folder: plan the scan at the client")
         table.io = TableFileIO(table.io, path)
-    is_external = not isinstance(table.io, LakehouseFileIO)
-    threads = own_threads() if is_external else nullcontext()
-    with threads, call.service.manifests.for_plan(call.principal.name) as allowance:
+    with call.service.manifests.for_plan(call.principal.name) as allowance:
         table.io = weighing(table.io, allowance)
         return _document_of(call, table, request, start)
 

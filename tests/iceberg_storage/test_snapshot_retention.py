@@ -106,7 +106,7 @@ def test_a_late_append_writes_no_more_than_an_early_one(lake: tl.Lakehouse) -> N
     assert table.scan().count() == SNAPSHOTS_KEPT + 42
 
 
-def test_every_snapshot_stands_in_the_version_that_brought_it(lake: tl.Lakehouse) -> None:
+def test_snapshot_is_in_the_metadata_of_the_version_that_added_it(lake: tl.Lakehouse) -> None:
     table = table_of(lake, FEW)
     with lake.transaction() as txn:
         inside = append(txn.table("ns.t"), 9)
@@ -118,7 +118,7 @@ def test_every_snapshot_stands_in_the_version_that_brought_it(lake: tl.Lakehouse
     assert [one.snapshot_id for one in lake.at(brought).table("ns.t").snapshots()] == inside
 
 
-def test_what_is_kept_is_whole(lake: tl.Lakehouse) -> None:
+def test_retained_snapshots_have_log_entries_and_statistics(lake: tl.Lakehouse) -> None:
     """Engines follow parents, look moments up in the log, and read statistics: none of it may lead astray."""
     table = table_of(lake, FEW)
     ids = append(table, 2)
@@ -188,7 +188,7 @@ def test_branches_and_tags_keep_what_they_need(lake: tl.Lakehouse) -> None:
     assert table.iceberg.scan(snapshot_id=first[0]).to_arrow().num_rows == 1
 
 
-def test_what_the_table_promises_to_engines_stays(lake: tl.Lakehouse) -> None:
+def test_properties_of_the_table_decide_about_retention(lake: tl.Lakehouse) -> None:
     table = table_of(lake, {"history.expire.max-snapshot-age-ms": str(3_600_000)})
     assert len(append(table, SNAPSHOTS_KEPT + 5)) == len(kept(table))
     table.remove_properties("history.expire.max-snapshot-age-ms")
@@ -200,7 +200,7 @@ def test_what_the_table_promises_to_engines_stays(lake: tl.Lakehouse) -> None:
     assert len(kept(table)) == SNAPSHOTS_KEPT + 7
 
 
-def test_a_snapshot_that_waits_for_its_audit_stays(lake: tl.Lakehouse) -> None:
+def test_snapshot_of_write_audit_publish_is_retained(lake: tl.Lakehouse) -> None:
     """Write-audit-publish adds a snapshot that no branch has, and publishes it later."""
     table = table_of(lake, FEW)
     append(table, 1)
@@ -214,7 +214,7 @@ def test_a_snapshot_that_waits_for_its_audit_stays(lake: tl.Lakehouse) -> None:
     assert len(kept(table)) == 4
 
 
-def test_a_statement_is_redone_over_more_commits_than_the_metadata_tells_of(lake: tl.Lakehouse) -> None:
+def test_statement_is_rebased_over_trimmed_snapshots(lake: tl.Lakehouse) -> None:
     """The snapshots in between had left the metadata, and what could be redone was a conflict."""
     table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
     table.append(rows(100))
@@ -225,7 +225,7 @@ def test_a_statement_is_redone_over_more_commits_than_the_metadata_tells_of(lake
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(12))
 
 
-def test_a_conflict_is_found_among_snapshots_that_left_the_metadata(lake: tl.Lakehouse) -> None:
+def test_conflict_in_trimmed_snapshots_is_found(lake: tl.Lakehouse) -> None:
     """A row that came with the first of many commits had been looked for; only the newest ones were looked at."""
     table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
     table.append(rows(100))
@@ -237,7 +237,7 @@ def test_a_conflict_is_found_among_snapshots_that_left_the_metadata(lake: tl.Lak
         txn.commit()
 
 
-def test_history_that_is_gone_is_a_conflict(lake: tl.Lakehouse) -> None:
+def test_missing_history_is_a_conflict(lake: tl.Lakehouse) -> None:
     """Nothing is taken for unchanged because nobody can tell what happened to it."""
     table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
     table.append(rows(100))
@@ -256,7 +256,7 @@ def test_history_that_is_gone_is_a_conflict(lake: tl.Lakehouse) -> None:
         txn.commit()
 
 
-def test_an_engine_may_expire_what_is_gone_already(lake: tl.Lakehouse) -> None:
+def test_engine_may_expire_a_trimmed_snapshot(lake: tl.Lakehouse) -> None:
     """It lists snapshots of the table as it was loaded, and some of them have left the metadata since."""
     table = table_of(lake, FEW)
     ids = append(table, 3)
@@ -270,14 +270,14 @@ def test_an_engine_may_expire_what_is_gone_already(lake: tl.Lakehouse) -> None:
     assert not set(ids[:2]) & set(kept(table))
 
 
-def test_row_ids_go_on_where_snapshots_have_gone(lake: tl.Lakehouse) -> None:
+def test_row_ids_continue_after_trimmed_snapshots(lake: tl.Lakehouse) -> None:
     table = table_of(lake, FEW | {"format-version": "3"})
     append(table, 8)
     assert [one["first-row-id"] for one in document(table)["snapshots"]] == [5, 6, 7]
     assert document(table)["next-row-id"] == 8
 
 
-def test_compressed_metadata_is_read_by_whoever_read_it_before(lake: tl.Lakehouse) -> None:
+def test_compressed_metadata_is_readable_by_pyiceberg(lake: tl.Lakehouse) -> None:
     """`write.metadata.compression-codec` was accepted, and did nothing."""
     table = table_of(lake)
     append(table, 2)
@@ -366,7 +366,7 @@ def test_the_text_of_a_log_that_loses_and_gains_entries_is_that_of_its_entries(
         assert known.render(log) == f'"log":[{text}],', "and the same again"
 
 
-def test_snapshots_are_kept_as_long_as_clients_try_again(lake: tl.Lakehouse) -> None:
+def test_snapshots_are_retained_for_retries(lake: tl.Lakehouse) -> None:
     """An append of PyIceberg that met more than 20 other commits failed: it looks among the ancestors of the new head
     for the snapshot that it began with, and that was not listed any more."""
     table = table_of(lake, {RETRY_TIME: "1800000"})
@@ -378,7 +378,7 @@ def test_snapshots_are_kept_as_long_as_clients_try_again(lake: tl.Lakehouse) -> 
     assert lake.table("ns.t").scan().count() == 1 + SNAPSHOTS_KEPT + 5 + 40 + 2
 
 
-def test_snapshots_for_clients_that_try_again_have_a_limit(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_for_retries_have_a_limit(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_retention, "YOUNG_KEPT", SNAPSHOTS_KEPT + 3)
     table = table_of(lake, {RETRY_TIME: "1800000"})
     append(table, SNAPSHOTS_KEPT + 10)
@@ -417,7 +417,7 @@ def with_history(table: tl.Table, count: int, apart_millis: int) -> TableMetadat
         ({"history.expire.min-snapshots-to-keep": "3"}, 300, 1, 5 * 24),
     ],
 )
-def test_snapshots_of_the_last_days_are_kept(
+def test_snapshots_of_the_last_days_are_retained(
     lake: tl.Lakehouse, properties: dict[str, str], count: int, hours: float, expected: int
 ) -> None:
     """A table kept its newest 20 snapshots, and those of half an hour: a consumer that reads from snapshot to snapshot,
@@ -429,13 +429,13 @@ def test_snapshots_of_the_last_days_are_kept(
 
 
 @pytest.mark.usefixtures("default_age")
-def test_a_table_with_the_default_retention_keeps_young_snapshots(lake: tl.Lakehouse) -> None:
+def test_default_retention_keeps_young_snapshots(lake: tl.Lakehouse) -> None:
     table = table_of(lake)
     assert len(append(table, SNAPSHOTS_KEPT + 5)) == len(kept(table))
     assert UNSET.age_millis == 5 * DAY_MILLIS
 
 
-def test_snapshots_are_kept_from_the_newest_of_each_streaming_query_on(lake: tl.Lakehouse) -> None:
+def test_newest_snapshot_of_each_streaming_query_is_retained(lake: tl.Lakehouse) -> None:
     """Iceberg's sink for streams of Spark looks for its last epoch among the ancestors of the head. It was not listed
     any more, and the sink wrote the epoch a second time."""
     table = table_of(lake, FEW)
@@ -455,9 +455,7 @@ def test_snapshots_are_kept_from_the_newest_of_each_streaming_query_on(lake: tl.
     assert len(kept(table)) == 12
 
 
-def test_a_streaming_query_that_ended_days_ago_keeps_only_what_is_near(
-    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_streaming_query_keeps_only_near_snapshots(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query that was stopped for six days wrote its last epoch twice; one that never returns must not keep all."""
     table = table_of(lake, FEW)
     with table._writing() as iceberg:
