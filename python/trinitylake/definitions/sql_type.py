@@ -99,8 +99,6 @@ def parse(text: str, build: Build[T], uuid: T) -> T:
 
 
 class _Parser(Generic[T]):
-    """Recursive descent parser of one text."""
-
     def __init__(self, text: str, build: Build[T], uuid: T) -> None:
         self.text = text
         self.build = build

@@ -90,8 +90,6 @@ def parse_filter(filter: str | BooleanExpression) -> BooleanExpression:
 
 
 class _Parser:
-    """Recursive descent over the tokens of one text."""
-
     def __init__(self, words: str) -> None:
         self._words = words
         self._tokens: list[_Token] = []

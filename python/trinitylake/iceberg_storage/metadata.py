@@ -240,8 +240,6 @@ _LISTS = {
 
 
 class _TableText:
-    """What was written of one table last."""
-
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.lists = {name: _KnownTexts(own) for name, own in _LISTS.items()}
@@ -317,7 +315,6 @@ encoder = MetadataEncoder()
 
 @functools.cache
 def _rest_of(kind: type[TableMetadata]) -> set[str]:
-    """The fields of metadata but for `_LISTS`."""
     return {name for name in kind.model_fields if name not in _LISTS}
 
 

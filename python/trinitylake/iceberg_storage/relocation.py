@@ -225,7 +225,6 @@ class TableRelocation:
         return avro_bytes(header.pop(SCHEMA_KEY), construct_writer(schema), rows, header, sync)
 
     def _uri_of(self, path: str) -> str:
-        """The URI of a file that was stored."""
         return self._io.uri_of(path)
 
     def _beside(self, uri: str, name: str) -> str:

@@ -149,8 +149,6 @@ class RowFilter:
 
 
 class _Rows:
-    """Columns of rows, each looked up once."""
-
     def __init__(self, rows: Any) -> None:
         self._rows = rows
         self._columns: dict[tuple[str, ...], Any] = {}

@@ -30,60 +30,45 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: For this long after the version was looked up, an append begins on it without another request.
+#: Maximum age of an observed version on which an append begins without another request.
 SEEN_MAX_AGE_SECONDS = 1.0
 
 
 class TransactionWithTables(Protocol):
-    """An open transaction, as far as a table needs it."""
+    """The part of a transaction that a table uses."""
 
-    def table(self, identifier: Identifier) -> Table:
-        """A table, as the transaction sees it."""
+    def table(self, identifier: Identifier) -> Table: ...
 
 
 class LatestVersion(Protocol):
-    """What a table reads from, and what makes its writes a transaction: a lakehouse."""
+    """The part of a lakehouse that a table uses."""
 
     @property
-    def _storage(self) -> _core.Storage:
-        """The files of the lakehouse."""
-
+    def _storage(self) -> _core.Storage: ...
     @property
-    def version(self) -> int:
-        """The number of the latest version."""
-
-    def _state(self) -> _core.Version:
-        """The latest version."""
-
-    def _read_definition(self, kind: Literal["table"], namespace: str, name: str) -> bytes:
-        """The definition of a table in the latest version. Raises `ObjectNotFound`."""
-
+    def version(self) -> int: ...
+    def _state(self) -> _core.Version: ...
+    def _read_definition(self, kind: Literal["table"], namespace: str, name: str) -> bytes: ...
     def _execute(
         self,
         statement: Callable[[TransactionWithTables], Result],
         note: CommitInfo = NO_COMMIT_INFO,
         base: _core.Version | None = None,
-    ) -> Result:
-        """Run a statement in a separate transaction, again while it loses races.
-
-        With `base` it begins there, without a look for a newer version.
-        """
-
-    def begin(self, *, message: str = "", author: str = "") -> AbstractContextManager[TransactionWithTables]:
-        """A transaction that commits when the block ends."""
+    ) -> Result: ...
+    def begin(self, *, message: str = "", author: str = "") -> AbstractContextManager[TransactionWithTables]: ...
 
 
 class AutocommitTable(FrozenTable):
     """A table from `lake.table(...)`.
 
-    It reads the version that was the latest when it was opened, or what it last wrote, until `refresh`. A write
-    begins a transaction on the latest version, and another one if it lost a race. It finds the table by its name, and
-    raises `CommitConflict` if another table has that name now.
+    It reads the latest version at the time it was opened, or its last write, until `refresh`. A write is a transaction
+    on the latest version, which is repeated if it loses a race. The table is looked up by name; `CommitConflict` is
+    raised if another table has the name.
 
     Args:
-        version: a version that has the table like this, if one is known.
-        seen: the latest version, if that was just looked up. An append right afterwards begins on it, since appended
-            rows are the same on a newer one; its commit finds out whether there is one.
+        version: a version with this state of the table, if one is known.
+        seen: the latest version, if it was just looked up. An append that follows begins on it without a request,
+            because its commit notices newer versions.
     """
 
     def __init__(
@@ -187,7 +172,7 @@ class AutocommitTable(FrozenTable):
         self._show(written._definition, cast("TransactionTable", written)._committed_version)
 
     def _show(self, definition: TableDef, version: int | None) -> None:
-        """Show this state of the table from now on, which a version has."""
+        """Replace the shown state of the table by that of a version."""
         self._definition = definition
         self._version = version
         self._opened = None
@@ -204,4 +189,4 @@ class AutocommitTable(FrozenTable):
 
 
 class _AnotherTable(Exception):
-    """Another table has the name. Not a `CommitConflict`, which would repeat a statement that cannot succeed."""
+    """Another table has the name. No `CommitConflict`, after which the statement would be repeated."""

@@ -185,8 +185,6 @@ def _files_of(groups: Sequence[Group], size: int) -> int:
 
 
 class _Writing:
-    """Rewrites groups of files with some threads."""
-
     def __init__(
         self,
         metadata: TableMetadata,

@@ -138,8 +138,6 @@ _Maps: TypeAlias = Callable[[], Mapping[str, pa.DataType]]
 
 
 def _maps_of(schema: Callable[[], Schema] | None) -> _Maps:
-    """Looked for when they are needed, once."""
-
     @cache
     def maps() -> dict[str, pa.DataType]:
         fields = () if schema is None else arrow_schema(schema())
@@ -149,7 +147,6 @@ def _maps_of(schema: Callable[[], Schema] | None) -> _Maps:
 
 
 def _has_map(kind: pa.DataType) -> bool:
-    """Whether dictionaries in a value of that type are maps, at any depth."""
     if pa.types.is_map(kind):
         return True
     return any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
@@ -193,7 +190,6 @@ def _of_lazy_frame(data: Any) -> pa.Table | pa.RecordBatchReader:
 
 
 def _taken_from(items: Iterator[Any], data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
-    """The rows of an iterable of dictionaries, record batches or tables."""
     first = next(items, None)
     if first is None:
         return pa.table({})
@@ -228,7 +224,6 @@ def _column_of(name: Any, values: Any, maps: _Maps) -> Any:
 
 
 def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
-    """Values of Python's as Arrow has them."""
     first = next((value for value in values if value is not None), None)
     if isinstance(first, Mapping | list | tuple) and any(map(_has_dictionary, values)) and name in maps():
         return _map_array(values, maps()[name])
@@ -262,7 +257,6 @@ def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _struct_array(values: Sequence[Any], kind: pa.StructType) -> pa.Array:
-    """Values of a column of structures, some parts of which are maps."""
     if any(value is not None and not isinstance(value, Mapping) for value in values):
         return _array("", values, dict)
     names = list(dict.fromkeys(name for value in values if value is not None for name in value))

@@ -81,7 +81,6 @@ def _translated(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpressio
 
 
 def _conjuncts(predicate: pl.Expr, depth: int) -> Iterator[pl.Expr]:
-    """The parts of a predicate that must all be true."""
     parts: list[pl.Expr] = []
     with suppress(Exception):  # the form of a serialized expression is polars' own
         if depth and json.loads(predicate.meta.serialize(format="json"))["BinaryExpr"]["op"] == "And":

@@ -66,7 +66,6 @@ class ReadAhead(Generic[Part]):
             thread.join()
 
     def _next(self, number: int) -> Rows | None:
-        """The next rows of a part; None at its end."""
         with self._changed:
             self._changed.wait_for(lambda: self._buffers[number] or self._is_complete[number])
             if not self._buffers[number]:

@@ -111,7 +111,6 @@ def _value(scalar: pa.Scalar) -> Any:
 
 
 def _moment_text(scalar: pa.Scalar) -> str:
-    """A date or time in ISO 8601, of any year and with all its digits."""
     kind = scalar.type
     if pa.types.is_timestamp(kind):
         zone = "" if kind.tz is None else "+00:00"  # of an instant

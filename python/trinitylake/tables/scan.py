@@ -132,7 +132,6 @@ class Scan(RowResult):
 
     @shown
     def _repr_html_(self) -> str:
-        """What the scan reads, in a notebook; no row is read for that."""
         return scan_html(self._scan, self._subject())
 
     def __reduce__(self) -> tuple[Callable[..., Scan], tuple[Any, ...]]:

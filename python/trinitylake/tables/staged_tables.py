@@ -385,7 +385,6 @@ class StagedTables:
         return [table.id for table in self._changed()]
 
     def _describe(self, table: TransactionTable) -> None:
-        """Describe the changes of a table for the log."""
         if table._staged is not None:
             self._open_core().describe(table.namespace, table._own_name, table._staged.summarize())
 

@@ -149,11 +149,9 @@ class TransactionTable(Table):
 
     @property
     def _own_name(self) -> str:
-        """The name without its namespace."""
         return self._name
 
     def _rename(self, namespace: str, name: str) -> None:
-        """Take another name."""
         self._namespace, self._name = namespace, name
 
     def _drop(self, by: Literal["this", "another"] = "this") -> None:

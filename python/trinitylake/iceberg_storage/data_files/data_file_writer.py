@@ -219,8 +219,6 @@ class DataFileWriter:
 
 
 class _OpenFile:
-    """One data file that is being written."""
-
     def __init__(
         self,
         metadata: TableMetadata,

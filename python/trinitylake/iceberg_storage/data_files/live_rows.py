@@ -172,7 +172,6 @@ class LiveRows:
         return columns
 
     def _alive(self, task: FileScanTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a file but the deleted ones."""
         deletes = self.deletes.get(task.file.file_path, [])
         gone = np.unique(np.concatenate([np.empty(0, np.int64), *(part.to_numpy() for part in deletes)]))
         begin = 0

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Key:
-    """A column, or what a transform makes of it, by which rows are sorted."""
-
     path: tuple[str, ...]
     transform: Transform[Any, Any]
     type: IcebergType

@@ -281,12 +281,10 @@ def _with_ordered_log(metadata: TableMetadata) -> TableMetadata:
 
 
 def _content(one: Schema | PartitionSpec | SortOrder, id_name: str) -> str:
-    """A schema, spec or sort order without its id, as JSON."""
     return one.model_dump_json(exclude={id_name})
 
 
 def _has_same_columns(one: TableMetadata, other: TableMetadata) -> bool:
-    """Whether schemas, partition specs and sort orders are unchanged."""
     return (
         one.schemas is other.schemas
         and one.partition_specs is other.partition_specs

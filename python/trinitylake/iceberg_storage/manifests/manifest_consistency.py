@@ -226,7 +226,6 @@ def is_delete(file: DataFile) -> bool:
 
 
 def _check_format(file: DataFile) -> None:
-    """Check the format of a file against its name and its number of rows."""
     path, format = file.file_path, file.file_format
     ending = path.rpartition(".")[2].upper()
     if ending in FileFormat.__members__ and ending != format.name:

@@ -88,6 +88,5 @@ def ref_id(name: str, metadata: TableMetadata) -> int | None:
 
 
 def _is_ahead(snapshot_id: int, branch: str, metadata: TableMetadata) -> bool:
-    """Whether a snapshot descends from the head of a branch."""
     head = ref_id(branch, metadata)
     return head is not None and is_ancestor_of(snapshot_id, head, metadata)

@@ -493,7 +493,6 @@ class StagedTable:
         return CommitTableResponse.model_construct(metadata=self.metadata, metadata_location=location)
 
     def _metadata_uri(self) -> str:
-        """The URI of the next metadata file."""
         folder = self.metadata.properties.get("write.metadata.path") or f"{self.metadata.location.rstrip('/')}/metadata"
         with self._lock:
             if self._next_file_stem is None:

@@ -107,7 +107,6 @@ def _verb(counts: Mapping[str, str], statement: RowsRead | None) -> str:
 
 
 def _rows(counts: Mapping[str, str], statement: RowsRead | None) -> tuple[int, int, int]:
-    """Numbers of added, removed and changed rows."""
     if statement is not None and statement.counts is not None:
         return statement.counts.inserted, statement.counts.deleted, statement.counts.updated
     added, removed = _number(counts, "added-records"), _removed(counts)
@@ -123,7 +122,6 @@ def _counts(summary: object) -> Mapping[str, str]:
 
 
 def _removed(counts: Mapping[str, str]) -> int:
-    """Rows of removed files, and rows that delete files remove."""
     deletes = _number(counts, "added-position-deletes") - _number(counts, "removed-position-deletes")
     return _number(counts, "deleted-records") + max(0, deletes)
 

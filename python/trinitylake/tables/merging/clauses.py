@@ -176,7 +176,6 @@ def _column_of(text: str, source: pa.Schema) -> str | None:
 
 
 def _check_expression(connection: Any, text: str) -> None:
-    """Refuse what is no single expression. Raises `InvalidArgument`."""
     _parsed(connection, text)
 
 

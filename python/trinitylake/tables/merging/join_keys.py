@@ -45,7 +45,6 @@ def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
 
 
 def _all_differ(column: pa.ChunkedArray) -> bool:
-    """Whether no value of a column without nulls comes twice."""
     if not is_whole_number(column.type):
         return bool(pc.count_distinct(column).as_py() == len(column))
     ascending = np.sort(whole_numbers(column))  # a tenth of the time of hashing them

@@ -187,7 +187,6 @@ class Changes:
         return PreparedQuery(sql, self._names, replace(self._options, given=given))
 
     def _typed(self, values: dict[str, str]) -> dict[str, str]:
-        """SQL by column, with the type that the column has."""
         types = self._source.types
         known = {self.column(name): text for name, text in values.items()}
         return {name: f"CAST(({text}\n) AS {types[name]})" for name, text in known.items()}

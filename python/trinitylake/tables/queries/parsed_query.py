@@ -221,8 +221,6 @@ def shortened(sql: str) -> str:
 
 
 class _Names:
-    """Finds where names end in a text."""
-
     def __init__(self, sql: str) -> None:
         self._text = sql.encode()
 
@@ -250,7 +248,6 @@ class _Names:
 
 
 def _spellings(name: str) -> tuple[bytes, ...]:
-    """A name as it may be written: in quotes, or as it is."""
     doubled = '"' + name.replace('"', '""') + '"'
     single = "'" + name.replace("'", "''") + "'"
     return doubled.encode(), single.encode(), name.encode()

@@ -58,7 +58,6 @@ class Query(RowResult):
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _batches(self, rows_in_batch: int = BATCH_ROWS) -> Iterator[Any]:
-        """The schema, and then the batches."""
         with self._prepared.running() as rows:
             reader = rows.to_arrow_reader(rows_in_batch)
             yield reader.schema
@@ -92,7 +91,6 @@ class Query(RowResult):
         return Preview(self.columns, self.types, found[:limit], has_more=len(found) > limit)
 
     def _as_python(self, rows: Any, limit: int | None) -> list[tuple[Any, ...]]:
-        """The first rows, or all, as tuples."""
         found: list[tuple[Any, ...]]
         if any("TIME ZONE" in type for type in self.types) and find_spec("pytz") is None:  # which DuckDB needs then
             batches = rows.to_arrow_reader(limit or BATCH_ROWS)

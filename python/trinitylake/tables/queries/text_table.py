@@ -58,7 +58,6 @@ def _cell(text: str) -> str:
 
 
 def _width(text: str) -> int:
-    """The columns of a terminal that a text takes."""
     return sum(
         0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
     )
