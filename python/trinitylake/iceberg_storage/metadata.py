@@ -1,11 +1,10 @@
-"""Iceberg table metadata as immutable values: read once, changed without copying, written in time that does not
-grow with the part that did not change.
+"""Reads, caches and writes Iceberg table metadata as immutable values.
 
-PyIceberg deep-copies the whole metadata each time that a transaction reads it, about 18 times per append, and history
-makes each copy dearer. Its models are frozen and its updates replace lists instead of changing them, so the copies
-protect against nobody. Here every version shares what it has in common with the one before.
+PyIceberg deep-copies the metadata each time that a transaction reads it, about 18 times per append. Its models are
+frozen and its updates replace lists, so the copies are unnecessary. Here each state shares unchanged parts with the
+state before, in memory and as encoded JSON.
 
-A metadata file lists the snapshots that the table keeps (`snapshot_retention.py`), about 0.7 KB each.
+A metadata file lists recent snapshots (`snapshot_retention.py`), about 0.6 KB each.
 """
 
 from __future__ import annotations
@@ -41,27 +40,23 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
 from trinitylake.iceberg_storage.table_properties import logged_files
 from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
 
-#: How much parsed metadata is kept in memory: files, and bytes of their JSON, of which each becomes fourteen where
-#: there are many snapshots, and up to thirty where there are many columns. What one file shares with the one before it
-#: counts in both.
+#: Limits of the cache: files, and bytes of their JSON. Parsed metadata takes 14 times as much memory with many
+#: snapshots, up to 30 times with many columns. Shared parts count for each file.
 CACHE_MAX_TABLES = 256
 CACHE_MAX_SIZE_BYTES = 16 << 20
 
-#: Of a file, decompressed.
+#: Limit of a decompressed file.
 MAX_SIZE_BYTES = 512 << 20
-#: Larger ones are parsed one at a time.
+#: Larger texts are parsed one at a time.
 LARGE_SIZE_BYTES = 256 << 10
 
 _FILE_NAME = re.compile(r"(\d+)-[0-9a-fA-F-]{36}(?:\.gz)?\.metadata\.json")
 
 
 class MetadataCache:
-    """Parsed metadata files by URI, the least recently used dropped first. A metadata file never changes.
+    """LRU cache of parsed metadata files by URI. Safe to share between threads.
 
-    Those with a name that may be given again, such as `v3.metadata.json`, are not kept: who imports a table does not
-    own the names of its files.
-
-    Safe to share between threads.
+    Files whose names may be used again, such as `v3.metadata.json` of an imported table, are not cached.
     """
 
     def __init__(self, max_tables: int = CACHE_MAX_TABLES, max_size_bytes: int = CACHE_MAX_SIZE_BYTES) -> None:
@@ -72,14 +67,14 @@ class MetadataCache:
         self._lock = threading.Lock()
 
     def get(self, uri: str) -> TableMetadata | None:
-        """The metadata of a file, None if it is not cached."""
+        """The metadata of a file; None if it is not cached."""
         with self._lock:
             if (metadata := self._entries.get(uri)) is not None:
                 self._entries.move_to_end(uri)
             return metadata
 
     def put(self, uri: str, metadata: TableMetadata) -> None:
-        """Remember the metadata of a file, if no other file can get its name."""
+        """Cache the metadata of a file, if no other file can get its name."""
         with self._lock:
             if uri in self._entries or not is_named_once(uri):
                 return
@@ -92,7 +87,7 @@ class MetadataCache:
                 self._size_bytes -= json_size_bytes(dropped)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         with self._lock:
             self._entries.clear()
             self._size_bytes = 0
@@ -101,8 +96,8 @@ class MetadataCache:
 cache = MetadataCache()
 
 
-class _Turn:
-    """Who parses a large text. A forked child begins with nobody."""
+class _ParseLock:
+    """A lock that is free in a forked child."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -112,33 +107,31 @@ class _Turn:
         self.lock = threading.Lock()
 
 
-_turn = _Turn()
+_parsing = _ParseLock()
 
 
 def parsed(data: bytes) -> TableMetadata:
-    """Metadata out of JSON. Raises what PyIceberg raises, of many kinds, for what is none.
+    """Parse metadata from JSON. Raises errors of many kinds, as PyIceberg does.
 
-    Python runs one thread at a time, so large ones are done no later if they wait for each other. Many at once would
-    take turns with all that is short, and what they are made of is looked through, all of it, whenever garbage is
-    collected.
+    Large texts are parsed one at a time: because of the GIL that takes no longer, and short requests wait less.
     """
-    with _turn.lock if len(data) > LARGE_SIZE_BYTES else nullcontext():
+    with _parsing.lock if len(data) > LARGE_SIZE_BYTES else nullcontext():
         return TableMetadataUtil.parse_raw(data.decode())
 
 
 def read_metadata(
     io: FileIO, uri: str, path: str = "", *, table_id: str | None = None, is_cached: bool = True
 ) -> TableMetadata:
-    """The metadata in a file, parsed once, which lets engines delete no files. Treat it as immutable.
+    """Read the metadata in a file, with `gc.enabled=false`. Treat it as immutable.
 
-    With `is_cached` False the file itself is read, and nothing is kept of it. Metadata of format version 1 without
-    `table-uuid`, which is optional there, gets `table_id`.
+    With `is_cached` False the cache is not used. Metadata of format version 1 without `table-uuid`, which is optional
+    there, gets `table_id`.
 
     Raises:
-        CorruptFile: if it is not Iceberg table metadata, or not that of the table `table_id`; `path` names it.
-        FileNotFoundError: if there is no such file.
+        CorruptFile: if it is not Iceberg table metadata, or not of the table `table_id`; `path` names the file.
+        FileNotFoundError: if the file does not exist.
     """
-    file = io.new_input(uri)  # refuses a file outside of the lakehouse, cached or not
+    file = io.new_input(uri)  # refuses a file outside of the lakehouse, also a cached one
     metadata = cache.get(uri) if is_cached else None
     if metadata is None:
         metadata = _read(file, uri, path)
@@ -177,9 +170,9 @@ def _read(file: InputFile, uri: str, path: str) -> TableMetadata:
 
 
 def with_log_entry(metadata: TableMetadata, previous_uri: str, previous: TableMetadata) -> TableMetadata:
-    """`metadata` that remembers the file it replaces, and at most `write.metadata.previous-versions-max` of them.
+    """The metadata with the file that it replaces in its log of `write.metadata.previous-versions-max` entries.
 
-    Raises `InvalidArgument` where that is no number.
+    Raises `InvalidArgument` if that property is no number.
     """
     entry = MetadataLogEntry.model_validate({"metadata-file": previous_uri, "timestamp-ms": previous.last_updated_ms})
     log = [*metadata.metadata_log, entry][-logged_files(metadata.properties) :]
@@ -187,9 +180,9 @@ def with_log_entry(metadata: TableMetadata, previous_uri: str, previous: TableMe
 
 
 def new_file_stem(previous_uri: str | None) -> str:
-    """`00042-<uuid4>`, numbered one above the previous file, `00000` for the first.
+    """A new name such as `00042-<uuid4>`, with the number after that of the previous file, and 0 without one.
 
-    `file_suffix` (`metadata_compression.py`) completes the name.
+    `file_suffix` (`metadata_compression.py`) is the rest of the name.
     """
     sequence = 0
     if previous_uri is not None and (match := _FILE_NAME.fullmatch(previous_uri.rsplit("/", 1)[-1])):
@@ -198,7 +191,7 @@ def new_file_stem(previous_uri: str | None) -> str:
 
 
 class _KnownTexts:
-    """The JSON text of a list of that name: items that were in it before are not written again."""
+    """The JSON text of a list. The texts of items that it had before are used again."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -207,7 +200,7 @@ class _KnownTexts:
         self.text = ""
 
     def render(self, items: Sequence[IcebergBaseModel]) -> str:
-        """The name, the items as JSON, and what separates them from what follows."""
+        """The name of the list, its items as JSON, and a comma."""
         if items is self.items:
             return self.text
         texts = self._of_grown(items)
@@ -219,7 +212,7 @@ class _KnownTexts:
         return self.text
 
     def _of_grown(self, items: Sequence[IcebergBaseModel]) -> list[str] | None:
-        """The texts of a list that has lost one item in front, at most, and gained some behind: a log."""
+        """The texts of a list that lost at most its first item and gained items at its end, as logs do."""
         before = self.items or ()
         gone = 0 if items and before and items[0] is before[0] else 1
         n_kept = len(before) - gone
@@ -228,7 +221,7 @@ class _KnownTexts:
         return [*self._texts[gone:], *(item.model_dump_json() for item in items[n_kept:])]
 
 
-#: Lists of metadata whose items never change, and their names in a file.
+#: Lists of metadata with immutable items, and their names in a file.
 _LISTS = {
     "snapshots": "snapshots",
     "snapshot_log": "snapshot-log",
@@ -247,9 +240,9 @@ class _TableText:
 
 
 class MetadataEncoder:
-    """Metadata to JSON. Snapshots, schemas and the like never change, so each is written as text once.
+    """Encodes metadata as JSON. Snapshots, schemas and other immutable items are encoded once.
 
-    Of the tables that were written last the texts are kept, up to a number of bytes. Safe to share between threads.
+    Texts are kept in an LRU cache of tables with a limit in bytes. Safe to share between threads.
     """
 
     def __init__(self, max_tables: int = CACHE_MAX_TABLES, max_size_bytes: int = CACHE_MAX_SIZE_BYTES) -> None:
@@ -264,7 +257,7 @@ class MetadataEncoder:
         metadata = indexed(metadata)
         if metadata.format_version == 1:
             return metadata.model_dump_json().encode()
-        # Name the fields to write, not those to leave out: PyIceberg would look for private attributes each time.
+        # `include` is faster than `exclude`, for which PyIceberg looks up private attributes.
         rest = BaseModel.model_dump_json(metadata, include=_rest_of(type(metadata)), exclude_none=True, by_alias=True)
         text = self._table(metadata.table_uuid)
         with text.lock:
@@ -273,7 +266,7 @@ class MetadataEncoder:
         return f"{{{lists}{rest[1:]}".encode()
 
     def intern(self, metadata: TableMetadata) -> TableMetadata:
-        """The same metadata, made of the snapshots that were encoded before as far as they are equal."""
+        """The same metadata with snapshots that were encoded before in the place of equal ones."""
         text = self._table(metadata.table_uuid)
         snapshots, logs = text.lists["snapshots"], text.lists["snapshot_log"]
         known = {_snapshot_key(one): one for one in snapshots.items or () if isinstance(one, Snapshot)}
@@ -297,7 +290,7 @@ class MetadataEncoder:
 
     def _count(self, table_uuid: uuid.UUID, text: _TableText, size_bytes: int) -> None:
         with self._lock:
-            if self._tables.get(table_uuid) is text:  # else it was dropped meanwhile
+            if self._tables.get(table_uuid) is text:  # not dropped meanwhile
                 self._size_bytes += size_bytes - text.size_bytes
                 text.size_bytes = size_bytes
                 self._drop()
@@ -319,7 +312,7 @@ def _rest_of(kind: type[TableMetadata]) -> set[str]:
 
 
 def _snapshot_key(snapshot: Snapshot) -> tuple[object, ...]:
-    """What tells one snapshot, and one edition of it, from all others."""
+    """Fields that identify a snapshot and its content."""
     return (
         snapshot.snapshot_id,
         snapshot.parent_snapshot_id,
