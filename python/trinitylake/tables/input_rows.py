@@ -296,11 +296,16 @@ def conform(
 ) -> pa.Table | pa.RecordBatchReader:
     """`rows` with the columns of an Iceberg schema, in its order.
 
-    With `stream` what is not in memory becomes a reader; else it is read into memory. Columns that are `needed` and
-    missing become null, if they may be. The offsets of texts keep their width, which costs a copy otherwise, unless a
-    table in memory is to have those of the schema `exactly`. Raises `InvalidArgument` that names the column: for a
-    column the table does not have, a required one that is missing or holds a null, and a value that does not fit the
-    type.
+    Args:
+        rows: a table, a reader, or a spool.
+        schema: of the table.
+        limits: of declared types.
+        stream: return a reader for rows that are not in memory, instead of reading them.
+        needed: names of columns to add as null if they are missing and optional.
+        exactly: convert offsets of texts to the width of the schema, which copies them.
+
+    Raises `InvalidArgument` with the name of the column for an unknown column, a required column that is missing or
+    has a null, and a value that does not fit the type.
     """
     check_columns(schema)
     target, given = arrow_schema(schema), defaulted(schema)
@@ -318,7 +323,7 @@ def conform(
 
 
 def _with_columns(rows: Rows, target: pa.Schema) -> Rows:
-    """The same rows, or none with all columns for `[]` and `{}`, which have no columns because they have no rows."""
+    """The same rows; for `[]` and `{}`, which have no columns, no rows with all columns."""
     return rows if rows.schema.names else no_rows(target)
 
 
@@ -342,9 +347,9 @@ def _conform_table(
 
 
 def _known_columns(rows: pa.Schema, target: pa.Schema, given: Container[str]) -> pa.Schema:
-    """The fields of `target` that `rows` have, after checking that they have no others and all required ones.
+    """The fields of `target` that `rows` have. Raises `InvalidArgument` for unknown and missing required columns.
 
-    The writer has values for the columns `given`, so they may lack these.
+    The columns `given` have default values and may be missing.
     """
     names = rows.names
     if len(set(names)) != len(names):
@@ -361,7 +366,7 @@ def _known_columns(rows: pa.Schema, target: pa.Schema, given: Container[str]) ->
 def fitting(
     column: pa.ChunkedArray | pa.Array, field: pa.Field, limits: Limits = NO_LIMITS
 ) -> pa.ChunkedArray | pa.Array:
-    """A column with the type of a field. Raises `InvalidArgument` for a value, or a null, that it cannot have."""
+    """A column with the type of a field. Raises `InvalidArgument` for a value or null that does not fit."""
     if not field.nullable and column.null_count:
         raise InvalidArgument(f"column {field.name} is required, but {column.null_count} of its values are null")
     made = _cast(column, field)
@@ -372,7 +377,7 @@ def fitting(
 
 
 def as_far_as_known(rows: Rows, schema: Schema) -> pa.Table:
-    """`rows` in memory: columns that an Iceberg schema has with its types, others as they are.
+    """`rows` as a table. Columns of an Iceberg schema get its types, others keep theirs.
 
     Raises `InvalidArgument` for a value that does not fit the type of its column.
     """
@@ -421,12 +426,12 @@ def _has_dictionary_type(kind: pa.DataType) -> bool:
 
 
 def _infinities(values: pa.Array) -> int:
-    """How many numbers are infinite, at any depth. Arrow makes them of numbers that a narrower type does not have."""
+    """The number of infinite numbers at any depth. Arrow casts numbers beyond the range of a type to infinity."""
     return sum(int(pc.is_inf(leaf).true_count) for leaf in _leaves(values) if pa.types.is_floating(leaf.type))
 
 
 def _leaves(values: pa.Array) -> Iterator[pa.Array]:
-    """The values that have no parts, at any depth."""
+    """The arrays without nested values in an array."""
     kind = values.type
     if pa.types.is_struct(kind):
         for part in values.flatten():
@@ -457,14 +462,14 @@ def _check_finite_times(column: pa.ChunkedArray | pa.Array, name: str) -> None:
 def _made(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if not (values.null_count and requires_parts(kind) and pa.types.is_struct(values.type)):
         return values.cast(kind)
-    # What a structure must have is mostly null in one that is itself, and Arrow's cast asks no further.
+    # Arrow refuses nulls in required fields even where the struct itself is null.
     there = values.is_valid()
     found = pa.concat_arrays([nulls(1, kind), values.filter(there).cast(kind)])
     return found.take(pc.if_else(there, pc.cumulative_sum(there.cast(pa.int64())), 0))
 
 
 def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
-    """Raises `InvalidArgument` for a part of a structure that the table does not have, which Arrow would leave out."""
+    """Raises `InvalidArgument` for a field of a struct that the table does not have, which Arrow would drop."""
     is_ = pa.types
     if is_.is_dictionary(given):
         _check_parts(given.value_type, kind, path)

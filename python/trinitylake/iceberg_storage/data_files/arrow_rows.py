@@ -1,9 +1,7 @@
-"""Arrow types of rows that are read: those of the Iceberg schema, whatever the types of the file.
+"""Arrow types of rows: those of the Iceberg schema, whatever the types in the files.
 
-Arrow has two widths of offsets for texts, bytes and lists, and a Parquet file may name either. PyIceberg gives all
-rows at once with the types of the files, and a stream of them, or none, with the wide ones, which it has for Iceberg's
-types. A table whose rows change their types when its files are put together cannot be joined with another one, so rows
-have the wide ones here always. To make offsets wide copies no text.
+Arrow has two widths of offsets for texts, bytes and lists, and a Parquet file may have either. Rows always have the
+wide offsets here, so their types do not depend on the files. Widening offsets does not copy texts.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of the rows that an Iceberg schema describes."""
 
     def made() -> pa.Schema:
-        # Imported here, because it imports pandas, which reading of metadata does not need.
+        # Imports pandas, which readers of metadata do not need.
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         return schema_to_pyarrow(schema, include_field_ids=False)
@@ -37,7 +35,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def arrow_schema_with_ids(schema: Schema) -> pa.Schema:
-    """The same with the ids of columns, as they stand in Parquet files."""
+    """The same with field ids, as in Parquet files."""
 
     def made() -> pa.Schema:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -48,15 +46,14 @@ def arrow_schema_with_ids(schema: Schema) -> pa.Schema:
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
-    """A table without rows. Arrow's own `empty_table` makes none that has a UUID in a structure or a list."""
+    """A table without rows. Arrow's `empty_table` fails for a UUID in a struct or list."""
     import pyarrow as pa
 
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
-    """So many nulls of a type. Of Arrow's own the parts that a structure must have are null, too, and such a column is
-    not written."""
+    """An array of nulls. In Arrow's `nulls` the required fields of a struct are null, too, which cannot be written."""
     import pyarrow as pa
 
     if not requires_parts(kind):
@@ -65,14 +62,14 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 
 def requires_parts(kind: pa.DataType) -> bool:
-    """Whether values of a type are structures with parts that may not be null."""
+    """Whether a type is a struct with required fields, at any depth."""
     import pyarrow as pa
 
     return pa.types.is_struct(kind) and any(not field.nullable or requires_parts(field.type) for field in kind)
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """The type with the bytes of UUIDs, of which Arrow makes arrays also in structures."""
+    """The type with the storage type of UUIDs, which Arrow also supports in structs."""
     import pyarrow as pa
 
     def stored(field: pa.Field) -> pa.Field:
@@ -94,9 +91,9 @@ def typed(rows: Rows, target: pa.Schema, but: Container[str] = ()) -> Rows:
     Args:
         rows: with the columns of the schema, in its order.
         target: as `arrow_schema` gives it.
-        but: columns that stay as they are, for who asked for dictionaries.
+        but: columns that keep their types, because the caller wants dictionaries.
 
-    Raises Arrow's errors for values that the types do not have.
+    Raises Arrow's errors for values that do not fit the types.
     """
     import pyarrow as pa
 
@@ -112,6 +109,6 @@ def typed(rows: Rows, target: pa.Schema, but: Container[str] = ()) -> Rows:
         columns.append(column)
         fields.append(field)
     kind = pa.Table if isinstance(rows, pa.Table) else pa.RecordBatch
-    if not columns:  # which know the number of rows
+    if not columns:  # keeps the number of rows
         return rows
     return kind.from_arrays(columns, schema=pa.schema(fields, metadata=target.metadata))

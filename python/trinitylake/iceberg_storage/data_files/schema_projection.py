@@ -86,13 +86,13 @@ def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.
         promote(has, wants)
     if values.type == kind:
         return values
-    # Nanoseconds of a table that has microseconds are cut.
+    # Nanoseconds are truncated if the table has microseconds.
     is_cut = pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type)
     return values.cast(kind, safe=not is_cut)
 
 
 def _offsets(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Where the elements of lists begin and end, NULL for a list that is NULL."""
+    """The offsets of lists, with NULL for a list that is NULL."""
     offsets = values.offsets.cast(kind)
     if not values.null_count:
         return offsets
