@@ -173,7 +173,7 @@ def _package(folder: Path, **described: str) -> Path:
 
 
 def test_duckdb_lies_beside_a_page_that_is_given_it(tmp_path: Path) -> None:
-    """Queries without a server need DuckDB; a page that fetched it from elsewhere would have told others who looks."""
+    """Queries without a server need DuckDB, which is not fetched from a third party."""
     package = _package(tmp_path / "project" / "node_modules" / "@duckdb" / "duckdb-wasm")
     with tarfile.open(tmp_path / "duckdb.tgz", "w:gz") as archive:
         archive.add(package, "package")
@@ -240,7 +240,7 @@ def test_the_page_is_small() -> None:
             # `import(…)` loads later.
             imported = IMPORTS.findall(content[path].decode())
             waiting += [posixpath.normpath(posixpath.join(posixpath.dirname(path), one)) for one in imported]
-    # hyparquet is loaded when somebody asks for rows.
+    # hyparquet is loaded for rows only.
     assert not any(b"parquet file invalid" in content[path] for path in loaded if path.endswith(".js"))
     assert any(b"parquet file invalid" in one for path, one in content.items() if path.endswith(".js"))
     size = sum(len(content[path]) for path in loaded) + len(index_of_server().content)

@@ -62,7 +62,7 @@ def url(lake: tl.Lakehouse) -> Iterator[str]:
 
 
 def opened(browser: Browser, url: str, address: str = "#/") -> None:
-    """Open a view, as if somebody had sent its address."""
+    """Open a view by its address."""
     browser.go("about:blank")
     browser.go(f"{url}/{address}")
     browser.wait(READY)
@@ -346,7 +346,7 @@ def test_a_namespace_of_very_many_tables(browser: Browser, tmp_path: Path) -> No
 
 
 def test_a_view_that_was_left_does_not_come_back(browser: Browser, url: str) -> None:
-    """Answers that come late were shown in the place of the view that somebody had gone on to."""
+    """Late answers replaced a newer view."""
     opened(browser, url)
     for _ in range(5):
         browser.run(

@@ -130,7 +130,7 @@ def things(shop: tl.Lakehouse) -> tl.Lakehouse:
 def test_duckdb_and_pyiceberg_write_a_table_of_format_version_3_in_one_transaction(
     open_server: RestServer, things: tl.Lakehouse
 ) -> None:
-    """DuckDB counts row ids by the metadata that it loaded; at the commit they are those that nobody has."""
+    """DuckDB assigns row ids by the metadata that it loaded; the commit assigns unused ones."""
     client = Client(open_server)
     id = client("POST", "/trinitylake/v1/transactions", {"message": "together"}).body["id"]
     with attached(open_server, f"@txn/{id}") as connection:

@@ -45,7 +45,7 @@ def client(shop: tl.Lakehouse, tmp_path: Path) -> Iterator[Client]:
 
 
 def lost(client: Client, shop: tl.Lakehouse, token: str, meanwhile: Callable[[tl.Transaction], object]) -> str:
-    """What somebody is told who has listed all that they could, when something was committed meanwhile."""
+    """The message to a principal that has listed everything visible, after another commit."""
     begun = client("POST", "/trinitylake/v1/transactions", {"isolation": "serializable"}, token=token)
     assert begun.code == 201, begun
     path = f"/v1/{begun.body['prefix']}/namespaces"

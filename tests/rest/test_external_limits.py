@@ -93,8 +93,10 @@ def test_metadata_of_external_tables_has_limits(http_client: Client, elsewhere: 
 
 
 def test_metadata_of_external_tables_is_one_compressed_text(http_client: Client, elsewhere: tl.Table) -> None:
-    """Texts of nothing, one behind the other, were unpacked one by one, and for each the rest was copied twice: a few
-    megabytes of them took an hour, long after the client had been told that nobody answers."""
+    """Empty gzip members in sequence were decompressed one by one, and each time the rest was copied twice.
+
+    A few megabytes of them took an hour, long after the deadline of the client.
+    """
     local_path(elsewhere.iceberg.metadata_location).write_bytes(gzip.compress(b"") * 1000)
     metadata.cache.clear()
     answer = http_client("GET", PATH)

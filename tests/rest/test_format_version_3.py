@@ -63,9 +63,9 @@ def test_row_ids_of_a_snapshot_are_counted(http_client: Client) -> None:
 def test_row_ids_that_another_commit_took_are_a_conflict(
     http_client: Client, lake: tl.Lakehouse, stale: dict[str, int], several: bool
 ) -> None:
-    """Somebody committed to another branch: the requirements held, and the engine was told that it made no sense.
+    """After a commit to another branch the requirements held, and the engine got 400 instead of 409.
 
-    An engine makes its snapshot anew after 409, and gives up after 400.
+    An engine makes a new snapshot after 409, and fails after 400.
     """
     body = snapshot_of(http_client, "audit", **stale)
     if several:
@@ -145,7 +145,7 @@ def test_a_table_is_upgraded_and_not_downgraded(http_client: Client, lake: tl.La
 
 
 def test_an_encrypted_table_is_refused(http_client: Client) -> None:
-    """Keys of an encrypted table are in its metadata, where PyIceberg drops them: nobody could read the table again."""
+    """Metadata of an encrypted table contains keys, which PyIceberg drops: the table would be unreadable."""
     encrypted = {**V3, "encryption.key-id": "k"}
     answer = http_client(
         "POST", "/v1/namespaces/shop/tables", {"name": "secret", "schema": COLUMNS, "properties": encrypted}
@@ -176,7 +176,7 @@ def plan_of_version_2(http_client: Client, lake: tl.Lakehouse) -> Any:
 
 
 def test_the_property_format_version_upgrades(http_client: Client, lake: tl.Lakehouse) -> None:
-    """PyIceberg sends it as a property, which was stored and did nothing; a downgrade is told in words."""
+    """PyIceberg sends it as a property, which was stored without effect."""
     lake.create_table("shop.old", ROWS).append(ROWS)
     path = "/v1/namespaces/shop/tables/old"
     body = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b", **V3}}]}

@@ -107,7 +107,7 @@ def test_large_metadata_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_child_forked_during_a_parse_can_parse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that parsed in the parent is not there in the child, so nobody would ever give its turn back."""
+    """The thread that holds the lock in the parent does not exist in the child, which would wait for ever."""
     text = SHAPES["columns"]
     monkeypatch.setattr(metadata, "LARGE_SIZE_BYTES", 1)
     metadata.parsed(text)

@@ -85,7 +85,7 @@ class Issuer:
         return json.dumps({"keys": [{**public[name], "kid": name, "use": "sig"} for name in self.keys]}).encode()
 
     def stop(self) -> None:
-        """Nobody answers from now on."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -212,7 +212,7 @@ def test_keys_of_another_server_are_refused(issuer: Issuer) -> None:
 
 
 def test_keys_of_a_host_with_the_certificate_of_another_are_refused(issuer: Issuer) -> None:
-    """The test gave a token that was none, so it ended before any key was fetched and could not fail."""
+    """The test used an invalid token, so no key was fetched and it could not fail."""
     elsewhere = issuer.url.replace("127.0.0.1", "localhost")
     assert not counts(JwtBearers(JwtSettings(ISSUER, "lake", elsewhere)), token("k1"))
     assert issuer.asked == 0, "the connection ends before the request"
@@ -220,7 +220,7 @@ def test_keys_of_a_host_with_the_certificate_of_another_are_refused(issuer: Issu
 
 
 def test_keys_are_not_fetched_without_tls(issuer: Issuer, bearers: JwtBearers, waiting_is_over: None) -> None:
-    """The redirects led to where nobody answers, so that it made no difference whether they were followed."""
+    """Redirects led to an address without a server, so that the test could not tell whether they were followed."""
     plain = Issuer(None)
     try:
         for leads_to in (plain.url, "ftp://127.0.0.1/keys", "file:///etc/hostname"):

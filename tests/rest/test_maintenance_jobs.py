@@ -39,7 +39,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 @pytest.fixture
 def workers() -> Iterator[WorkerPool]:
-    """A pool of which a run takes only so many workers: it would begin again and again until somebody stopped it."""
+    """A pool with a limit on the workers of a run, which would otherwise start new ones for ever."""
     pool = CountingPool()
     yield pool
     pool.close()
@@ -125,7 +125,7 @@ def test_a_table_that_is_skipped_does_not_keep_others_from_maintenance(lake: tl.
 def test_a_worker_that_is_killed_at_a_table_is_replaced_by_one_that_skips_it(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system ended it for its memory, and nobody could tell which table that was."""
+    """The system killed the worker for its memory, and the log did not name the table."""
 
     class KilledOnce(CountingPool):
         def run(self, job: Any, *arguments: Any, **options: Any) -> Any:

@@ -28,7 +28,7 @@ TICK_SECONDS = 0.01
 
 
 class Work:
-    """A lakehouse whose upkeep goes on until it is told to end, and then ends as it is told."""
+    """A lakehouse whose maintenance runs until the test ends it."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.begun = threading.Semaphore(0)
@@ -113,7 +113,7 @@ def test_a_run_longer_than_the_period_is_the_only_one() -> None:
 
 
 def test_an_error_of_one_run_does_not_end_the_schedule(caplog: Any) -> None:
-    """The store was away for a moment, and there was no upkeep until somebody noticed."""
+    """After one failure of the store there was no more maintenance."""
     work, metrics = Work(fails=True), ServerMetrics()
     work.may_end.set()
     schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
@@ -170,7 +170,7 @@ def test_an_invalid_period_is_refused(lake: tl.Lakehouse, period: str, tmp_path:
 
 
 def test_skipped_tables_are_counted_by_reason(lake: tl.Lakehouse) -> None:
-    """Tables that upkeep skipped were lines of the log, and nobody who looks at counters alone was told of them."""
+    """Skipped tables were logged only, and not counted."""
     lake.alter({"maintenance.vacuum": "false"})
     lake.create_namespace("shop")
     for name in ("shop.orders", "shop.odd"):

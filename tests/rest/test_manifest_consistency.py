@@ -234,7 +234,7 @@ def test_manifest_of_an_unknown_spec_is_refused(events: tl.Lakehouse, http_clien
 
 
 def test_manifest_that_cannot_be_read_is_refused(events: tl.Lakehouse, http_client: Client) -> None:
-    """It was accepted from readers of everything, and then nobody could read the table."""
+    """It was accepted from readers of everything, and then the table was unreadable."""
     table = events.table("shop.events").iceberg
     id = new_snapshot_id()
     manifest = manifest_of(table, table.location(), id, file_in(events))

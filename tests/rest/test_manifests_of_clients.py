@@ -157,7 +157,7 @@ def test_no_file_hides_behind_an_empty_block(shop: Shop) -> None:
 
 
 def test_a_manifest_without_its_file_is_refused(shop: Shop) -> None:
-    """What cannot be read cannot be checked, and would be written when the commit is done."""
+    """A client could write the file after the commit, unchecked."""
     own = shop.orders.location()
     updates = shop.snapshot([], own, 7, shop.head)
     updates[0]["snapshot"]["manifest-list"] = f"{own}/metadata/later.avro"
@@ -168,7 +168,7 @@ def test_a_manifest_without_its_file_is_refused(shop: Shop) -> None:
 
 
 def test_a_new_table_names_its_own_files_from_the_start(shop: Shop) -> None:
-    """The rule held for tables that were there, and not for the snapshot that a table was created with."""
+    """The snapshot with which a table was created was not checked."""
     id = str(uuid.uuid4())
     folder = f"{shop.lake.uri}shop/made-{id[:8]}"
     updates = [
@@ -217,7 +217,7 @@ def test_its_own_files_are_committed_and_a_reader_of_everything_may_add_others(s
     assert one(shop, shop.snapshot([shop.manifest(file, own, 7)], own, 7, shop.head), WALT).code == 200
     secret = shop.manifest(shop.file_of("hr.pay"), own, 8)
     assert one(shop, shop.snapshot([secret], own, 8, shop.head), ROOT).code == 200
-    # What the table has by then, a writer takes over with the manifest that he writes anew.
+    # A writer may carry the files that the table has by then into a new manifest.
     known = shop.manifest(shop.file_of("hr.pay"), own, 9, ManifestEntryStatus.EXISTING)
     assert one(shop, shop.snapshot([known], own, 9, shop.head), WALT).code == 200
 
@@ -270,7 +270,7 @@ def test_the_tables_of_a_commit_share_its_limit(shop: Shop, small_limits: None) 
 
 
 def test_manifests_of_registered_and_present_tables_count(shop: Shop, small_limits: None) -> None:
-    """A name that readers take differently is let pass where the table has it: all that it has was read for that."""
+    """An ambiguous name is accepted if the table has it: all its manifests were read to find that out."""
     assert one(shop, many(shop, 4, 7), WALT).code == 200
     assert one(shop, many(shop, 4, 8), WALT).code == 200
     own, odd = shop.orders.location(), shop.file_of("shop.orders")

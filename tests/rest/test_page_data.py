@@ -125,7 +125,7 @@ def test_words_about_more_than_one_may_read_are_not_shown(rita: Page, root: Page
 
 
 def test_names_of_versions_are_for_readers_of_everything(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
-    """What a version was named is about all that is in it, and somebody who may read one table of it was told."""
+    """A tag concerns the whole version, and readers of one table saw its name."""
     shop.tags.create("canary-before-the-layoffs")
     assert "canary-before-the-layoffs" in [name for entry in root.found("log")["entries"] for name in entry["tags"]]
     assert all(entry["tags"] == [] for entry in rita.found("log")["entries"])
@@ -176,7 +176,7 @@ def test_a_difference_comes_in_parts(root: Page, shop: tl.Lakehouse, monkeypatch
 
 
 def test_a_large_difference_takes_no_memory_of_the_server(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page of a difference found all of it anew, in the server: of a million objects 800 MB, for any reader."""
+    """Each page of a difference computed all of it again: 800 MB for a million objects, for any reader."""
     lake.create_namespace("shop")
     before = lake.version
     names = [f"t{number:05}" for number in range(12_000)]
@@ -433,7 +433,7 @@ def test_only_so_many_look_for_long_at_a_time(root: Page, page_server: RestServe
 
 
 def test_whoever_looks_at_an_open_transaction_takes_no_part_in_it(page_server: RestServer, root: Page) -> None:
-    """What is read in a serializable transaction counts for its conflicts, also if somebody only looked at it."""
+    """Reads of the page in a serializable transaction would be part of its footprint."""
     begun = Client(page_server)("POST", "/trinitylake/v1/transactions", {"id": "nightly"}, token=WALT)
     prefix = begun.body["prefix"]
     for path in (

@@ -197,7 +197,7 @@ def test_one_principal_does_not_take_all_processes(
 
 
 def test_a_query_ends_when_nobody_waits_for_it(page_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who closed the page left a query behind that ran on, and after a few of them nobody got in."""
+    """Queries of closed pages continued, and a few of them occupied all workers."""
     monkeypatch.setattr(answers, "WORK_SECONDS", 1000.0)
     at_work = page_server._app.service.workers
     with asking(page_server, ENDLESS, ROOT):

@@ -141,7 +141,7 @@ def test_the_log_contains_the_rows_of_a_new_table(catalog: RestCatalog, lake: tl
 
 
 def test_commits_of_spark_have_spark_as_author(lake: tl.Lakehouse) -> None:
-    """Its author was the beginning of the hash of a token that nobody had chosen."""
+    """Their author was the start of the hash of a generated token."""
     server = LocalServer(lake, {})
     server.start()
     try:

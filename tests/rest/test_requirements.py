@@ -18,7 +18,7 @@ def change(name: str, requirements: list[dict[str, Any]], updates: list[dict[str
 
 
 def unchanged(name: str) -> dict[str, Any]:
-    """That nobody gives a table another schema."""
+    """The requirement that a table keeps its schema."""
     return change(name, [{"type": "assert-current-schema-id", "current-schema-id": 0}], [])
 
 

@@ -291,7 +291,7 @@ def orders(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def token(values: str) -> str:
-    """A token that nobody gave, for the rows whose id is one of these values."""
+    """A forged token, for the rows whose id is one of these values."""
     text = f'{{"request":{{"filter":{{"type":"in","term":"id","values":[{values}]}}}},"start":0,"plan":"x"}}'
     return base64.urlsafe_b64encode(text.encode()).decode()
 

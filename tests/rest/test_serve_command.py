@@ -57,8 +57,7 @@ app(sys.argv[1:])
 
 
 def test_the_command_ends_although_a_request_hangs(lake: tl.Lakehouse) -> None:
-    """A server whose threads were all at work for hours, or whose storage hung while it saved transactions, stayed
-    after SIGTERM, until somebody killed it."""
+    """A server with busy threads, or with a storage that hung at a save, did not end after SIGTERM."""
     command = [sys.executable, "-c", NEVER_ENDS, "serve", "--root", lake.uri, "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

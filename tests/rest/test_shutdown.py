@@ -118,7 +118,7 @@ def test_a_shutdown_answers_requests_that_it_cannot_finish(lake: tl.Lakehouse) -
         assert (code, body["error"]["type"]) == (503, "ServiceUnavailableException")
         assert int(headers["retry-after"]) > 0
 
-        assert not_begun.startswith(b"HTTP/1.1 503 "), not_begun  # nobody has begun with it
+        assert not_begun.startswith(b"HTTP/1.1 503 "), not_begun  # it has not begun
         assert b"retry-after" in not_begun.lower()
     assert commits(lake) == before + 2
     assert lake.table("shop.orders").properties["owner"] == "walt"

@@ -72,7 +72,7 @@ def server(lake: tl.Lakehouse, store: SlowS3) -> Iterator[RestServer]:
 
 
 def define(lake: tl.Lakehouse, name: str, kind: str, properties: dict[str, str]) -> None:
-    """A table elsewhere, without looking there."""
+    """An external table that is registered without a read."""
     definition = new_table_def(table_type=kind, format_properties=properties)
     with lake.transaction() as txn:
         txn._state().create("table", "shop", name, serialize(definition))

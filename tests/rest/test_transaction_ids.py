@@ -106,7 +106,7 @@ def test_keys_work_after_versions_have_expired(http_client: Client, shop: tl.Lak
 
 
 def test_a_key_older_than_all_versions_has_an_unknown_outcome(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Whoever deletes versions before their time takes the memory of keys along: then nobody knows, and says so."""
+    """Keys are found in the log, so after an early expiry the outcome of a key is unknown."""
     key = key_of(now())
     time.sleep(0.002)
     assert send(http_client, key, "red").code == 200

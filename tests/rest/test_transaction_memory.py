@@ -122,7 +122,7 @@ def begin(client: Client, id: str, token: str = TOKEN) -> Callable[[Any], int]:
 
 
 def test_idle_transactions_are_saved_above_the_memory_limit(shop: tl.Lakehouse) -> None:
-    """However much is staged, memory stays within its limit, and every change is committed."""
+    """Memory stays within its limit whatever the number of changes, and every change is committed."""
     limit = 3 * MEGABYTE
     options = ServerOptions(max_transactions_size_bytes_per_principal=limit, max_transactions_size_bytes=2 * limit)
     with running(shop, token=TOKEN, options=options) as server:
@@ -166,7 +166,7 @@ def test_memory_does_not_grow_with_staged_changes(shop: tl.Lakehouse, monkeypatc
 
 
 def test_one_transaction_has_a_limit_of_its_own(shop: tl.Lakehouse) -> None:
-    """Whether it is in memory or saved: who goes on with it needs all of it."""
+    """In memory or saved: a client that continues it needs all of it."""
     options = ServerOptions(max_transaction_size_bytes=MEGABYTE)
     with running(shop, token=TOKEN, options=options) as server:
         client, codes = Client(server), []

@@ -1,6 +1,6 @@
 """Maintenance of tables in a worker process, which reads data files of clients and may run out of memory.
 
-A table that ends the worker is skipped until the server restarts; maintenance of the others goes on in a new worker.
+A table that ends the worker is skipped until the server restarts; maintenance of the others continues in a new worker.
 """
 
 from __future__ import annotations
