@@ -6,6 +6,7 @@ of updates. Engines send a handful. The metadata of an object is read completely
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, TypeAlias, TypeVar
 
 from pydantic import BaseModel, Field
@@ -33,11 +34,22 @@ class Name(BaseModel):
         return (*checked_namespace(self.namespace), self.name)
 
 
+class CreatesObject(BaseModel):
+    """Body of a request that creates a table or view in the namespace of the path."""
+
+    name: str
+
+
 class Rename(BaseModel):
     """Body of a rename."""
 
     source: Name
     destination: Name
+
+
+def name_in(body: type[CreatesObject]) -> Callable[[Call], list[tuple[str, ...]]]:
+    """A function that returns the full name of the table or view that a request creates, as a list."""
+    return lambda call: [(*call.namespace(), call.parsed(body).name)]
 
 
 def renamed(call: Call) -> list[tuple[str, ...]]:

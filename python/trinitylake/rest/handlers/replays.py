@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from starlette.responses import Response
 
 from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.handlers import namespaces, tables, views
+from trinitylake.rest.handlers.body_parts import CreatesObject
 from trinitylake.rest.request.call import Call, json_response, no_content
 
 
@@ -27,7 +26,7 @@ def new_table(call: Call, state: LakehouseVersion) -> Response:
 
     Without access if that table has another name now: the client may have lost the right to its files.
     """
-    identifier = (*call.namespace(), str(json.loads(call.body)["name"]))
+    identifier = (*call.namespace(), call.parsed(CreatesObject).name)
     made = call.served(state)
     response = tables.load_response(call, made, identifier)
     delegation = call.service.delegation
@@ -46,7 +45,7 @@ def unregistered_table(call: Call, state: LakehouseVersion) -> Response:
 
 def view(call: Call, state: LakehouseVersion) -> Response:
     """The view in the path, or with the name in the body, as committed."""
-    name = call.name("view") if "view" in call.raw_names else str(json.loads(call.body)["name"])
+    name = call.name("view") if "view" in call.raw_names else call.parsed(CreatesObject).name
     return views.response_of(call.served(state).load_view((*call.namespace(), name)))
 
 

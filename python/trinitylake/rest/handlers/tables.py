@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -34,7 +34,7 @@ from trinitylake.rest.catalog.table_responses import (
     with_config,
 )
 from trinitylake.rest.errors import RestError, bad_request, client_faults
-from trinitylake.rest.handlers.body_parts import Name, Rename, new_name
+from trinitylake.rest.handlers.body_parts import CreatesObject, Name, Rename, new_name
 from trinitylake.rest.handlers.external_tables import peer_of
 from trinitylake.rest.handlers.table_changes import (
     TableChange,
@@ -49,10 +49,9 @@ from trinitylake.rest.security.principals import Role
 from trinitylake.tables.table_definition import metadata_path
 
 
-class CreateTable(BaseModel):
+class CreateTable(CreatesObject):
     """Body of `create`."""
 
-    name: str
     location: str | None = None
     table_schema: Schema = Field(alias="schema")
     partition_spec: PartitionSpec | None = Field(alias="partition-spec", default=None)
@@ -66,22 +65,11 @@ class CreateTable(BaseModel):
         return with_field_ids(spec)
 
 
-class Register(BaseModel):
+class Register(CreatesObject):
     """Body of `register`."""
 
-    name: str
     metadata_location: str = Field(alias="metadata-location")
     overwrite: bool = False
-
-
-def name_to_create(call: Call) -> list[tuple[str, ...]]:
-    """The full name of the table that a request creates."""
-    return [(*call.namespace(), call.parsed(CreateTable).name)]
-
-
-def name_to_register(call: Call) -> list[tuple[str, ...]]:
-    """The full name of the table that a request registers."""
-    return [(*call.namespace(), call.parsed(Register).name)]
 
 
 def list_all(call: Call) -> Response:
@@ -94,7 +82,7 @@ def list_all(call: Call) -> Response:
 def create(call: Call) -> Response:
     """Create a table; with `stage-create` only its metadata, for a commit with `assert-create`."""
     body = call.parsed(CreateTable)
-    [identifier] = name_to_create(call)
+    identifier = (*call.namespace(), body.name)
     user_names(body.properties, "properties")
     spec = body.partition_spec or UNPARTITIONED_PARTITION_SPEC
     order = body.write_order or UNSORTED_SORT_ORDER
@@ -218,7 +206,7 @@ def register(call: Call) -> Response:
     The file may belong to any table, so the principal must be a reader of everything.
     """
     body = call.parsed(Register)
-    [identifier] = name_to_register(call)
+    identifier = (*call.namespace(), body.name)
     namespace, name = object_name(identifier)
     with call.catalog() as catalog:
         call.locations(catalog).registered(body.metadata_location)

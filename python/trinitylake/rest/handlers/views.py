@@ -7,7 +7,7 @@ import json
 import logging
 from contextlib import suppress
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from pyiceberg.exceptions import NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError
 from pyiceberg.schema import Schema
 from pyiceberg.view import View
@@ -31,7 +31,7 @@ from trinitylake.iceberg_storage.view_names import named_by_lakehouse
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.errors import bad_request
-from trinitylake.rest.handlers.body_parts import Rename, check_growth, new_name
+from trinitylake.rest.handlers.body_parts import CreatesObject, Rename, check_growth, new_name
 from trinitylake.rest.handlers.tables import readable
 from trinitylake.rest.handlers.view_changes import (
     AddViewVersion,
@@ -55,31 +55,19 @@ logger = logging.getLogger("trinitylake.rest")
 METADATA_PATH = "write.metadata.path"
 
 
-class CreateView(BaseModel):
+class CreateView(CreatesObject):
     """Body of `create`."""
 
-    name: str
     location: str | None = None
     view_schema: Schema = Field(alias="schema")
     view_version: ViewVersion = Field(alias="view-version")
     properties: dict[str, str] = Field(default_factory=dict)
 
 
-class RegisterView(BaseModel):
+class RegisterView(CreatesObject):
     """Body of `register`."""
 
-    name: str
     metadata_location: str = Field(alias="metadata-location")
-
-
-def name_to_create(call: Call) -> list[tuple[str, ...]]:
-    """The full name of the view that a request creates."""
-    return [(*call.namespace(), call.parsed(CreateView).name)]
-
-
-def name_to_register(call: Call) -> list[tuple[str, ...]]:
-    """The full name of the view that a request registers."""
-    return [(*call.namespace(), call.parsed(RegisterView).name)]
 
 
 def list_all(call: Call) -> Response:

@@ -118,7 +118,7 @@ class App:
             default=_no_such_path,
             lifespan=self._lifespan,
         )
-        probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
+        probes: dict[str, ASGIApp] = {"/healthz": Response("ok\n", media_type="text/plain"), "/readyz": self._is_ready}
         assets = asset_responders() if options.has_page else {}
         self._guarded = Observer(Guard(self._routed, bearers, probes | assets), self.service.metrics)
 
@@ -236,10 +236,10 @@ class App:
         await stack.enter_async_context(self._bodies.heavy(principal.name, check_values(body)))
         return bytes(body)
 
-    async def _healthy(self) -> ASGIApp:
-        return Response("ok\n", media_type="text/plain")
+    async def _is_ready(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (await self._readiness())(scope, receive, send)
 
-    async def _is_ready(self) -> ASGIApp:
+    async def _readiness(self) -> Response:
         if self._is_ending:
             return Response("shutting down\n", 503, media_type="text/plain")
         asked, ready = self._ready

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from starlette.responses import Response
 
 from trinitylake.rest.handlers import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
-from trinitylake.rest.handlers.body_parts import renamed
+from trinitylake.rest.handlers.body_parts import name_in, renamed
 from trinitylake.rest.page import history, lakehouse, maintenance, objects, rows, search, tree
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.request.idempotency import Replay
@@ -109,8 +109,8 @@ CATALOG = (
     _read("POST", f"{_TABLE}/plan", scan_planning.plan),
     _read("POST", f"{_TABLE}/tasks", scan_planning.fetch_tasks),
     _read("GET", f"{_NAMESPACE}/tables", tables.list_all),
-    _write("POST", f"{_NAMESPACE}/tables", tables.create, replays.new_table, tables.name_to_create),
-    _write("POST", f"{_NAMESPACE}/register", tables.register, replays.new_table, tables.name_to_register),
+    _write("POST", f"{_NAMESPACE}/tables", tables.create, replays.new_table, name_in(tables.CreateTable)),
+    _write("POST", f"{_NAMESPACE}/register", tables.register, replays.new_table, name_in(tables.Register)),
     _write("POST", "/v1/{prefix}/tables/rename", tables.rename, replays.nothing, renamed),
     _write(
         "POST",
@@ -133,8 +133,8 @@ CATALOG = (
         Role.ADMIN,
     ),
     _read("GET", f"{_NAMESPACE}/views", views.list_all),
-    _write("POST", f"{_NAMESPACE}/views", views.create, replays.view, views.name_to_create),
-    _write("POST", f"{_NAMESPACE}/register-view", views.register, replays.view, views.name_to_register),
+    _write("POST", f"{_NAMESPACE}/views", views.create, replays.view, name_in(views.CreateView)),
+    _write("POST", f"{_NAMESPACE}/register-view", views.register, replays.view, name_in(views.RegisterView)),
     _read("HEAD", _VIEW, views.exists),
     _read("GET", _VIEW, views.load),
     _write("POST", _VIEW, views.replace, replays.view),

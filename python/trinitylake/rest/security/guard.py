@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from anyio import CapacityLimiter
@@ -47,12 +47,10 @@ class Guard:
     Args:
         app: the application behind it.
         bearers: sources of principals; empty for a server that is open to programs on this machine.
-        probes: responders of paths that need no authentication: health checks and the files of the page.
+        probes: applications by path that need no authentication: health checks and the files of the page.
     """
 
-    def __init__(
-        self, app: ASGIApp, bearers: tuple[Bearers, ...], probes: Mapping[str, Callable[[], Awaitable[ASGIApp]]]
-    ) -> None:
+    def __init__(self, app: ASGIApp, bearers: tuple[Bearers, ...], probes: Mapping[str, ASGIApp]) -> None:
         self._app = app
         self._bearers = bearers
         self._probes = probes
@@ -65,8 +63,7 @@ class Guard:
         elif scope["type"] != "http":
             return  # web sockets are not accepted
         elif (probe := self._probes.get(scope["path"])) is not None:
-            is_read = scope["method"] in ("GET", "HEAD")
-            await (await probe() if is_read else _other_method())(scope, receive, send)
+            await (probe if scope["method"] in ("GET", "HEAD") else _other_method())(scope, receive, send)
         else:
             found = await self._principal(scope)
             if isinstance(found, Principal):
