@@ -1,4 +1,4 @@
-"""Spark: the same tables read without a jar, through `connect`, and as plain Iceberg in a Hadoop catalog."""
+"""Spark: the same tables read and written without a jar, through `connect`, and as plain Iceberg (Hadoop catalog)."""
 
 from __future__ import annotations
 
@@ -96,6 +96,89 @@ def spark_read(bench: Bench) -> None:
         _cost_of_the_interface(both, bench, rows, rounds)
 
 
+def spark_write(bench: Bench) -> None:
+    """Appends to a partitioned table, and MERGE of a fiftieth of its rows, half of them new, by copy-on-write."""
+    rows, rounds = bench.size(5_000_000, 20_000), bench.size(3, 1)
+    from pyspark.sql import functions as f
+
+    with sides(bench) as both:
+        spark, lake = both.spark, both.lake
+        given = both.rows(rows)
+        spark.dataSource.register(_discarding_source())
+        for table in ("plain.n.t", "lake.n.sql", "lake.n.function", "lake.n.source"):
+            given.limit(0).writeTo(table).using("iceberg").partitionedBy(f.col("carrier")).create()
+        to_source = given.write.format("trinitylake").options(root=lake.uri, durability="none").mode("append")
+        times = _warm(
+            rounds,
+            function=lambda _: tl.spark.write(given, lake.uri, "n.function", mode="append", durability="none"),
+            source=lambda _: to_source.save("n.source"),
+            sql=lambda _: given.writeTo("lake.n.sql").append(),
+            plain=lambda _: given.writeTo("plain.n.t").append(),
+            discarding=lambda _: given.write.format("discarding").mode("append").save(),
+        )
+        what = f"append of {rows:,} rows to 20 partitions"
+        bench.cost(f"tl.spark.write: {what}", times["function"], PLAIN, times["plain"], at_most(1.2))
+        bench.cost(f"Spark data source: {what}", times["source"], PLAIN, times["plain"], at_most(1.2))
+        bench.cost(f"Spark SQL: {what}", times["sql"], PLAIN, times["plain"], at_most(1.2))
+        bench.cost(f"Python data source that discards {rows:,} rows", times["discarding"], PLAIN, times["plain"])
+
+        for table in ("plain.n.m", "lake.n.m", "lake.n.merged"):
+            given.writeTo(table).using("iceberg").partitionedBy(f.col("carrier")).tableProperty(
+                "write.merge.mode", "copy-on-write"
+            ).create()
+        half = rows // 100
+
+        def changes(number: int) -> DataFrame:
+            known = spark.range(half).selectExpr("id * 100 AS id")
+            new = spark.range(rows + number * half, rows + (number + 1) * half)
+            return known.union(new).selectExpr(
+                *(f"{text} AS {name}" for name, text in {**COLUMNS, "note": "'changed'"}.items())
+            )
+
+        def by_sql(catalog: str, number: int) -> None:
+            changes(number).createOrReplaceTempView("changes")
+            clauses = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            spark.sql(f"MERGE INTO {catalog}.n.m AS t USING changes AS s ON t.id = s.id {clauses}")
+
+        def by_function(number: int) -> None:
+            merge = tl.spark.merge(changes(number), lake.uri, "n.merged", on="id", durability="none")
+            merge.when_matched_update().when_not_matched_insert().execute()
+
+        times = _warm(
+            rounds,
+            function=by_function,
+            sql=lambda number: by_sql("lake", number),
+            plain=lambda number: by_sql("plain", number),
+        )
+        what = f"MERGE of {2 * half:,} rows into {rows:,}, copy-on-write"
+        bench.cost(f"tl.spark.merge: {what}", times["function"], PLAIN, times["plain"], at_most(2.0))
+        bench.cost(f"Spark SQL: {what}", times["sql"], PLAIN, times["plain"], at_most(1.1))
+
+
+def _discarding_source() -> Any:
+    """A Python data source that takes rows and writes nothing: what the interface costs. A local class, as below."""
+    from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+    class Writer(DataSourceArrowWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+    class Discarding(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "discarding"
+
+        def schema(self) -> str:
+            return "id long, carrier string, day date, distance int, amount double, note string"
+
+        def writer(self, schema: Any, overwrite: bool) -> Writer:
+            return Writer()
+
+    return Discarding
+
+
 def _cost_of_the_interface(both: Sides, bench: Bench, rows: int, rounds: int) -> None:
     """Sources without storage: what Spark's interface for Python data sources costs, whoever implements it."""
     empty, memory = _sources()
@@ -168,4 +251,4 @@ def _sources() -> tuple[Any, Any]:
     return Empty, Memory
 
 
-BENCHMARKS = {"spark-read": spark_read}
+BENCHMARKS = {"spark-read": spark_read, "spark-write": spark_write}

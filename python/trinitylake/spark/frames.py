@@ -33,6 +33,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.spark.commit import commit_write, is_committed, planned, resumed
 from trinitylake.spark.options import options_for
+from trinitylake.spark.planning_workers import spare_repeated_work
 from trinitylake.spark.task_errors import error_of_user
 from trinitylake.spark.types import arrow_schema_of
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.opening import Durability
     from trinitylake.spark.options import Options
     from trinitylake.tables.table import Table
+
+spare_repeated_work()
 
 Batches: TypeAlias = "Iterable[pa.RecordBatch]"
 Mode = Literal["append", "overwrite", "error", "errorifexists", "ignore"]

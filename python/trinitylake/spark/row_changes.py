@@ -55,8 +55,9 @@ Batches: TypeAlias = "Iterable[pa.RecordBatch]"
 ROW, CLAUSE = "trinitylake:row", "trinitylake:clause"
 #: A source of at most this many values is sent to all executors; a larger one is joined by sorting both sides.
 BROADCAST_VALUES = 4_000_000
-#: The most tasks that rewrite files.
-MAX_TASKS = 4096
+#: Size of the files of one task, if there are more than `FEW_TASKS` of them.
+TASK_SIZE_BYTES = 64 << 20
+FEW_TASKS = 8
 #: Types whose comparisons with literals mean the same to Spark and in our filters.
 _COMPARED_ALIKE = (BooleanType, IntegerType, LongType, DecimalType, StringType, DateType)
 
@@ -295,12 +296,17 @@ class _Statement:
         metadata = self.table.iceberg.metadata
         tasks = files_of_branch(metadata, self.table.iceberg.io, filter)
         tasks.sort(key=lambda task: (-task.file.file_size_in_bytes, task.file.file_path))
+        size_bytes = sum(task.file.file_size_in_bytes for task in tasks)
+        self._parts = max(1, min(len(tasks), max(FEW_TASKS, size_bytes // TASK_SIZE_BYTES)))
+        tasks = [
+            task for part in range(self._parts) for task in tasks[part :: self._parts]
+        ]  # each gets some large ones
         self.plan.changes = RowChange(self.name, filter, metadata.current_snapshot_id, [task.file for task in tasks])
         self._tasks = [pickle.dumps(task) for task in tasks]
         columns = [field.name for field in self._schema.fields if field.name in columns]
         schema = spark_schema(self._schema.select(*columns) if columns else Schema())
         schema.add(FILE, spark_types.IntegerType()).add(POSITION, spark_types.LongType())
-        numbers = self._spark.range(0, len(tasks), 1, max(1, min(len(tasks), MAX_TASKS)))
+        numbers = self._spark.range(0, len(tasks), 1, self._parts)
         return numbers.mapInArrow(_Locate(self.plan, self._tasks, columns, schema), schema)
 
     def _changed(
@@ -357,8 +363,7 @@ class _Statement:
 
     def _rewritten(self, changed: DataFrame) -> DataFrame:
         """One row, a pickled `RewrittenFiles`, for each task that rewrote files."""
-        tasks = max(1, min(len(self._tasks), MAX_TASKS))
-        rows = changed.where(f"`{CLAUSE}` is not null").drop(ROW).repartition(tasks, _quoted(FILE))
+        rows = changed.where(f"`{CLAUSE}` is not null").drop(ROW).repartition(self._parts, _quoted(FILE))
         return rows.mapInArrow(_Rewrite(self.plan, self._tasks, self._outcomes), REPORT)
 
     def _inserted(self, new: DataFrame, given: Sequence[str], clauses: Sequence[Clause]) -> list[DataFrame]:

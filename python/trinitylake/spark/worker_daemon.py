@@ -15,12 +15,13 @@ import pyspark.daemon
 
 from trinitylake.spark import archives_on_path
 
-#: What tasks of this package need: reading, writing, metadata tables, and the functions of the format.
+#: What tasks of this package need: reading, writing, merging, metadata tables, and the functions of the format.
 NEEDED = (
     "pyiceberg.io.pyarrow",
     "trinitylake.spark.batch_read",
     "trinitylake.spark.batch_write",
     "trinitylake.spark.functions",
+    "trinitylake.spark.row_changes",
     "trinitylake.spark.source",
 )
 
