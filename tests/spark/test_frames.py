@@ -168,6 +168,13 @@ def test_every_mode_creates_a_table_that_is_absent_alone_and_in_a_transaction(
     assert not lake.exists("nyc.bad")
 
 
+def test_filter_with_a_set_of_values_names_columns_in_any_case(lake: tl.Lakehouse, table: tl.Table) -> None:
+    """Every option `filter` with `in` failed, because pydantic cannot copy such a predicate."""
+    for text in ("ID in (1, 3)", "not id in (2)", "id not in (2, 4)"):
+        written(lake, pa.table({"id": [1], "carrier": ["AA"]}), overwrite=True, filter=text)
+        assert ids(lake) == [1, 2]
+
+
 def test_columns_of_the_rows_are_added_with_merge_schema_only(lake: tl.Lakehouse, table: tl.Table) -> None:
     """New columns and wider types are part of the commit that adds the rows."""
     wide = pa.table({"ID": pa.array([4], pa.int64()), "Carrier": ["AA"], "seats": pa.array([1.5])})

@@ -28,6 +28,7 @@ from pyiceberg.expressions import (
     NotNull,
     Or,
     Reference,
+    SetPredicate,
     StartsWith,
     UnboundPredicate,
 )
@@ -99,7 +100,10 @@ def _with_columns_of(schema: Schema, filter: BooleanExpression) -> BooleanExpres
             return Not(_with_columns_of(schema, filter.child))
         case UnboundPredicate(term=Reference() as column):
             known = schema.find_column_name(column_named(column.name, schema).field_id)
-            return filter.model_copy(update={"term": Reference(known or column.name)})
+            renamed = Reference(known or column.name)
+            if isinstance(filter, SetPredicate):  # which pydantic cannot copy
+                return type(filter)(renamed, filter.literals)
+            return filter.model_copy(update={"term": renamed})
     return filter
 
 
