@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import getpass
 import io
 import json
 import os
@@ -227,3 +228,25 @@ def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
     assert "FROM nothing.here;" in history.read_text()
     assert history.stat().st_mode & 0o077 == 0
     assert tl.open(root).version == 3
+
+
+def test_statement_records_message_and_author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DELETE by the command line could not be attributed to anybody."""
+    root = str(tmp_path / "lake")
+    lake = tl.create(root)
+    lake.create_namespace("a")
+    lake.create_table("a.t", {"id": "bigint"})
+    run = CliRunner()
+
+    def last(*arguments: str, input: str | None = None) -> tuple[str, str]:
+        result = run.invoke(app, ["sql", "--root", root, *arguments], input=input)
+        assert result.exit_code == 0, result.output
+        entry = lake.log(1)[0]
+        return entry.message, entry.author
+
+    assert last("INSERT INTO a.t VALUES (1)", "-m", "first", "--author", "ann") == ("first", "ann")
+    monkeypatch.setenv("TRINITYLAKE_AUTHOR", "cron")
+    assert last("DELETE FROM a.t") == ("", "cron")
+    assert last(input=".begin both\nINSERT INTO a.t VALUES (2);\n.commit\n") == ("both", "cron")
+    monkeypatch.delenv("TRINITYLAKE_AUTHOR")
+    assert last("DELETE FROM a.t WHERE id = 2") == ("", getpass.getuser())

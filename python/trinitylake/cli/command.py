@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import getpass
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -58,7 +59,12 @@ At = Annotated[
     ),
 ]
 Message = Annotated[str, typer.Option("--message", "-m", help="Message for the log.")]
-Author = Annotated[str, typer.Option("--author", help="Author for the log.")]
+Author = Annotated[
+    str,
+    typer.Option(
+        "--author", envvar="TRINITYLAKE_AUTHOR", help="Author for the log; default: the user.", show_default=False
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what the command would do, and write nothing.")]
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -73,6 +79,8 @@ def command(function: Command, group: typer.Typer = app) -> Command:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
+            if kwargs.get("author") == "":
+                kwargs["author"] = _user()
             function(*args, **kwargs)
         except TrinityLakeError as error:
             emit_error(error, bool(kwargs.get("as_json")))
@@ -80,6 +88,14 @@ def command(function: Command, group: typer.Typer = app) -> Command:
 
     group.command(name=function.__name__.rstrip("_"), cls=PlainCommand)(run)
     return function
+
+
+def _user() -> str:
+    """Name of the user of the system; "" if it has none, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def open_lakehouse(root: str, options: list[str] | None) -> trinitylake.Lakehouse:

@@ -24,10 +24,9 @@ from trinitylake.cli.command import (
     storage_options,
 )
 from trinitylake.cli.output import counted, emit, progress
-from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.export import Mode
 
-_Mode = Annotated[str, typer.Option("--mode", help='"minimal": one version; "full": all versions up to it.')]
+_Mode = Annotated[Mode, typer.Option("--mode", help='"minimal": one version; "full": all versions up to it.')]
 
 
 @command
@@ -58,7 +57,7 @@ def export(
         done = lake.export(
             target,
             at,
-            mode=_mode(mode),
+            mode=mode,
             namespaces=namespaces or (),
             tables=tables or (),
             storage_options=secret_key_values("--target-option", target_options),
@@ -95,7 +94,7 @@ def restore(
             source,
             root,
             at,
-            mode=_mode(mode),
+            mode=mode,
             source_storage_options=secret_key_values("--source-option", source_options),
             storage_options=storage_options(options),
             author=author,
@@ -145,11 +144,3 @@ def relocate(
         text.append(f"\nskipped {table.name}: {table.reason}", "yellow")
     document = asdict(done) | {"skipped": [one._asdict() for one in done.skipped]}
     emit(document, text, as_json)
-
-
-def _mode(text: str) -> Mode:
-    if text == "minimal":
-        return "minimal"
-    if text == "full":
-        return "full"
-    raise InvalidArgument(f"--mode is minimal or full, not {text!r}")

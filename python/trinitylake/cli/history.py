@@ -41,8 +41,8 @@ def log(
 @command
 def diff(
     root: Root,
-    before: Annotated[int, typer.Argument(help="A version.")],
-    after: Annotated[int | None, typer.Argument(help="A version; default: the latest.")] = None,
+    before: Annotated[str, typer.Argument(help=f"A version: {REFERENCES}.")],
+    after: Annotated[str | None, typer.Argument(help="A version; default: the latest.")] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -51,7 +51,7 @@ def diff(
     + added, - removed, ~ changed.
     """
     lake = open_lakehouse(root, options)
-    difference = lake.diff(before, after)
+    difference = lake.diff(lake.at(before).version, None if after is None else lake.at(after).version)
     lines = [Text(f"{sign} {change}", SIGN_STYLES[sign]) for sign, change in difference]
     between = difference.after - difference.before
     entries = lake.log(min(between, SUMMARIES_MAX), before=difference.after + 1) if between > 0 else []
@@ -121,7 +121,7 @@ def undrop(
 @command
 def changes(
     root: Root,
-    since: Annotated[int, typer.Argument(help="The last version that is already known.")],
+    since: Annotated[str, typer.Argument(help=f"The last version that is already known: {REFERENCES}.")],
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -129,7 +129,8 @@ def changes(
 
     Oldest first.
     """
-    feed = list(open_lakehouse(root, options).changes(since))
+    lake = open_lakehouse(root, options)
+    feed = list(lake.changes(lake.at(since).version))
     picture = grid("version", "what happened", "changes", numbers=["version"])
     for one in feed:
         picture.add_row(str(one.version), transaction_text(one.transaction), Text(str(one.diff)))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.base.commit_info import CommitInfo
+from trinitylake.cli.command import At, Author, Json, Message, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import Harmless
 from trinitylake.cli.rows import AsText, csv_writer, print_json
 
@@ -34,14 +35,14 @@ def sql(
         str | None,
         typer.Argument(help="One statement; default: an interactive shell, or statements from standard input."),
     ] = None,
-    at: Annotated[
-        str | None, typer.Option("--at", help="Read a version: its number, a time in ISO 8601, or a snapshot's name.")
-    ] = None,
+    at: At = None,
     format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.TABLE,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows of --format table.")] = SHOWN_ROWS,
     allow_external: Annotated[
         bool, typer.Option("--allow-external", help="Allow queries to read files and URLs outside of the lakehouse.")
     ] = False,
+    message: Message = "",
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +54,8 @@ def sql(
 
     lake = open_lakehouse(root, options)
     chosen = Format.JSON if as_json else format
-    shell = SqlShell(lake, lambda query: print_rows(query, chosen, limit), allow_external=allow_external)
+    info = CommitInfo(message, author)
+    shell = SqlShell(lake, lambda query: print_rows(query, chosen, limit), info, allow_external=allow_external)
     if at is not None:
         shell.look_at(at)
     if statement is not None:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.cli.output import emit_error
 from trinitylake.errors import InvalidArgument, TrinityLakeError
@@ -50,11 +51,20 @@ class SqlShell:
     Args:
         lake: the lakehouse.
         show: prints the rows of a query.
+        info: message and author of statements that write.
         allow_external: whether queries may read files outside of the lakehouse.
     """
 
-    def __init__(self, lake: Lakehouse, show: Callable[[Query], None], *, allow_external: bool = False) -> None:
+    def __init__(
+        self,
+        lake: Lakehouse,
+        show: Callable[[Query], None],
+        info: CommitInfo = NO_COMMIT_INFO,
+        *,
+        allow_external: bool = False,
+    ) -> None:
         self._lake = lake
+        self._info = info
         self._show = show
         self._allow_external = allow_external
         self._past: LakehouseVersion | None = None
@@ -74,7 +84,9 @@ class SqlShell:
 
     def run(self, statement: str) -> None:
         """Run one statement and print its rows."""
-        self._show(self.reader.sql(statement, allow_external=self._allow_external))
+        reader = self.reader
+        info = NO_COMMIT_INFO if reader is self._transaction else self._info
+        self._show(reader.sql(statement, allow_external=self._allow_external, message=info.message, author=info.author))
 
     def run_all(self, text: str) -> None:
         """Run statements and commands up to the first that fails.
@@ -162,7 +174,7 @@ class SqlShell:
                     raise InvalidArgument(
                         "an old version is read-only: use .at without a version to return to the latest"
                     )
-                self._transaction = self._lake.begin(message=argument)
+                self._transaction = self._lake.begin(message=argument or self._info.message, author=self._info.author)
             case ".commit":
                 transaction, self._transaction = self._open(), None
                 print(f"version {transaction.commit()}")

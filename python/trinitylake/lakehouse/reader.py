@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from trinitylake.base.arguments import checked_as, mapping
+from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.foreign_errors import errors_as
 from trinitylake.base.markup import Markup
 from trinitylake.base.qualified_names import Identifier, check_text, full_name, namespace_name, split
@@ -142,6 +143,8 @@ class Reader(ABC):
         data: Mapping[str, Any] | None = None,
         default_namespace: str = "",
         allow_external: bool = False,
+        message: str = "",
+        author: str = "",
     ) -> Query:
         """A statement in SQL, as DuckDB reads it, over tables and views by name: `SELECT … FROM nyc.flights`.
 
@@ -158,6 +161,8 @@ class Reader(ABC):
             data: rows for names without a namespace, as `append` takes them: `{"new": frame}`.
             allow_external: whether the query may read files, URLs, and whatever else DuckDB reaches. Otherwise it
                 reaches nothing but the lakehouse and `data`; variables of the program are never seen.
+            message: of a statement that writes outside of a transaction, for the log.
+            author: of a statement that writes outside of a transaction, for the log.
 
         Raises:
             ObjectNotFound: for a table or view that is not there.
@@ -169,11 +174,11 @@ class Reader(ABC):
 
         given = {name: without_views(read_all(rows)) for name, rows in (data or {}).items()}
         options = QueryOptions(parameters, given, allow_external, "allow_external", default_namespace=default_namespace)
-        if (written := self._write(query, options)) is not None:
+        if (written := self._write(query, options, CommitInfo(message, author))) is not None:
             return written
         return Query(PreparedQuery(query, self._at_one_moment(), options))
 
-    def _write(self, query: str, options: QueryOptions) -> Query | None:
+    def _write(self, query: str, options: QueryOptions, note: CommitInfo) -> Query | None:
         """Run a statement that writes; None for any other. Raises `InvalidArgument` where nothing is written."""
         from trinitylake.lakehouse.sql_statements import writing_statement
 

@@ -72,7 +72,7 @@ class Statements(Reader):
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         """A table that `execute` returned from the transaction, as it is used when the statement is over."""
 
-    def _write(self, query: str, options: QueryOptions) -> Query | None:
+    def _write(self, query: str, options: QueryOptions, note: CommitInfo) -> Query | None:
         from trinitylake.lakehouse.sql_statements import SqlStatements, StatementDone, writing_statement
         from trinitylake.tables.queries.parameters import by_name
         from trinitylake.tables.queries.parsed_query import shortened
@@ -82,7 +82,7 @@ class Statements(Reader):
         parts = replace(
             options, parameters=by_name(options.parameters), subject=f"statement {shortened(query)}", is_part=True
         )
-        done = self._execute(lambda transaction: SqlStatements(transaction, parts).run(statement))
+        done = self._execute(lambda transaction: SqlStatements(transaction, parts).run(statement), note)
         return StatementDone(self, done)
 
     # Namespaces
