@@ -1,4 +1,4 @@
-"""Files that were there long before, and that no version reaches, become those of a table again.
+"""Adoption of old files that no version references, against garbage collection.
 
 A collection of garbage had marked, and was deleting files that nothing reached. A registration named some of them,
 became a version, and had lost them a moment later. Their age alone cannot tell: a table that is taken out and

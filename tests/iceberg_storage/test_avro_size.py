@@ -1,4 +1,4 @@
-"""What others have written is weighed before it is read."""
+"""Size limits of Avro files of other writers."""
 
 from __future__ import annotations
 

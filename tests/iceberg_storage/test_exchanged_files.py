@@ -1,4 +1,4 @@
-"""A valid Iceberg file of another table in a file's place is damage, for every reader."""
+"""A file of a table that was replaced by one of another table is corrupt for every reader."""
 
 from __future__ import annotations
 

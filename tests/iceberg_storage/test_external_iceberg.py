@@ -1,4 +1,4 @@
-"""External and federated tables: read where they lie, never a secret or code from what is stored."""
+"""External and federated tables: reading, refused writes, and no stored secrets or code."""
 
 from __future__ import annotations
 

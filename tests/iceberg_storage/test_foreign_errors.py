@@ -1,4 +1,4 @@
-"""The rule for errors of libraries: what they raise for an input is `InvalidArgument`; what callers raise is theirs."""
+"""Errors of libraries for an input become `InvalidArgument`; errors of callers pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements that remove rows, redone on newer metadata: what concerns other rows does not stand in their way."""
+"""Rebase of statements that remove rows: changes of other rows are no conflict."""
 
 from __future__ import annotations
 

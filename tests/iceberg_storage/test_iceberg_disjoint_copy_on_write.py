@@ -1,4 +1,4 @@
-"""Snapshots that engines made, which copy rows on write, redone on newer metadata: files tell what was looked for."""
+"""Rebase of copy-on-write snapshots of engines: their files stand for the rows that they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots that engines made, whose deletes are merged on read, redone on newer metadata."""
+"""Rebase of merge-on-read snapshots of engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyIceberg's file access over the storage of a lakehouse: the same bytes, and never a step outside of the root."""
+"""PyIceberg's file access over the storage of a lakehouse, restricted to its root."""
 
 from __future__ import annotations
 

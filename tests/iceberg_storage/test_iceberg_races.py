@@ -1,4 +1,4 @@
-"""Many writers on one Iceberg table: all land, and it ends as if one came after the other."""
+"""Many concurrent writers of one Iceberg table: all commit, and the result is serializable."""
 
 from __future__ import annotations
 

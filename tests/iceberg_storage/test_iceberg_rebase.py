@@ -1,4 +1,4 @@
-"""Somebody else committed the table first: what Iceberg's requirements allow is redone, the rest is a conflict."""
+"""Rebase of staged changes: what Iceberg's requirements allow is redone, other changes conflict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One managed table in one transaction: all of PyIceberg works, and nothing is visible before the commit."""
+"""One managed table in one transaction: PyIceberg's operations, invisible before the commit."""
 
 from __future__ import annotations
 

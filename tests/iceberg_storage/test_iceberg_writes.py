@@ -1,4 +1,4 @@
-"""PyIceberg's tables write through transactions: their own from `lake.table`, the open one from `txn.table`."""
+"""PyIceberg's tables write in transactions: `lake.table` in one per commit, `txn.table` in the open one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of files that a commit brings into a table: whichever way it comes, everybody must read them alike.
+"""Checks of files that a client names, for each way in which a table can be committed.
 
 A client committed a manifest that named a data file with two slashes, another with a query or a scheme in capitals. Our
 own reader refused the one, and took another for a file of that name; engines cut the query off, or decoded what they

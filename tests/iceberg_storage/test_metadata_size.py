@@ -1,4 +1,4 @@
-"""What metadata weighs once it is parsed is what a server counts for it, or less.
+"""The memory of parsed metadata that a server counts is an upper limit.
 
 It was taken for eighteen times the length of its JSON. Columns with short names take twenty-seven times that, as soon
 as anybody looks for one of them by its id, and maps nearly forty: a transaction that had looked at wide tables took

@@ -1,4 +1,4 @@
-"""What is read with the rights of a server or an operator: files of the table itself, and no other table's."""
+"""Maintenance and previews read only files of the table itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of properties under `trinitylake.` are the library's own."""
+"""Properties with the prefix `trinitylake.` are reserved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the package relies on inside PyIceberg: it is listed, it is there, and nothing else is used.
+"""Private parts of PyIceberg that the package uses: they are listed, exist, and are the only ones.
 
 A release of PyIceberg may change its private parts without a word. This tells which, before any other test fails for
 a reason that has to be searched for.

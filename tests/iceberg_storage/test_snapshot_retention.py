@@ -1,4 +1,4 @@
-"""Metadata files of tables stay small: snapshots leave them, and are found where older versions have them."""
+"""Retention of snapshots in the metadata of tables, and lookup of older snapshots in older versions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which data files may hold one of many keys: by partition, by the bounds of columns, and by Bloom filters.
+"""Selects the data files that may have one of many keys, by partition, bounds of columns, and Bloom filters.
 
-A filter that lists the keys is compared by PyIceberg up to 200 values; beyond that only their range is. So the files of
-such a plan are compared with all keys here.
+The filter of a statement lists few keys only, and has the range of many (`key_filter`). So files are compared with all
+keys here.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
 from trinitylake.tables.merging.dense_keys import whole_numbers
 from trinitylake.tables.streamed_rows import READ_AHEAD
 
-#: More distinct values of one column are not compared one by one, unless they are whole numbers.
+#: Bounds are not compared with more distinct values of a column, unless they are integers.
 MAX_VALUES = 1_000_000
-#: A smaller file is read in no more time than its filters.
+#: Reading a smaller file takes no longer than reading its Bloom filters.
 _SMALL_SIZE_BYTES = 256 << 10
 
 
 def candidate_files(
     metadata: TableMetadata, io: FileIO, filter: BooleanExpression, keys: pa.Table, columns: Sequence[str]
 ) -> list[FileScanTask]:
-    """The files of the current snapshot that may hold a row with one of `keys`, in the order of their paths.
+    """The files of the current snapshot that may have a row with one of `keys`, ordered by path.
 
     Args:
         metadata, io: of the table.
-        filter: all rows with one of the keys match it.
-        keys: rows with the key `columns`, of the types that the table has.
+        filter: matches all rows with one of the keys.
+        keys: rows with the key `columns`, with the types of the table.
     """
     if metadata.current_snapshot_id is None or keys.num_rows == 0:
         return []
@@ -55,7 +55,7 @@ def candidate_files(
 def _by_bloom_filters(
     metadata: TableMetadata, io: FileIO, tasks: list[FileScanTask], keys: pa.Table, columns: Sequence[str]
 ) -> list[FileScanTask]:
-    """Those whose filters do not exclude all keys, if the keys are few and the table has filters of them."""
+    """The files whose Bloom filters do not exclude all keys. Many keys are not looked up."""
     schema = metadata.schema()
     asked = asked_columns(metadata.properties, schema, keys, columns)
     if not asked:
@@ -74,11 +74,11 @@ def _by_bloom_filters(
 def _bounds_tests(
     metadata: TableMetadata, keys: pa.Table, columns: Sequence[str]
 ) -> Iterable[Callable[[DataFile], bool]]:
-    """Whether a value of a column lies within the bounds that a file has for it."""
+    """Tests whether the bounds of a column in a file contain a key."""
     for name in columns:
         field = metadata.schema().find_field(name)
         if not isinstance(field.field_type, IntegerType | LongType | DateType | StringType | DecimalType):
-            continue  # NaN lies outside of bounds; other types are rarely keys
+            continue  # NaN is not in bounds; other types are rarely keys
         values = _ascending(keys.column(name), field.field_type)
         if values is not None:
             yield _within(field.field_id, field.field_type, values)
@@ -92,7 +92,7 @@ def _within(id: int, kind: PrimitiveType, values: Sequence[Any]) -> Callable[[Da
         try:
             low, high = from_bytes(kind, lower), from_bytes(kind, upper)
             position = bisect_left(values, low)
-        except Exception:  # of a type that the column had before: whatever the reason, it excludes nothing
+        except Exception:  # bounds of a former type exclude nothing
             return True
         return position < len(values) and bool(values[position] <= high)
 
@@ -100,14 +100,14 @@ def _within(id: int, kind: PrimitiveType, values: Sequence[Any]) -> Callable[[Da
 
 
 def _ascending(column: pa.ChunkedArray, kind: PrimitiveType) -> Sequence[Any] | None:
-    """The values of a column without nulls, in order; None for too many."""
+    """The values of a column without nulls, ascending; None for too many."""
     if isinstance(kind, IntegerType | LongType | DateType):
         numbers: Sequence[Any] = np.sort(whole_numbers(column.drop_null()))  # type: ignore[assignment]
         return numbers
     distinct = pc.unique(column).drop_null()
     if len(distinct) > MAX_VALUES:
         return None
-    values: list[Any] = distinct.to_pylist()  # of Python's order, which that of bounds is
+    values: list[Any] = distinct.to_pylist()  # Python orders them as Iceberg does
     values.sort()
     return values
 
@@ -115,7 +115,7 @@ def _ascending(column: pa.ChunkedArray, kind: PrimitiveType) -> Sequence[Any] | 
 def _partition_tests(
     metadata: TableMetadata, keys: pa.Table, columns: Sequence[str]
 ) -> Iterable[Callable[[DataFile], bool]]:
-    """Whether a key lies in the partition of a file, for transforms that give plain numbers and texts."""
+    """Tests whether the partition of a file contains a key, for integers and texts."""
     names = {metadata.schema().find_field(name).field_id: name for name in columns}
     for spec in metadata.partition_specs:
         for position, field in enumerate(spec.fields):
