@@ -198,6 +198,24 @@ def test_external_metadata_with_files_of_the_lakehouse_is_refused(
     assert disk.tables() == ["ns.inside", "ns.orders", "ns.t"]
 
 
+@pytest.mark.parametrize("spelling", ["//", "/./", "/ns/../"])
+def test_files_of_the_lakehouse_are_not_external_in_another_spelling(
+    disk: tl.Lakehouse, catalog: SqlCatalog, spelling: str
+) -> None:
+    """Metadata below the root was registered as external under a name with `//`: vacuum deleted its files."""
+
+    def respelled(uri: str) -> str:
+        return uri.replace("/lake/", f"/lake{spelling}", 1)
+
+    with pytest.raises(tl.InvalidLocation, match="not a qualified location"):
+        disk.create_external_table("ns.e", respelled(f"file://{local_path(disk.table('ns.t').metadata_location)}"))
+    orders = catalog.load_table("sales.orders")
+    orders.add_files([respelled(plain_file(disk))])
+    with pytest.raises(tl.InvalidLocation, match=r"plain\.parquet, a file of this lakehouse"):
+        disk.create_external_table("ns.e", orders.metadata_location)
+    assert disk.tables() == ["ns.t"]
+
+
 def test_fsck_reports_an_external_table_whose_files_vacuum_could_take(disk: tl.Lakehouse, catalog: SqlCatalog) -> None:
     """Such a table had been registered by a release that did not look."""
     orders = catalog.load_table("sales.orders")

@@ -7,6 +7,7 @@ Settings in the metadata file are ignored, because they could name code to load.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -98,8 +99,11 @@ def load_external(
         raise InvalidLocation(f"{uri!r} is not a location that can be read: expected one of {known}")
     if not uri.endswith(".metadata.json"):
         raise InvalidLocation(f"{uri!r} is not an Iceberg metadata file: its name ends in .metadata.json")
-    if step := next((segment for segment in uri.split("/") if segment in (".", "..")), None):
-        raise InvalidLocation(f"{uri!r} is not a qualified location: it has the segment {step!r}")
+    segments = uri.removeprefix("file://").removeprefix("file:").split("/")[1:] if scheme == "file" else uri.split("/")
+    # An empty one is a name of its own on an object store, and another spelling of the same file on a disk.
+    for step in (".", "..", "") if scheme == "file" else (".", ".."):
+        if step in segments:
+            raise InvalidLocation(f"{uri!r} is not a qualified location: it has the segment {step!r}")
     io = guarded(load_file_io(dict(properties or {}), uri))
     try:
         metadata = read_metadata(io, uri)
@@ -148,7 +152,7 @@ def first_inside(table: ExternalTable, io: LakehouseFileIO) -> str | None:
     roots = tuple(canonical_uri(root) for root in (io.root, *io.storage.other_roots))
     if canonical_uri(table.metadata_location).startswith(roots):  # which vacuum reads
         return None
-    named = _named(table.metadata, table.io)
+    named = map(_plain, _named(table.metadata, table.io))
     return next((location for location in named if _is_inside(location, io)), None)
 
 
@@ -167,6 +171,13 @@ def _named(metadata: TableMetadata, io: FileIO) -> Iterator[str]:
             yield manifest.manifest_path
             for entry in manifest.fetch_manifest_entry(io):
                 yield entry.data_file.file_path
+
+
+def _plain(location: str) -> str:
+    """A location, without other spellings (`//`, `.` and `..`) of a file on a disk."""
+    scheme, colon, path = location.partition(":")
+    is_local = location.startswith("/") or (colon and scheme.lower() == "file")
+    return os.path.normpath("/" + (path if colon else location).lstrip("/")) if is_local else location
 
 
 def _is_inside(location: str, io: LakehouseFileIO) -> bool:
