@@ -102,9 +102,10 @@ def test_metadata_whose_current_snapshot_is_not_main_is_corrupt(root: Path) -> N
 
 
 @pytest.mark.parametrize("reader", ["scan", "sql", "delete"])
-@pytest.mark.parametrize("damage", ["another table's", "cut", "no Parquet"])
+@pytest.mark.parametrize("damage", ["another table's", "of as many rows", "cut", "no Parquet"])
 def test_damaged_data_file_is_corrupt_for_every_reader(root: Path, tmp_path: Path, reader: str, damage: str) -> None:
-    """The data file of another table gave its rows, and for a cut file the caller got Arrow's own error."""
+    """The data file of another table gave its rows, also one of as many rows when only their number was compared. For a
+    cut file the caller got Arrow's own error."""
 
     def file(name: str) -> Path:
         (task,) = tl.open(str(root)).table(name).iceberg.scan().plan_files()
@@ -112,8 +113,14 @@ def test_damaged_data_file_is_corrupt_for_every_reader(root: Path, tmp_path: Pat
 
     damaged = file("n.b")
     whole = damaged.read_bytes()
-    damaged.write_bytes({"another table's": file("n.a").read_bytes(), "cut": whole[:-9]}.get(damage, bytes(99)))
-    with pytest.raises(tl.CorruptFile, match=r"rows, and its manifest|is damaged, or is no Parquet file") as caught:
+    tl.open(str(root)).create_table("n.c", {"id": "bigint", "note": "text"}).append({"id": [1, 8], "note": ["a", "b"]})
+    contents = {
+        "another table's": file("n.a").read_bytes(),
+        "of as many rows": file("n.c").read_bytes(),
+        "cut": whole[:-9],
+    }
+    damaged.write_bytes(contents.get(damage, bytes(99)))
+    with pytest.raises(tl.CorruptFile, match=r"bytes, and its manifest|is damaged, or is no Parquet file") as caught:
         READERS[reader](tl.open(str(root)), tmp_path)
     assert damaged.name in str(caught.value.path)
 

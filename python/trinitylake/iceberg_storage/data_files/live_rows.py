@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -96,11 +97,12 @@ class LiveRows:
         deletes = self.deletes.get(location)
         with reading(location), self._io.new_input(location).open() as stream:
             file = open_parquet(stream)
-            if file.metadata.num_rows != task.file.record_count:
-                raise CorruptFile(
-                    f"{location} has {file.metadata.num_rows} rows, and its manifest {task.file.record_count}",
-                    path=location,
-                )
+            for what, found, recorded in (
+                ("bytes", stream.seek(0, os.SEEK_END), task.file.file_size_in_bytes),
+                ("rows", file.metadata.num_rows, task.file.record_count),
+            ):
+                if found != recorded:  # such as a file of another table
+                    raise CorruptFile(f"{location} has {found} {what}, and its manifest {recorded}", path=location)
             present = self._columns_of(file)
             groups = None
             if filter is not None and not deletes and filter.field_ids:
