@@ -123,6 +123,10 @@ SCHEMAS: dict[str, tuple[list[dict[str, Any]], str]] = {
         [column(1, "id", {"type": "struct", "fields": [column(9, "x")]})],
         "cannot have the type struct",
     ),
+    "a structure without fields, as after the last one was dropped": (
+        [column(1, "id"), column(9, "s", {"type": "struct", "fields": []})],
+        "is a structure without fields",
+    ),
     "a new required column": (
         [column(1, "id"), {**column(9, "new"), "required": True}],
         "is required and has no default value",

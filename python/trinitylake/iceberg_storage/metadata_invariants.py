@@ -89,6 +89,8 @@ def check_schema(schema: Schema) -> None:
             case DecimalType(precision=precision, scale=scale):
                 _check_number(precision, f"the precision of {what}", least=1, most=MAX_DECIMAL_PRECISION)
                 _check_number(scale, f"the scale of {what}", most=precision)
+            case StructType(fields=()):
+                raise ValueError(f"{what} is a structure without fields, which Parquet cannot store")
 
 
 def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
