@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md run, from top to bottom."""
+"""The examples of docs/spark.md and docs/operate/bulk-on-spark.md run, from top to bottom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import trinitylake as tl
 import trinitylake.spark
 from documentation import run_examples
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+DOCS = Path(__file__).parents[2] / "docs"
 ROWS = pa.table({"id": [1, 2, 3], "month": [1, 1, 2], "origin": ["JFK", "EWR", "JFK"], "carrier": ["AA", "UA", "AA"]})
 PLANES = pa.table({"tailnum": ["N1", "N2"], "retired": [False, True]})
 
@@ -44,7 +44,8 @@ def test_the_examples_for_spark_run(spark: SparkSession, lake: tl.Lakehouse, tmp
     }
     try:
         roots = {"s3://bucket/lake": lake.uri, "s3://backup/lake": str(tmp_path / "backup")}
-        after = run_examples(PAGE, names, roots)
+        after = run_examples(DOCS / "spark.md", names, roots)
+        run_examples(DOCS / "operate" / "bulk-on-spark.md", names, roots)
     finally:
         trinitylake.spark.disconnect(spark, "lake")
         for query in spark.streams.active:

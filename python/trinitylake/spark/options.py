@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -133,7 +134,10 @@ class Options:
             author=given.pop("author", ""),
         )
         if given:
-            raise InvalidArgument(f"unknown option {', '.join(sorted(given))}: see docs/spark.md for those there are")
+            names = {name.replace("_", ""): name for name in cls.__dataclass_fields__}
+            near = [names[one] for name in given for one in difflib.get_close_matches(name, names, n=1)]
+            hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(names.values())}"
+            raise InvalidArgument(f"unknown option {', '.join(sorted(given))}; {hint}")
         if len([one for one in (parsed.version, parsed.timestamp, parsed.txn) if one is not None]) > 1:
             raise InvalidArgument("give only one of the options version, timestamp and txn")
         if parsed.filter is not None and parsed.partition_overwrite_mode == "dynamic":
