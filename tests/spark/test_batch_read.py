@@ -364,4 +364,5 @@ def test_rows_that_spark_marked_as_deleted_are_not_read_without_the_jar(
     contents = [row.content for row in source.option("metadata", "files").load("nyc.flights").collect()]
     assert sorted(contents) == ["data", "position deletes"]
     plain = spark.read.format("trinitylake").option("root", shop.uri).load("nyc.flights")
-    assert sorted(row.id for row in plain.collect()) == [1, 3]
+    for frame in (plain, tl.spark.table(spark, shop.uri, "nyc.flights")):
+        assert sorted(row.id for row in frame.collect()) == [1, 3]

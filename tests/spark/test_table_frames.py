@@ -165,14 +165,6 @@ def test_what_spark_would_read_otherwise_is_left_to_the_source(
     assert same_as_source(spark, lake, frame, "nyc.flights")
 
 
-def test_deleted_rows_are_left_to_the_source(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
-    spark.sql(f"ALTER TABLE {catalog}.nyc.flights SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    spark.sql(f"DELETE FROM {catalog}.nyc.flights WHERE id = 2")
-    frame = tl.spark.table(spark, shop.uri, "nyc.flights")
-    assert not of_spark(frame)
-    assert sorted(row.id for row in frame.collect()) == [1, 3]
-
-
 def test_a_file_with_a_hidden_name_is_read(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
     """Hadoop's readers take files whose names begin with a dot or an underline for temporary ones, and skip them."""
     shown = next(iter(table.scan().iceberg.plan_files())).file

@@ -211,6 +211,8 @@ class TableHistory:
     def now(self) -> Position:
         """The start of a stream of all rows of the latest version, or of the version that the options name."""
         view = self._options.reading(self._lake)
+        if self._end is not None and view.version > self._end:
+            view = self._lake.at(version=self._end)
         table = view.table(self._options.table_name)
         return Position(view.version, table.id, _current(table), files=0, whole=True)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema, SchemaVisitor, visit
@@ -33,6 +35,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.uuid_values import has_uuids, texts_of_uuids
+
+#: Spark 4.1 takes UTC for timestamps, Spark 4.2 and later have to be given a zone.
+_IN_UTC: Any = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 
 
 def spark_schema(schema: Schema) -> spark.StructType:
@@ -97,7 +102,7 @@ def in_case_of(names: Iterable[str], table: Schema) -> dict[str, str]:
 
 def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
     """The Arrow types that Spark's JVM reads as the types of `schema`."""
-    arrow: pa.Schema = to_arrow_schema(schema)
+    arrow: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
     return arrow
 
 
