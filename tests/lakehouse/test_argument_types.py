@@ -143,7 +143,9 @@ def calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("kind", "name"), list(methods()))
-def test_odd_values_are_refused_in_words(kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_wrong_types_raise_invalid_argument(
+    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`OverflowError: can't convert negative int to unsigned`, `TypeError: 'str' object cannot be interpreted as an
     integer` and the like came from versions -1 and "1", and from most other arguments of a wrong type."""
     monkeypatch.chdir(tmp_path)
@@ -167,7 +169,7 @@ def test_odd_values_are_refused_in_words(kind: str, name: str, tmp_path: Path, m
 
 
 @pytest.mark.parametrize("function", [tl.create, tl.open], ids=["create", "open"])
-def test_odd_roots_and_options_are_refused_in_words(
+def test_wrong_roots_and_options_raise_our_errors(
     function: Callable[..., tl.Lakehouse], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -185,7 +187,7 @@ def test_odd_roots_and_options_are_refused_in_words(
 
 
 @pytest.mark.parametrize("version", [-(10**30), 10**30, 2**63, 2**64])
-def test_a_number_that_no_version_has_is_not_found(version: int) -> None:
+def test_number_beyond_all_versions_raises_version_not_found(version: int) -> None:
     lake = new_lake()
     for call in (lambda: lake.at(version), lambda: lake.rollback(version), lambda: lake.diff(0, version)):
         with pytest.raises(tl.VersionNotFound, match=r"does not exist|there is no version"):
@@ -193,7 +195,7 @@ def test_a_number_that_no_version_has_is_not_found(version: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [[{"text": "\ud800"}], [{"text": 10**30}]])
-def test_a_row_that_arrow_cannot_hold_is_refused_in_words(rows: list[dict[str, Any]]) -> None:
+def test_row_that_arrow_cannot_hold_raises_invalid_argument(rows: list[dict[str, Any]]) -> None:
     """Half of a surrogate pair from a scraped page, or a number of 30 digits, ended `append` with Python's bare
     `UnicodeEncodeError` or `OverflowError`, which programs that catch the library's errors let through."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
@@ -204,7 +206,7 @@ def test_a_row_that_arrow_cannot_hold_is_refused_in_words(rows: list[dict[str, A
     assert lake.table("a.t").scan().to_arrow().num_rows == 0
 
 
-def test_a_time_that_no_clock_reaches_is_refused_in_words() -> None:
+def test_time_beyond_the_calendar_raises_invalid_argument() -> None:
     """A timeout in a wrong unit, as a whole number of more than 308 digits, passed the check and then ended with
     Python's `OverflowError`, which programs that catch the library's errors let through."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
@@ -222,7 +224,7 @@ def test_a_version_that_is_not_a_number_is_refused() -> None:
             lake.at(version)  # type: ignore[arg-type]
 
 
-def test_nothing_is_older_than_the_lakehouse() -> None:
+def test_expiry_before_the_creation_does_nothing() -> None:
     """To expire what was before the creation of the lakehouse raised that there was no such version."""
     lake = new_lake()
     for before in (datetime(2000, 1, 1, tzinfo=UTC), datetime(1, 1, 1), datetime(1900, 1, 1)):
@@ -299,7 +301,7 @@ def test_the_error_for_a_missing_file_names_table_and_version(tmp_path: Path, su
         lake.table("a.t").delete("x = 1")
 
 
-def test_a_path_goes_wherever_text_goes(tmp_path: Path) -> None:
+def test_path_objects_are_accepted_for_text(tmp_path: Path) -> None:
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     lake.create_table("a.t", {"x": "bigint"})

@@ -41,7 +41,7 @@ def test_a_chain_of_calls_is_awaited_once(shop: tl.Lakehouse) -> None:
     asyncio.run(main())
 
 
-def test_handles_are_beginnings_of_other_chains(shop: tl.Lakehouse) -> None:
+def test_async_handles_can_be_reused_for_other_calls(shop: tl.Lakehouse) -> None:
     async def main() -> None:
         table = await shop.aio.table("shop.orders")
         await table.append({"id": [3], "price": [0.0]}, message="third")
@@ -73,7 +73,7 @@ def test_async_iteration_reads_in_steps(shop: tl.Lakehouse) -> None:
     assert asyncio.run(main())[:3] == [1, 2, 1]
 
 
-def test_errors_are_those_of_the_methods(shop: tl.Lakehouse) -> None:
+def test_async_calls_raise_the_errors_of_the_sync_ones(shop: tl.Lakehouse) -> None:
     async def main() -> None:
         with pytest.raises(tl.ObjectNotFound):
             await shop.aio.table("shop.nothing").scan().to_arrow()
@@ -119,7 +119,7 @@ def test_an_exception_rolls_back(shop: tl.Lakehouse) -> None:
     assert rows(shop) == [1, 2]
 
 
-def test_statements_of_a_transaction_take_turns(shop: tl.Lakehouse) -> None:
+def test_concurrent_statements_of_a_transaction_run_one_after_the_other(shop: tl.Lakehouse) -> None:
     """A transaction is not for two threads at once, and tasks that run side by side use it from several."""
     inside: list[int] = []
 
@@ -137,7 +137,7 @@ def test_statements_of_a_transaction_take_turns(shop: tl.Lakehouse) -> None:
     assert rows(shop) == [1, 2, *range(10, 18)]
 
 
-def test_many_tasks_commit_at_once(shop: tl.Lakehouse) -> None:
+def test_many_tasks_commit_concurrently(shop: tl.Lakehouse) -> None:
     async def one(number: int) -> None:
         async with shop.aio.transaction() as txn:
             await txn.create_namespace(f"n{number}")
@@ -162,7 +162,7 @@ def test_an_async_iterable_is_appended_as_it_comes(shop: tl.Lakehouse) -> None:
     assert rows(shop) == [1, 2, 10, 11, 12, 13]
 
 
-def test_a_cancelled_statement_keeps_others_out_and_is_rolled_back(shop: tl.Lakehouse) -> None:
+def test_cancelled_statement_rolls_its_transaction_back(shop: tl.Lakehouse) -> None:
     """Nothing stops a thread: the statement goes on, and the rollback at the end of the block waits for it."""
     begun, may_end = threading.Event(), threading.Event()
 
@@ -189,7 +189,7 @@ def test_a_cancelled_statement_keeps_others_out_and_is_rolled_back(shop: tl.Lake
     assert rows(shop) == [1, 2]
 
 
-def test_a_cancelled_commit_can_be_asked_for_by_its_id(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcome_of_a_cancelled_commit_is_found_by_its_id(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on in its thread. Whoever kept the id of the transaction asks what became of it."""
     begun, may_end = threading.Event(), threading.Event()
     commit = tl.Transaction.commit

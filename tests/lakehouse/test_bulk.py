@@ -78,7 +78,7 @@ def test_objects_are_registered_in_one_version_and_work_as_any_other(lake: tl.La
     assert (lake.table("n.t3").scan().count(), lake.table("n.t5").scan().count()) == (6, 3)
 
 
-def test_definition_files_that_exist_are_taken_as_they_are(lake: tl.Lakehouse) -> None:
+def test_existing_definition_files_are_registered_unchanged(lake: tl.Lakehouse) -> None:
     lake.create_namespace("n")
     lake.create_view("n.v", "SELECT 7")
     location = lake._core.latest().locate("view", "n", "v")
@@ -154,7 +154,7 @@ def test_objects_that_break_a_rule_are_refused_together(lake: tl.Lakehouse) -> N
     assert (lake.version, lake.views("n")) == (1, ["n.v"])
 
 
-def test_existing_objects_are_replaced_if_that_is_asked_for(lake: tl.Lakehouse) -> None:
+def test_existing_objects_are_replaced_on_request(lake: tl.Lakehouse) -> None:
     lake.register(objects(namespace("n"), *(view("n", f"v{i:02d}") for i in range(20))))
     before = lake.view("n.v07")
     newer = serialize(new_view_def({"spark": "SELECT 2"}))
@@ -205,7 +205,7 @@ def test_a_catalog_becomes_one_version_that_a_rollback_undoes(lake: tl.Lakehouse
     assert (lake.namespaces(), lake.tables()) == (["own"], [])
 
 
-def test_tables_below_the_root_become_managed_and_views_come_along(tmp_path: Path) -> None:
+def test_tables_below_the_root_become_managed_and_views_are_imported(tmp_path: Path) -> None:
     """A lakehouse is a catalog too: another one over the same files takes its tables over."""
     source = tl.create(str(tmp_path / "lake" / "inner"), durability="none")
     with source.transaction() as txn:

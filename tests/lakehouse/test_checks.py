@@ -65,7 +65,7 @@ def test_a_check_runs_again_when_a_table_that_it_only_read_was_changed(shop: tl.
     assert (shop.version, orders(shop)) == (version, [1, 2])
 
 
-def test_the_race_is_closed_up_to_the_creation_of_the_root(shop: tl.Lakehouse) -> None:
+def test_checks_hold_for_the_version_that_the_root_creates(shop: tl.Lakehouse) -> None:
     """The other transaction commits when the check has been run, which is as late as it can."""
     check = Known()
 
@@ -84,7 +84,7 @@ def test_the_race_is_closed_up_to_the_creation_of_the_root(shop: tl.Lakehouse) -
     assert orders(shop) == [1, 2]
 
 
-def test_a_check_that_still_holds_lets_the_commit_pass_on_what_it_read_last(shop: tl.Lakehouse) -> None:
+def test_commit_succeeds_if_its_check_holds_on_the_newest_version(shop: tl.Lakehouse) -> None:
     check = Known()
     txn = ordering(shop, 2, check)
     shop.table("shop.customers").append({"id": [3]})
@@ -115,7 +115,7 @@ def test_objects_that_a_check_read_do_not_change(shop: tl.Lakehouse) -> None:
     assert customers(shop) == {1, 2}
 
 
-def test_a_handle_from_before_counts_as_read_when_the_check_uses_it(shop: tl.Lakehouse) -> None:
+def test_check_reads_of_an_older_handle_are_tracked(shop: tl.Lakehouse) -> None:
     txn = shop.begin()
     handle = txn.table("shop.customers")
     assert handle.scan().count() == 2
@@ -515,7 +515,7 @@ def test_a_check_that_waits_for_a_thread_that_writes_does_not_wait_for_ever(
 
 
 @pytest.mark.parametrize("answer", [False, np.bool_(False), np.array(False), pa.scalar(False)])
-def test_false_is_false_whichever_library_says_it(shop: tl.Lakehouse, answer: object) -> None:
+def test_false_of_numpy_and_arrow_fails_a_check(shop: tl.Lakehouse, answer: object) -> None:
     """A check that ended with `(frame.total > 0).all()` returned NumPy's False, which is not Python's, and the
     transaction that it should have stopped was committed. The same went for what `pyarrow.compute.all` answers."""
     before = orders(shop)

@@ -115,7 +115,7 @@ def test_a_full_export_has_every_version_under_its_number(shop: tl.Lakehouse, tm
     assert _contents(tl.open(tmp_path / "full", durability="none")) == _contents(shop)
 
 
-def test_a_part_holds_what_was_named_and_follows_it(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_partial_export_has_the_named_objects_and_is_updated(shop: tl.Lakehouse, tmp_path: Path) -> None:
     shop.create_namespace("shop.deep")
     shop.create_table("shop.deep.t", ROWS)
     shop.export(tmp_path / "part", namespaces=["shop"], durability="none")
@@ -156,7 +156,7 @@ def test_a_backup_becomes_a_lakehouse_again(shop: tl.Lakehouse, tmp_path: Path) 
     assert not any(name.startswith("trinitylake.") for name in lake.properties)
 
 
-def test_places_that_are_not_apart_or_not_free_are_refused(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_targets_that_overlap_or_are_not_empty_are_refused(shop: tl.Lakehouse, tmp_path: Path) -> None:
     for target in (tmp_path / "lake" / "inside", tmp_path, tmp_path / "lake"):
         with pytest.raises(tl.InvalidLocation):
             shop.export(target)
@@ -173,7 +173,7 @@ def test_places_that_are_not_apart_or_not_free_are_refused(shop: tl.Lakehouse, t
     assert tl.open(tmp_path / "copy").exists("own"), "what others did there stays"
 
 
-def test_foreign_tables_have_their_local_name(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_federated_tables_are_exported_under_their_local_name(shop: tl.Lakehouse, tmp_path: Path) -> None:
     elsewhere = tl.create(tmp_path / "elsewhere", durability="none")
     elsewhere.create_namespace("a")
     elsewhere.create_table("a.t", ROWS).append(ROWS)
@@ -192,7 +192,7 @@ def test_foreign_tables_have_their_local_name(shop: tl.Lakehouse, tmp_path: Path
     assert len(list((tmp_path / "elsewhere").rglob("*"))) == files
 
 
-def test_names_of_every_kind_survive(tmp_path: Path) -> None:
+def test_exported_objects_keep_unusual_names(tmp_path: Path) -> None:
     lake = tl.create(tmp_path / "lake", durability="none")
     names = ["ü" * 40, "a/b", "%2e%2e", "_expired", "x\u202ey", "C===", "a b", "-" * 90]
     for name in names:
@@ -276,7 +276,7 @@ def test_a_killed_statement_leaves_the_old_or_the_new_state(
         shop.create_namespace(f"round{round_number}")
 
 
-def test_exports_beside_writers_are_versions_of_the_source(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_exports_during_writes_equal_versions_of_the_source(shop: tl.Lakehouse, tmp_path: Path) -> None:
     stop = threading.Event()
 
     def write() -> None:
@@ -300,7 +300,7 @@ def test_exports_beside_writers_are_versions_of_the_source(shop: tl.Lakehouse, t
     assert _is_sound(tmp_path / "copy")
 
 
-def test_of_two_exports_at_once_each_is_whole_or_refused(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_concurrent_exports_are_complete_or_refused(shop: tl.Lakehouse, tmp_path: Path) -> None:
     shop.export(tmp_path / "copy", durability="none")
     shop.table("shop.orders").append(ROWS)
     outcomes: list[object] = []
@@ -322,7 +322,7 @@ def test_of_two_exports_at_once_each_is_whole_or_refused(shop: tl.Lakehouse, tmp
     assert _is_sound(tmp_path / "copy")
 
 
-def test_a_missing_file_stops_an_export_before_anything_is_shown(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_missing_file_fails_an_export_before_its_version_is_published(shop: tl.Lakehouse, tmp_path: Path) -> None:
     shop.export(tmp_path / "copy", durability="none")
     shop.table("shop.orders").append(ROWS)
     folder = Path(shop.table("shop.orders").location.removeprefix("file://"))
@@ -336,7 +336,7 @@ def test_a_missing_file_stops_an_export_before_anything_is_shown(shop: tl.Lakeho
     assert tl.open(tmp_path / "copy").version == 0
 
 
-def test_the_commands_copy_and_bring_back(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_export_and_restore_commands(shop: tl.Lakehouse, tmp_path: Path) -> None:
     run = CliRunner().invoke
     root = str(tmp_path / "lake")
     done = run(app, ["export", str(tmp_path / "copy"), "--root", root, "--json"])

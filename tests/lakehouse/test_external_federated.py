@@ -45,7 +45,7 @@ def test_an_external_table_reads_its_files_in_place(nyc: tl.Lakehouse, catalog: 
     assert sorted(table.scan(filter="id > 1").to_arrow()["id"].to_pylist()) == [2, 3]
 
 
-def test_an_external_table_stands_still_until_it_is_moved(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+def test_external_table_reads_one_metadata_file_until_it_is_altered(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     orders = catalog.load_table("sales.orders")
     nyc.create_external_table("nyc.orders", orders.metadata_location)
     before = nyc.version
@@ -70,7 +70,7 @@ def test_an_external_table_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog
     assert catalog.load_table("sales.orders").scan().count() == 3
 
 
-def test_properties_of_an_external_table_are_the_lakehouses_own(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+def test_properties_of_an_external_table_belong_to_the_lakehouse(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     location = catalog.load_table("sales.orders").metadata_location
     nyc.create_external_table("nyc.orders", location, properties={"owner": "ops", "tier": "1"})
     nyc.alter_table("nyc.orders", {"tier": "2"}, remove_properties=["owner"])
@@ -79,13 +79,13 @@ def test_properties_of_an_external_table_are_the_lakehouses_own(nyc: tl.Lakehous
     assert nyc.table("nyc.orders").metadata_location == location
 
 
-def test_metadata_that_is_not_there_makes_no_external_table(nyc: tl.Lakehouse, tmp_path: Path) -> None:
+def test_missing_metadata_file_is_refused(nyc: tl.Lakehouse, tmp_path: Path) -> None:
     with pytest.raises(tl.TrinityLakeError):
         nyc.create_external_table("nyc.orders", f"file://{tmp_path}/none.metadata.json")
     assert nyc.tables() == []
 
 
-def test_only_an_external_table_can_be_moved(nyc: tl.Lakehouse) -> None:
+def test_metadata_location_can_be_altered_for_external_tables_only(nyc: tl.Lakehouse) -> None:
     nyc.create_table("nyc.t", ROWS)
     with pytest.raises(tl.InvalidArgument, match="external"):
         nyc.alter_table("nyc.t", metadata_location="file:///x/y.metadata.json")
@@ -132,7 +132,7 @@ def test_a_federated_table_of_a_frozen_version_refuses_writes(nyc: tl.Lakehouse,
         nyc.at().table("nyc.orders").append(ROWS)
 
 
-def test_registering_what_the_other_catalog_does_not_have_fails(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+def test_registering_an_unknown_federated_table_fails(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     with pytest.raises(tl.ObjectNotFound):
         nyc.create_external_table("nyc.orders", catalog=properties_of(catalog), table="sales.missing")
     assert nyc.tables() == []

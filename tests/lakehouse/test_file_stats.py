@@ -51,7 +51,7 @@ def files_and_bytes(root: Path) -> Files:
     return Files(len(sizes), sum(sizes))
 
 
-def test_every_file_is_counted_once_where_it_belongs(lake: tl.Lakehouse, root: Path) -> None:
+def test_stats_count_every_file_once(lake: tl.Lakehouse, root: Path) -> None:
     """How much room old versions took, and what a vacuum would free, one had to find out by deleting it."""
     lake.tags.create("early", version=7)
     folder = Path(lake.table("shop.orders").iceberg.location().removeprefix("file://"))

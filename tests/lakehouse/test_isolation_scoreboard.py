@@ -146,7 +146,7 @@ def served(catalog: Faulty) -> Iterator[str]:
         server.server_close()
 
 
-def test_nothing_is_found_in_this_server(tmp_path: Path) -> None:
+def test_this_server_has_no_anomaly(tmp_path: Path) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     with rest.serve(lake) as url:
         code, result = scoreboard(url)
@@ -158,7 +158,7 @@ def test_nothing_is_found_in_this_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "code"), [("none", 0), ("not offered", 3), ("refuses everything", 2), ("checked before", 1)]
 )
-def test_the_exit_code_says_what_was_found(fault: str, code: int) -> None:
+def test_exit_code_reports_anomalies(fault: str, code: int) -> None:
     """A catalog that refuses everything isolates perfectly: that is no praise."""
     with served(Faulty(fault)) as url:
         assert scoreboard(url)[0] == code
@@ -174,14 +174,14 @@ def test_requirements_of_tables_that_are_not_changed_are_tested() -> None:
     assert result["serializable"]["cycles"] > 0
 
 
-def test_commits_table_by_table_are_found() -> None:
+def test_commits_of_one_table_at_a_time_are_detected() -> None:
     with served(Faulty("one after the other")) as url:
         code, result = scoreboard(url)
     assert code == 1
     assert result["all or nothing"] == result["rounds"]
 
 
-def test_requirements_that_are_checked_too_early_are_found() -> None:
+def test_requirements_checked_before_the_commit_are_detected() -> None:
     with served(Faulty("checked before")) as url:
         _, result = scoreboard(url)
     assert result["lost update"] > 0

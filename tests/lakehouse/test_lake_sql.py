@@ -65,7 +65,7 @@ def n_files(rows: PlannedRows) -> int:
     return len(rows.files) + len(rows.scanned_files)
 
 
-def test_a_query_is_whatever_is_wanted(shop: tl.Lakehouse) -> None:
+def test_query_results_have_every_output_form(shop: tl.Lakehouse) -> None:
     query = shop.sql("SELECT id, name FROM shop.orders JOIN shop.items USING (item) ORDER BY id")
     rows = [(1, "one"), (2, "two")]
     assert query.fetchall() == rows
@@ -99,7 +99,7 @@ def test_a_query_is_shown_as_a_table(shop: tl.Lakehouse, capsys: pytest.CaptureF
     assert "<b>" not in html
 
 
-def test_a_query_stays_at_the_version_it_began_on(shop: tl.Lakehouse) -> None:
+def test_query_reads_the_version_on_which_it_was_prepared(shop: tl.Lakehouse) -> None:
     query = shop.sql("SELECT count(*) FROM shop.items")
     shop.table("shop.items").append([{"item": "i3", "name": "three"}])
     assert query.fetchone() == (2,)
@@ -138,7 +138,7 @@ def test_a_query_in_a_transaction_sees_its_writes(shop: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("read", ["scan", "sql"])
-def test_reads_of_a_query_are_watched_like_those_of_a_scan(shop: tl.Lakehouse, read: str) -> None:
+def test_reads_of_a_query_are_tracked_as_those_of_a_scan(shop: tl.Lakehouse, read: str) -> None:
     """A total that a query worked out was committed although the rows that it was made of had changed."""
     with shop.transaction() as txn:
         txn.create_table("shop.totals", {"n": "bigint"})
@@ -163,7 +163,7 @@ def test_reads_of_a_query_are_watched_like_those_of_a_scan(shop: tl.Lakehouse, r
         other.commit()
 
 
-def test_a_view_and_a_name_that_was_absent_are_watched(shop: tl.Lakehouse) -> None:
+def test_reads_of_views_and_absent_names_are_tracked(shop: tl.Lakehouse) -> None:
     shop.create_view("shop.view", "SELECT count(*) AS n FROM items")
     shop.create_table("shop.totals", {"n": "bigint"})
     for write in (
@@ -222,7 +222,7 @@ def test_a_filter_on_a_view_and_one_from_each_use_of_a_table_count(
     assert [n_files(one) for one in planned] == [1, 2]
 
 
-def test_not_a_number_is_found(shop: tl.Lakehouse) -> None:
+def test_queries_find_nan(shop: tl.Lakehouse) -> None:
     """Bounds of a column leave NaN out, so a file, and a row group of a file, was not read for `price > 1000` that had
     no greater number but a NaN, which is greater."""
     shop.create_table("shop.prices", {"price": "double", "low": "float"}).append(
@@ -234,7 +234,7 @@ def test_not_a_number_is_found(shop: tl.Lakehouse) -> None:
             assert shop.sql(f"SELECT count(*) FROM shop.prices WHERE {where}").fetchone() == (1,), where
 
 
-def test_columns_are_found_by_id_however_the_table_changed(tmp_path: Path) -> None:
+def test_columns_are_found_by_id_after_evolution(tmp_path: Path) -> None:
     """By name, a column that was dropped and added again showed what it had held before."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
@@ -342,7 +342,7 @@ def test_errors_are_raised_when_the_query_is_made(shop: tl.Lakehouse, sql: str, 
         shop.sql(sql).fetchall()
 
 
-def test_a_mistake_is_shown_where_it_stands(shop: tl.Lakehouse) -> None:
+def test_error_shows_the_position_in_the_query(shop: tl.Lakehouse) -> None:
     """The line that was quoted began with DESCRIBE, which is how the columns of a query are found, not what it said."""
     with pytest.raises(tl.InvalidArgument) as caught:
         shop.sql("SELECT nothing FROM shop.orders")
@@ -358,7 +358,7 @@ def test_errors_of_rows_name_the_column(shop: tl.Lakehouse) -> None:
             read()
 
 
-def test_views_are_made_of_views_and_never_of_themselves(shop: tl.Lakehouse) -> None:
+def test_views_may_refer_to_views_but_not_to_themselves(shop: tl.Lakehouse) -> None:
     shop.create_view("shop.a", "SELECT id, item FROM orders", dialect="duckdb")
     shop.create_view("shop.old.b", "SELECT * FROM shop.a JOIN orders USING (id)")
     shop.create_view(
@@ -424,7 +424,7 @@ def test_a_missing_data_file_raises_corrupt_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_direct", [True, False])
-def test_both_ways_of_reading_give_the_same(
+def test_duckdb_reader_and_own_scan_give_equal_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_direct: bool, planned: list[PlannedRows]
 ) -> None:
     lake = tl.create(tmp_path / "lake", durability="none")
@@ -482,7 +482,7 @@ def test_letters_beyond_ascii_are_case_sensitive(lake: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("number", ["1E+3", "-2.5E+4", "0E+2", "1E-30", "-0.10", "Infinity", "-Infinity", "1E+37"])
-def test_decimal_parameters_are_the_numbers_that_they_are(shop: tl.Lakehouse, number: str) -> None:
+def test_decimal_parameters_are_exact(shop: tl.Lakehouse, number: str) -> None:
     """DuckDB takes Decimal("1E+3") for 1.000 and -Infinity for Infinity, so a query had wrong rows."""
     value = Decimal(number)
     row = shop.sql("SELECT ?, ?, ?", [value, [value], {"x": value}]).fetchone()
@@ -498,14 +498,14 @@ def test_a_parameter_may_hold_any_letter(shop: tl.Lakehouse) -> None:
     assert shop.sql("SELECT ?", [Decimal("sNaN")]).fetchone() != (0,)
 
 
-def test_a_query_without_a_plan_to_tell_runs(shop: tl.Lakehouse) -> None:
+def test_query_runs_without_a_serialized_plan(shop: tl.Lakehouse) -> None:
     """DuckDB says nothing of a plan with a constant of type BIT, and that was a `JSONDecodeError`."""
     assert shop.sql("SELECT id FROM shop.orders WHERE '101'::BIT = '101'::BIT AND id = 1").fetchall() == [(1,)]
     assert shop.sql("SELECT '101'::BIT").fetchall() == [("101",)]
 
 
 @pytest.mark.parametrize("column", ["l", "m", "s"])
-def test_nested_columns_may_be_asked_for_nulls(lake: tl.Lakehouse, column: str) -> None:
+def test_is_null_of_nested_columns(lake: tl.Lakehouse, column: str) -> None:
     """Our own scan, which reads all files of remote stores, refused a filter on a list or map, so the query failed."""
     lake.create_namespace("a")
     types = {"l": pa.list_(pa.int64()), "m": pa.map_(pa.string(), pa.int64()), "s": pa.struct([("x", pa.int64())])}

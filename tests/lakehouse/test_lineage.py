@@ -76,7 +76,7 @@ def test_a_table_that_is_scanned_and_written_is_both(
     assert names(sent.events[1]) == (["shop.a"], ["shop.a", "shop.b"])
 
 
-def test_a_new_table_is_nobodys_input_and_a_dropped_one_says_so(
+def test_created_tables_are_no_inputs_and_dropped_ones_are_marked(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected
 ) -> None:
     with recorded(shop, shop.transaction(), client, job="j") as txn:
@@ -93,9 +93,7 @@ def test_a_new_table_is_nobodys_input_and_a_dropped_one_says_so(
     assert happened == {"shop.new": "CREATE", "shop.v": "CREATE", "shop.a": "DROP"}
 
 
-def test_readers_that_go_through_pyiceberg_are_seen(
-    shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected
-) -> None:
+def test_reads_through_pyiceberg_are_inputs(shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected) -> None:
     """An engine that works in the transaction by its catalog never calls a method of ours to read."""
     with recorded(shop, shop.transaction(), client, job="j") as txn:
         catalog = TrinityLakeCatalog(transaction=txn)
@@ -153,9 +151,7 @@ def test_a_failure_has_no_outputs(
     assert "Traceback" in failed["run"]["facets"]["errorMessage"]["stackTrace"]
 
 
-def test_a_task_that_is_tried_again_is_the_same_run(
-    shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected
-) -> None:
+def test_retried_task_has_the_same_run_id(shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected) -> None:
     for _ in range(2):
         with recorded(shop, shop.transaction(id="nightly"), client, job="j") as txn:
             txn.table("shop.b").append(ROWS)
@@ -168,7 +164,7 @@ def test_a_task_that_is_tried_again_is_the_same_run(
     assert names(sent.events[-1]) == ([], [])
 
 
-def test_a_run_hangs_below_that_of_its_orchestrator(
+def test_run_has_the_run_of_the_orchestrator_as_parent(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected
 ) -> None:
     above = parent_run.ParentRunFacet(

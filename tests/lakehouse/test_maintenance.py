@@ -55,7 +55,9 @@ class Tomorrow(datetime):
         return cls.fromtimestamp(time.time() + 86400, tz)
 
 
-def test_snapshots_that_a_table_promises_to_engines_stay(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_within_table_retention_survive_maintenance(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a table says of its snapshots comes before the age of versions."""
     lake.alter_table("shop.as_it_is", {"history.expire.min-snapshots-to-keep": "100"})
     with lake.table("shop.orders")._writing() as iceberg:
@@ -121,7 +123,7 @@ def test_maintenance_compacts_small_files_and_expires_old_versions(
     assert (again.compacted, again.tree.version) == ({}, None), "there is nothing left to do"
 
 
-def test_how_many_files_are_many_is_the_lakehouses_choice_and_a_tables(lake: tl.Lakehouse) -> None:
+def test_compaction_threshold_is_set_per_lakehouse_or_table(lake: tl.Lakehouse) -> None:
     lake.alter({"maintenance.compact.min-files": "9"})
     assert lake.maintenance.run(dry_run=True).compacted == {}
     lake.alter_table("shop.orders", {"maintenance.compact.min-files": "8"})
@@ -131,7 +133,7 @@ def test_how_many_files_are_many_is_the_lakehouses_choice_and_a_tables(lake: tl.
     assert set(lake.maintenance.run(dry_run=True).compacted) == {"shop.as_it_is"}
 
 
-def test_one_table_in_trouble_keeps_no_other_from_being_tidied_up(lake: tl.Lakehouse, root: Path) -> None:
+def test_unreadable_table_does_not_stop_maintenance_of_others(lake: tl.Lakehouse, root: Path) -> None:
     """The first table of format version 3 ended the upkeep of a whole lakehouse."""
     lake.create_table("shop.a_third", ROWS.schema, properties={"format-version": "3"}).append(ROWS)
     for _ in range(5):

@@ -96,7 +96,7 @@ def test_exists_and_kind_tell_namespaces_tables_and_views_apart(lake: tl.Lakehou
         assert [reader.exists(name) for name in names] == [True] * 4 + [False] * 2 + [True] * 2
 
 
-def test_a_tuple_names_what_a_string_names(lake: tl.Lakehouse) -> None:
+def test_tuple_and_string_identifiers_are_equal(lake: tl.Lakehouse) -> None:
     lake.create_namespace(("a", "b"))
     lake.create_view(("a.b", "v"), "SELECT 1")
     assert lake.namespaces() == ["a.b"]
@@ -117,7 +117,7 @@ def test_a_table_or_view_needs_a_namespace_in_its_name(lake: tl.Lakehouse) -> No
             call("flights")
 
 
-def test_a_view_keeps_all_that_it_was_given(lake: tl.Lakehouse) -> None:
+def test_view_keeps_all_its_attributes(lake: tl.Lakehouse) -> None:
     lake.create_namespace("nyc")
     lake.create_view(
         "nyc.busy",
@@ -155,7 +155,7 @@ def test_a_view_without_a_text_is_refused(lake: tl.Lakehouse, sql: str | dict[st
         lake.create_view("nyc.busy", sql)
 
 
-def test_a_renamed_view_is_the_same_view_elsewhere(lake: tl.Lakehouse) -> None:
+def test_renamed_view_keeps_its_id(lake: tl.Lakehouse) -> None:
     lake.create_namespace("a")
     lake.create_namespace("b")
     before = lake.create_view("a.v", "SELECT 1")
@@ -222,7 +222,7 @@ def test_stats_count_live_objects(lake: tl.Lakehouse) -> None:
     assert stats.tree_size_bytes > 0
 
 
-def test_a_namespace_is_created_though_all_that_a_handle_knows_has_expired(tmp_path: Path) -> None:
+def test_namespace_is_created_on_a_handle_with_expired_versions(tmp_path: Path) -> None:
     """Another process had committed twice and kept only the newest version, all within a moment. `create_namespace`,
     which does not look for it, raised TransactionExpired, though its caller had begun no transaction."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
@@ -236,7 +236,7 @@ def test_a_namespace_is_created_though_all_that_a_handle_knows_has_expired(tmp_p
     assert [*tl.open(str(tmp_path / "lake")).namespaces()] == ["known", "one", "three", "two"]
 
 
-def test_a_namespace_is_altered_as_the_latest_version_has_it(tmp_path: Path) -> None:
+def test_namespace_is_altered_on_the_latest_version(tmp_path: Path) -> None:
     """A statement begins on the version that was the latest a moment ago, and does not look for a newer one. What
     another process has set since must not be taken away by it, what that one has created is there, and what it has
     dropped is not."""
@@ -264,7 +264,7 @@ def test_a_namespace_is_altered_as_the_latest_version_has_it(tmp_path: Path) -> 
     assert lake.version == before + 1
 
 
-def test_a_namespace_is_altered_though_all_that_a_handle_knows_has_expired(tmp_path: Path) -> None:
+def test_namespace_is_altered_on_a_handle_with_expired_versions(tmp_path: Path) -> None:
     """As above, for a statement that reads what it changes in the version that has gone."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("shop", {"first": "1"})

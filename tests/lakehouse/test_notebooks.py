@@ -101,7 +101,7 @@ def test_the_log_shows_tags_and_rollbacks(lake: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
-def test_hostile_texts_stay_texts_in_every_class(tmp_path: Path, place: int) -> None:
+def test_html_reprs_escape_hostile_texts(tmp_path: Path, place: int) -> None:
     """A message of a commit was markup, and ran in the notebook that showed the log."""
     text = HOSTILE[place]
     lake = tl.create(tmp_path / "lake", durability="none")
@@ -126,7 +126,7 @@ def test_hostile_texts_stay_texts_in_every_class(tmp_path: Path, place: int) -> 
         assert "<script" not in source
 
 
-def test_a_lakehouse_that_is_gone_shows_that(lake: tl.Lakehouse, tmp_path: Path) -> None:
+def test_html_repr_of_a_deleted_lakehouse(lake: tl.Lakehouse, tmp_path: Path) -> None:
     """The notebook showed a traceback of forty lines in the place of its cell."""
     before = [*handles(lake)]
     (tmp_path / "lake").rename(tmp_path / "away")
@@ -142,7 +142,7 @@ def test_a_damaged_version_is_part_of_the_log(lake: tl.Lakehouse, tmp_path: Path
     assert 'class="problem"' in shown(tl.open(lake.uri).log())
 
 
-def test_showing_reads_a_few_files_whatever_the_lakehouse_holds(tmp_path: Path) -> None:
+def test_html_reprs_read_a_bounded_number_of_files(tmp_path: Path) -> None:
     """A cell that ended with the name of a lakehouse waited for 10,000 tables."""
     root = tmp_path / "lake"
     lake = tl.create(root, order=8, durability="none")

@@ -51,7 +51,7 @@ def test_a_dropped_table_comes_back_with_its_id_and_its_rows(shop: tl.Lakehouse)
     assert _rows(shop) == 6
 
 
-def test_a_table_that_is_there_goes_back_to_how_it_was(shop: tl.Lakehouse) -> None:
+def test_rollback_of_an_existing_table_restores_its_state(shop: tl.Lakehouse) -> None:
     done = shop.rollback(1, objects=["shop.t"])
     assert (_rows(shop), done.version) == (0, 4)
     again = shop.rollback(1, objects=["shop.t"])
@@ -149,7 +149,7 @@ def test_objects_of_a_tagged_version_are_restored_after_expiry(shop: tl.Lakehous
     assert _rows(shop) == 3
 
 
-def test_others_that_commit_meanwhile_keep_what_they_did(shop: tl.Lakehouse) -> None:
+def test_object_rollback_keeps_concurrent_commits(shop: tl.Lakehouse) -> None:
     shop.drop_table("shop.t")
     names = [f"n{number}" for number in range(8)]
     threads = [threading.Thread(target=shop.create_namespace, args=(name,)) for name in names]
@@ -252,7 +252,7 @@ def test_a_history_passes_over_versions_that_changed_something_else(tmp_path: Pa
     assert cold._storage.counters()["get"] - before < 150
 
 
-def test_the_commands_tell_and_bring_back(tmp_path: Path) -> None:
+def test_history_and_undrop_commands(tmp_path: Path) -> None:
     root = str(tmp_path / "lake")
     lake = tl.create(root, durability="none")
     lake.create_namespace("shop")

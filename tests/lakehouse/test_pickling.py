@@ -77,7 +77,7 @@ def test_a_lakehouse_arrives_as_the_newest_version_and_can_be_written(lake: tl.L
     assert ids(lake.table("nyc.t")) == [1, 1, 2, 2, 3, 3]
 
 
-def test_the_way_it_was_opened_arrives_too(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickled_handle_keeps_its_options(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Durability and the size of the cache were lost, so each worker synced its files and kept 64 MiB."""
     asked: list[Any] = []
     real = _core.Lakehouse.open
@@ -92,7 +92,7 @@ def test_the_way_it_was_opened_arrives_too(lake: tl.Lakehouse, monkeypatch: pyte
     assert [(one[0].__getnewargs__()[2], one[1]) for one in asked] == [("none", 12345)]
 
 
-def test_handles_in_use_that_arrive_are_one(lake: tl.Lakehouse) -> None:
+def test_unpickled_handles_of_one_lakehouse_share_state(lake: tl.Lakehouse) -> None:
     """Ten tasks of ten threads each had a commit queue of their own, and lost races against each other."""
     one, other = again(lake), again(lake)
     assert one is other
@@ -109,7 +109,7 @@ def test_a_version_arrives_as_that_version(lake: tl.Lakehouse) -> None:
     assert ids(arrived.table("nyc.t")) == [1, 2, 3]
 
 
-def test_a_version_that_is_gone_says_so_and_one_with_a_name_is_there(lake: tl.Lakehouse) -> None:
+def test_unpickled_version_after_expiry_needs_a_tag(lake: tl.Lakehouse) -> None:
     lake.tags.create("kept", version=1)
     gone, kept = lake.at(0), lake.at("tag:kept")
     data = pickle.dumps(gone)
@@ -190,7 +190,7 @@ def test_an_external_table_arrives(lake: tl.Lakehouse, tmp_path: Path) -> None:
 # What does not travel
 
 
-def test_an_open_transaction_and_what_is_in_it_say_what_to_do_instead(lake: tl.Lakehouse) -> None:
+def test_pickling_an_open_transaction_names_the_alternative(lake: tl.Lakehouse) -> None:
     """The error was "cannot pickle 'builtins.Lakehouse' object", and the rows that were written looked lost."""
     txn = lake.begin(id="hand-over")
     table = txn.table("nyc.t")
@@ -205,7 +205,7 @@ def test_an_open_transaction_and_what_is_in_it_say_what_to_do_instead(lake: tl.L
     assert len(ids(lake.table("nyc.t"))) == 6
 
 
-def test_a_lakehouse_in_memory_says_that_it_is_only_here(tmp_path: Path) -> None:
+def test_pickling_a_lakehouse_in_memory_is_refused(tmp_path: Path) -> None:
     lake = filled(tl.create(f"memory://{uuid.uuid4()}"))
     assert ids(again(lake).table("nyc.t")) == [1, 2, 3]
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -218,7 +218,7 @@ def reopened_here(data: bytes) -> bool:
     return pickle.loads(data) is not None
 
 
-def test_a_lakehouse_that_is_gone_says_so(lake: tl.Lakehouse, tmp_path: Path) -> None:
+def test_unpickling_a_deleted_lakehouse_raises(lake: tl.Lakehouse, tmp_path: Path) -> None:
     data = pickle.dumps(lake)
     (tmp_path / "lake").rename(tmp_path / "away")
     with pytest.raises(tl.NotALakehouse, match="lake"):
@@ -287,16 +287,14 @@ def found_in(data: bytes) -> list[str]:
     ]
 
 
-def test_a_secret_that_only_the_call_had_stops_the_pickle(server: S3Server) -> None:
+def test_pickle_with_a_secret_argument_is_refused(server: S3Server) -> None:
     for handle in handles(s3_lake(server), server.storage_options):
         with pytest.raises(tl.InvalidArgument, match="is a secret that no environment variable contains") as caught:
             pickle.dumps(handle)
         assert not found_in(str(caught.value).encode())
 
 
-def test_a_secret_of_the_environment_is_left_out_and_read_there(
-    server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_of_the_environment_are_read_at_unpickling(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SESSION_TOKEN", SESSION_TOKEN)
     monkeypatch.setenv("OUR_OWN_SECRET", SECRET_KEY)
@@ -452,7 +450,7 @@ CLOSED: list[Callable[[tl.Lakehouse], Any]] = [
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_every_protocol_does(lake: tl.Lakehouse, protocol: int) -> None:
+def test_every_pickle_protocol_works(lake: tl.Lakehouse, protocol: int) -> None:
     for handle in (lake, lake.at(), lake.table("nyc.t"), lake.table("nyc.t").scan(), lake.view("nyc.v")):
         assert type(pickle.loads(pickle.dumps(handle, protocol))) is type(handle)
     for value in CLOSED:

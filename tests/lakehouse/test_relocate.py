@@ -66,7 +66,7 @@ def opened(path: Path) -> tl.Lakehouse:
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_after_a_move_engines_find_everything_at_the_new_place(
+def test_engines_read_tables_of_a_relocated_lakehouse(
     old: Path, tmp_path: Path, move: Callable[[Path, Path], None]
 ) -> None:
     """`cp -a` and `mv` made every managed table unreadable: its files named each other where they had been."""
@@ -145,7 +145,7 @@ def test_duckdb_reads_a_table_of_a_moved_lakehouse_by_its_metadata(old: Path, tm
     assert sorted(id for (id,) in found) == expected
 
 
-def test_once_is_enough_and_moving_on_and_back_works(old: Path, tmp_path: Path) -> None:
+def test_relocation_is_idempotent_and_reversible(old: Path, tmp_path: Path) -> None:
     expected = numbers(opened(old).table("a.t"))
     for place in ("b", "c", "b", "old/lake"):
         current = opened(old)
@@ -159,7 +159,7 @@ def test_once_is_enough_and_moving_on_and_back_works(old: Path, tmp_path: Path) 
         assert numbers(StaticTable.from_metadata(lake.table("a.t").metadata_location)) == expected
 
 
-def test_without_rewriting_only_the_lakehouse_itself_knows(old: Path, tmp_path: Path) -> None:
+def test_relocation_without_rewriting_serves_own_readers_only(old: Path, tmp_path: Path) -> None:
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
     before = lake.table("a.t").metadata_location
@@ -188,7 +188,7 @@ def test_a_dry_run_reports_changes_and_writes_nothing(old: Path, tmp_path: Path)
     assert did.files == len([path for path in everything(tmp_path / "new") - before if "/metadata/" in path])
 
 
-def test_a_lakehouse_behind_a_link_is_the_one_it_leads_to(old: Path, tmp_path: Path) -> None:
+def test_symbolic_link_to_a_lakehouse_is_resolved(old: Path, tmp_path: Path) -> None:
     """Through a link one could create a table that nobody could read at the real path."""
     (tmp_path / "link").symlink_to(old)
     behind = opened(tmp_path / "link")
@@ -201,7 +201,7 @@ def test_a_lakehouse_behind_a_link_is_the_one_it_leads_to(old: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("fails_at", [1, 3, 7])
-def test_if_it_breaks_off_everything_is_as_before(
+def test_failed_relocation_changes_nothing(
     old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
     expected = numbers(opened(old).table("a.t"))
@@ -343,7 +343,7 @@ def test_relocate_takes_former_roots_of_a_lakehouse_without_a_recorded_root(old:
     assert static.scan().to_arrow().num_rows == len(expected)
 
 
-def test_deletion_vectors_come_along(tmp_path: Path) -> None:
+def test_relocation_rewrites_deletion_vectors(tmp_path: Path) -> None:
     """A moved table of format version 3 could not be rewritten: its deletion vectors were refused."""
     lake = tl.create(str(tmp_path / "old"), durability="none")
     with lake.transaction() as txn:

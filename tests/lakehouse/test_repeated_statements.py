@@ -118,7 +118,7 @@ def test_a_transaction_takes_the_same_inputs(lake: tl.Lakehouse, numbers: tl.Tab
     assert rows_of(lake.table("a.numbers")) == [(3, "c"), (4, "d")]
 
 
-def test_a_large_stream_waits_on_disk_for_its_second_attempt(
+def test_large_stream_is_spooled_to_disk_for_a_retry(
     numbers: tl.Table, beaten_once: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool, "MEMORY_MAX_SIZE_BYTES", 100_000)
@@ -165,7 +165,7 @@ def test_data_without_rows_is_refused(numbers: tl.Table, wrong: object) -> None:
         numbers.append(wrong)
 
 
-def test_arguments_that_can_be_read_once_are_read_once(
+def test_iterator_arguments_are_read_once(
     lake: tl.Lakehouse, numbers: tl.Table, beaten_once: Callable[[], int]
 ) -> None:
     """A partition spec given as a generator was empty in the second attempt, and the table came out unpartitioned."""

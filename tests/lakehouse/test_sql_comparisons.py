@@ -158,7 +158,7 @@ def test_a_file_that_did_not_count_nan_is_not_deleted_for_its_bounds(lake: tl.La
     assert _numbers(table) == [1]
 
 
-def test_a_row_without_a_value_is_deleted_for_another_one(lake: tl.Lakehouse) -> None:
+def test_delete_removes_the_rows_with_null_that_match(lake: tl.Lakehouse) -> None:
     """A scan of `f is nan or b = 2` showed a row without a value in f, for its b, and a delete kept it: it kept what
     matches the opposite of the filter, and rows without a value in any column of it."""
     table = lake.create_table("a.t", {"n": "int", "b": "int", "f": "double"})
@@ -172,7 +172,7 @@ def test_a_row_without_a_value_is_deleted_for_another_one(lake: tl.Lakehouse) ->
     assert _numbers(table) == [5]
 
 
-def test_a_partition_without_a_value_is_compared(lake: tl.Lakehouse) -> None:
+def test_null_partitions_are_compared(lake: tl.Lakehouse) -> None:
     """`k < 'x' or n = 1` ended with a TypeError where k had no value in a partition by k."""
     table = lake.create_table("a.t", {"n": "int", "k": "text"}, partition_spec=["k"])
     table.append([{"n": 1, "k": None}, {"n": 2, "k": "a"}, {"n": 3, "k": "y"}, {"n": 4, "k": None}])
@@ -201,7 +201,9 @@ BESIDE: list[tuple[BooleanExpression, list[int]]] = [
 
 
 @pytest.mark.parametrize(("filter", "shown"), BESIDE, ids=lambda one: str(one))
-def test_numbers_are_compared_as_they_are(lake: tl.Lakehouse, filter: BooleanExpression, shown: list[int]) -> None:
+def test_numbers_are_compared_without_conversion(
+    lake: tl.Lakehouse, filter: BooleanExpression, shown: list[int]
+) -> None:
     """`i < 99999999999` showed rows without a value; in a list that number was the largest of the column; `i < 2.5`
     missed the rows of 2, and `f = 0.1` a file of such rows, whose bounds are the 0.1 of 32 bits."""
     table = lake.create_table("a.t", {"n": "int", "i": "int", "m": "decimal(5, 2)", "f": "float"})

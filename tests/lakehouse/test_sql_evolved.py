@@ -122,7 +122,7 @@ class Both:
 @settings(max_examples=10)
 @pytest.mark.parametrize("is_direct", [True, False], ids=["by DuckDB", "by our scan"])
 @given(data=st.data(), steps=st.lists(st.sampled_from(STEPS), min_size=2, max_size=8))
-def test_a_table_that_changed_is_read_as_it_is_now(is_direct: bool, data: st.DataObject, steps: list[str]) -> None:
+def test_evolved_table_is_read_with_its_current_schema(is_direct: bool, data: st.DataObject, steps: list[str]) -> None:
     read_alike = source.are_read_alike
     source.are_read_alike = lambda metadata: is_direct and read_alike(metadata)
     try:

@@ -158,7 +158,7 @@ def test_not_a_number_is_found_by_a_join(lake: tl.Lakehouse, monkeypatch: pytest
     assert math.isnan(lake.sql("SELECT max(x) FROM a.f").fetchall()[0][0])
 
 
-def test_a_query_finds_nothing_of_the_one_before(lake: tl.Lakehouse, table: tl.Table) -> None:
+def test_pooled_connection_has_no_state_of_earlier_queries(lake: tl.Lakehouse, table: tl.Table) -> None:
     """The database that plans is kept for the next query, which may be somebody else's."""
     lake.create_table("a.other", {"z": "text"})
     lake.sql("SELECT * FROM a.t, given", data={"given": [{"n": 1}]}).fetchall()
@@ -173,7 +173,7 @@ def test_a_query_finds_nothing_of_the_one_before(lake: tl.Lakehouse, table: tl.T
         lake.sql("SELECT * FROM given")
 
 
-def test_the_database_that_plans_is_kept_and_closed_after_an_error(table: tl.Table, lake: tl.Lakehouse) -> None:
+def test_planning_connection_is_pooled_and_closed_after_an_error(table: tl.Table, lake: tl.Lakehouse) -> None:
     lake.sql("SELECT x FROM a.t")
     kept = list(planning._idle[os.getpid()])
     assert kept
@@ -191,7 +191,7 @@ def test_a_duckdb_whose_plans_are_not_known_is_refused(lake: tl.Lakehouse, monke
         lake.sql("WITH one AS (SELECT 1 AS x) SELECT x FROM one")
 
 
-def test_queries_of_many_threads_do_not_meet(lake: tl.Lakehouse, table: tl.Table) -> None:
+def test_concurrent_queries_do_not_share_state(lake: tl.Lakehouse, table: tl.Table) -> None:
     table.append({"x": range(10), "y": range(10)})
     found: list[Any] = []
 

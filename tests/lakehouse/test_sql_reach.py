@@ -23,7 +23,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     return lake
 
 
-def test_a_folder_with_signs_of_a_pattern_is_no_pattern(tmp_path: Path) -> None:
+def test_glob_characters_in_a_path_are_literal(tmp_path: Path) -> None:
     """DuckDB takes `[ab]` in the path of a file for a pattern, and found the file of another lakehouse."""
     lakes = []
     for name in ("[ab]", "a"):

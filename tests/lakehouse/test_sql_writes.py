@@ -223,7 +223,7 @@ def test_a_statement_that_loses_a_race_is_run_again(shop: tl.Lakehouse, monkeypa
     assert rows(shop) == [(1, "one", 101.0), (2, "two", None)]
 
 
-def test_writers_of_other_rows_do_not_disturb_each_other(shop: tl.Lakehouse) -> None:
+def test_writes_of_different_rows_do_not_conflict(shop: tl.Lakehouse) -> None:
     """The filter of a statement is the rows that it reads, as for `delete`."""
     shop.sql("CREATE TABLE shop.days (id BIGINT, day DATE) PARTITIONED BY (day)")
     shop.sql("INSERT INTO shop.days SELECT i, DATE '2026-01-01' + i::INTEGER FROM range(4) AS r(i)")
@@ -241,7 +241,7 @@ def test_writers_of_other_rows_do_not_disturb_each_other(shop: tl.Lakehouse) -> 
         other.commit()
 
 
-def test_reads_of_a_statement_are_watched(shop: tl.Lakehouse) -> None:
+def test_reads_of_a_statement_are_tracked(shop: tl.Lakehouse) -> None:
     shop.sql("CREATE TABLE shop.totals (n BIGINT)")
     for sql in (
         "INSERT INTO shop.totals SELECT count(*) FROM shop.items",

@@ -32,7 +32,7 @@ def summary(lake: tl.Lakehouse) -> str:
     return transaction.summary
 
 
-def test_a_writer_that_says_nothing_leaves_a_line_in_the_log(shop: tl.Lakehouse) -> None:
+def test_commit_without_a_message_has_a_summary(shop: tl.Lakehouse) -> None:
     """`trinitylake log` showed "transaction 0192f…" for most versions, since few writers give a message. To learn what
     a version did one had to compare it with the one before.
     """
@@ -96,14 +96,14 @@ STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_each_statement_has_its_words(shop: tl.Lakehouse, name: str) -> None:
+def test_each_statement_has_a_summary(shop: tl.Lakehouse, name: str) -> None:
     shop.table("shop.items").append([{"id": id, "price": 1} for id in (1, 2, 3)])
     statement, expected = STATEMENTS[name]
     statement(shop)
     assert summary(shop) == expected
 
 
-def test_the_log_is_printed_a_line_for_a_version(shop: tl.Lakehouse) -> None:
+def test_log_prints_one_line_per_version(shop: tl.Lakehouse) -> None:
     """`print(lake.log())` was one line of nested representations, and the loop of the quick start showed an empty
     message for most versions.
     """
@@ -116,7 +116,7 @@ def test_the_log_is_printed_a_line_for_a_version(shop: tl.Lakehouse) -> None:
     assert str(shop.log(1)[0]) == newest
 
 
-def test_statements_tell_the_rows_that_they_updated(shop: tl.Lakehouse) -> None:
+def test_statement_results_count_updated_rows(shop: tl.Lakehouse) -> None:
     """A MERGE or an UPDATE that inserted and deleted nothing said "merge shop.items", whether it changed one row or
     all: Iceberg counts only rows in files that came and went.
     """
@@ -209,7 +209,7 @@ def test_rows_are_counted_after_a_race_as_they_were_committed(shop: tl.Lakehouse
     assert slow.summary == summary(shop)
 
 
-def test_members_of_a_group_tell_their_own(tmp_path: Path) -> None:
+def test_transactions_of_a_group_commit_have_their_own_summaries(tmp_path: Path) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     barrier = threading.Barrier(8)
 
@@ -226,7 +226,7 @@ def test_members_of_a_group_tell_their_own(tmp_path: Path) -> None:
     assert sorted(one.summary for one in transactions) == [f"create namespace n{number}" for number in range(8)]
 
 
-def test_many_objects_are_counted_and_the_line_stays_short(shop: tl.Lakehouse) -> None:
+def test_summary_of_many_objects_is_short(shop: tl.Lakehouse) -> None:
     with shop.transaction() as txn:
         for number in range(200):
             txn.create_namespace(f"space{number}")
@@ -249,7 +249,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_name_is_taken_for_something_else(shop: tl.Lakehouse, name: str) -> None:
+def test_names_in_summaries_are_unambiguous(shop: tl.Lakehouse, name: str) -> None:
     """A table with the name `a; drop table shop.orders` made the log say that a table was dropped."""
     with shop.transaction() as txn:
         txn.create_table(("shop", name), ROWS.schema)
@@ -271,7 +271,7 @@ def test_pyiceberg_and_bulk_registration_have_summaries(shop: tl.Lakehouse) -> N
     assert summary(shop) == "register 30 namespaces"
 
 
-def test_expiry_forgets_ids_and_says_so(shop: tl.Lakehouse) -> None:
+def test_summary_of_expiry_counts_forgotten_ids(shop: tl.Lakehouse) -> None:
     for number in range(6):
         with shop.transaction(id=f"job-{number}") as txn:
             txn.create_namespace(f"n{number}")
@@ -279,7 +279,7 @@ def test_expiry_forgets_ids_and_says_so(shop: tl.Lakehouse) -> None:
     assert summary(shop) == "forget 5 transactions"
 
 
-def test_upkeep_says_so(tmp_path: Path) -> None:
+def test_maintenance_has_a_summary(tmp_path: Path) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     for number in range(4):
         lake.create_namespace(f"n{number}")
@@ -293,13 +293,13 @@ def test_upkeep_says_so(tmp_path: Path) -> None:
     assert summary(lake) == "compact the tree"
 
 
-def test_a_copy_says_which_version_it_is_of(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_summary_of_an_export_names_the_source_version(shop: tl.Lakehouse, tmp_path: Path) -> None:
     shop.export(str(tmp_path / "copy"), version=1)
     copy = tl.open(str(tmp_path / "copy"))
     assert "copy of version 1" in {one.summary for entry in copy.log(None) for one in entry.transactions}
 
 
-def test_statements_of_their_own_take_a_message_and_an_author(shop: tl.Lakehouse) -> None:
+def test_autocommit_statements_accept_message_and_author(shop: tl.Lakehouse) -> None:
     """Only transactions had a message: `table.append(rows)` needed a transaction to have one."""
     note = {"message": "nightly load", "author": "ann"}
     items = shop.table("shop.items")

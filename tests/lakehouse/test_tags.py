@@ -59,7 +59,7 @@ def test_a_tag_outlives_the_versions_around_it(lake: tl.Lakehouse, root: str) ->
     assert 3 in lake.maintenance.expire(before=lake.version), "what nobody names any more goes with the next expiry"
 
 
-def test_the_latest_version_is_what_is_named_without_a_number(lake: tl.Lakehouse) -> None:
+def test_tag_without_a_version_names_the_latest(lake: tl.Lakehouse) -> None:
     before = lake.version
     assert lake.tags.create("now").version == before
     assert lake.tags.create("now", version=before).version == before, "the same name for the same version"
@@ -75,7 +75,9 @@ def test_the_latest_version_is_what_is_named_without_a_number(lake: tl.Lakehouse
         lake.tags.drop("never")
 
 
-def test_a_name_that_came_after_the_expiry_is_taken_back(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tag_of_a_version_that_expires_concurrently_is_removed(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A version was named while an expiry was deleting its root: the name led to a file that was gone."""
     commit = Handle.change_definition
     other = tl.open(lake.uri)
@@ -91,7 +93,7 @@ def test_a_name_that_came_after_the_expiry_is_taken_back(lake: tl.Lakehouse, mon
     assert lake.tags.list() == []
 
 
-def test_versions_go_by_moment_age_and_count(lake: tl.Lakehouse) -> None:
+def test_expiry_by_time_age_and_count(lake: tl.Lakehouse) -> None:
     """`expire(before=...)` refused a date, and text in ISO 8601."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     for before in (date(2000, 1, 1), "2000-01-01", "2000-01-01T00:00:00+00:00"):
@@ -118,7 +120,7 @@ def test_versions_go_by_moment_age_and_count(lake: tl.Lakehouse) -> None:
             lake.maintenance.expire(before=wrong)  # type: ignore[arg-type]
 
 
-def test_lengths_of_time_are_read_as_people_write_them() -> None:
+def test_durations_are_parsed() -> None:
     for text, millis in {
         "7 days": 604_800_000,
         "36h": 129_600_000,
@@ -139,7 +141,7 @@ def test_lengths_of_time_are_read_as_people_write_them() -> None:
     ]
 
 
-def test_the_command_line_names_and_expires(lake: tl.Lakehouse, root: str) -> None:
+def test_tag_and_expire_commands(lake: tl.Lakehouse, root: str) -> None:
     def run(*arguments: str, code: int = 0) -> str:
         result = CliRunner().invoke(app, [*arguments, "--root", root])
         assert result.exit_code == code, result.output

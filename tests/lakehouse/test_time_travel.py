@@ -187,7 +187,7 @@ def test_a_transaction_that_versions_expired_under_says_so(root: str, lake: tl.L
     assert lake.version == 6
 
 
-def test_a_moment_whose_version_has_expired_is_no_error(lake: tl.Lakehouse) -> None:
+def test_expiry_before_a_time_of_expired_versions_does_nothing(lake: tl.Lakehouse) -> None:
     """A nightly job expired what was older than a fixed day. On the second night it raised VersionExpired."""
     for number in range(3):
         lake.create_namespace(f"n{number}")
@@ -200,7 +200,7 @@ def test_a_moment_whose_version_has_expired_is_no_error(lake: tl.Lakehouse) -> N
     assert [entry.version for entry in lake.log()] == [3, 2, 1]
 
 
-def test_the_whole_log_is_read_as_it_is_looked_at(lake: tl.Lakehouse) -> None:
+def test_full_log_is_read_lazily(lake: tl.Lakehouse) -> None:
     """`log(None)` read every version that was kept before it handed out the first: a million roots, all in memory."""
     for number in range(600):
         lake.create_namespace(f"n{number}")
@@ -242,7 +242,7 @@ def test_the_age_of_a_version_is_that_of_its_file(tmp_path: Path) -> None:
     assert not list((tmp_path / "lake").glob("_probe/*"))
 
 
-def test_retention_alone_keeps_what_is_young_and_the_newest_few(lake: tl.Lakehouse) -> None:
+def test_default_retention_keeps_young_and_newest_versions(lake: tl.Lakehouse) -> None:
     lake.create_namespace("a")
     assert lake.maintenance.expire(dry_run=True) == [], "nothing is seven days old"
     lake.alter(maximum_version_age_millis=1, minimum_versions_to_keep=2)
@@ -255,7 +255,7 @@ def test_retention_alone_keeps_what_is_young_and_the_newest_few(lake: tl.Lakehou
     ("reference", "version"),
     [(1, 1), (-1, 1), ("1", 1), ("-1", 1), ("-2", 0), (None, 2), ("tag:first", 1), (" 2 ", 2), ("1 ms ago", 2)],
 )
-def test_a_version_is_named_in_one_syntax(reference: int | str | None, version: int) -> None:
+def test_version_references_have_one_syntax(reference: int | str | None, version: int) -> None:
     """`lake.at(3)` was a TypeError, and the command line, its shell and Python each had a syntax of their own."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     lake.create_namespace("a")

@@ -100,7 +100,9 @@ def test_opentelemetry_is_not_imported_without_a_provider(tmp_path: Path) -> Non
     assert done.stdout.strip() == "[]"
 
 
-def test_the_page_runs(exported: InMemorySpanExporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracing_example_of_the_docs_runs(
+    exported: InMemorySpanExporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     run_examples(ROOT / "docs" / "integrations" / "opentelemetry.md")
 
@@ -116,9 +118,7 @@ def test_a_statement_outside_of_a_transaction_is_the_parent_span(
     assert attribute(transaction, "trinitylake.version") == shop.version
 
 
-def test_without_a_block_the_commit_is_a_part_of_its_transaction(
-    shop: tl.Lakehouse, exported: InMemorySpanExporter
-) -> None:
+def test_commit_span_is_a_child_of_the_transaction_span(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
     first, second = shop.begin(id="first"), shop.begin(id="second")
     for one in (first, second):
         one.table("shop.orders").append(ROWS)
@@ -130,7 +130,7 @@ def test_without_a_block_the_commit_is_a_part_of_its_transaction(
     assert [attribute(commit, "trinitylake.commit.redone_tables") for commit in commits] == [0, 1]
 
 
-def test_a_conflict_says_what_it_is(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+def test_span_of_a_conflict_has_its_kind(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
     first, second = shop.begin(), shop.begin()
     first.alter_namespace("shop", {"owner": "ana"})
     second.alter_namespace("shop", {"owner": "ben"})
@@ -158,7 +158,7 @@ def test_spans_of_rolled_back_transactions_end(shop: tl.Lakehouse, exported: InM
     assert trace.get_current_span() is trace.INVALID_SPAN, "the transaction is not the current span any more"
 
 
-def test_a_stream_ends_with_its_last_row(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+def test_span_of_a_stream_ends_with_its_last_row(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
     shop.table("shop.orders").append(ROWS)
     reader = shop.table("shop.orders").scan().to_arrow_batch_reader()
     assert "scan shop.orders" not in [span.name for span in exported.get_finished_spans()]
@@ -185,7 +185,7 @@ def test_operations_of_a_request_are_child_spans(shop: tl.Lakehouse, exported: I
     assert parent_of(transaction) == id_of(request)
 
 
-def test_a_commit_that_is_awaited_is_a_span(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+def test_async_commit_has_a_span(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
     import asyncio
 
     async def commit() -> int:
