@@ -63,7 +63,7 @@ def test_after_the_newest_root_was_deleted_the_lakehouse_is_read_and_not_written
     good = file.read_bytes()
     file.unlink()
 
-    with pytest.warns(RuntimeWarning, match="names version 3, whose root node file is missing"):
+    with pytest.warns(RuntimeWarning, match="names version 3, whose root is missing"):
         opened = tl.open(lake.uri)
     assert (opened.version, opened.namespaces()) == (2, ["a", "b"])
     for log in (opened.log(), opened.log(None)):

@@ -171,6 +171,55 @@ def test_moved_back_without_relocating_a_saved_transaction_is_refused(first: Pat
         tl.open(str(first), durability="none").resume("job").commit()
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_moved_lakehouse_with_a_damaged_newest_root_is_repaired_and_relocated(
+    first: Path, tmp_path: Path, is_deleted: bool
+) -> None:
+    """`relocate` refused a restored copy as damaged, and `fsck(repair=True)` refused it as moved."""
+    tl.open(str(first), durability="none").table("a.t").append(ROWS)
+    newest = tl.open(str(first)).version
+    second = tmp_path / "second"
+    shutil.move(first, second)
+    root = second / core.root_path(newest)
+    if is_deleted:
+        root.unlink()
+    else:
+        root.write_bytes(root.read_bytes()[:100])
+    lake = tl.open(str(second), durability="none")
+    with pytest.raises(tl.CorruptFile, match="run fsck with `repair`"):
+        lake.maintenance.relocate()
+
+    repair = lake.maintenance.fsck(repair=True).repair
+    assert repair is not None
+    assert repair.lost[0].startswith(f"version {newest}: ")
+    with pytest.raises(tl.LakehouseMoved):
+        lake.create_namespace("b")
+    assert lake.maintenance.relocate().tables == ("a.t",)
+    lake.create_namespace("b")
+    assert lake.table("a.t").scan().to_arrow().num_rows == 3
+    assert tl.open(str(second)).maintenance.fsck(files=True).is_sound
+
+
+def test_a_moved_lakehouse_is_relocated_before_tables_without_files_are_rolled_back(
+    first: Path, tmp_path: Path
+) -> None:
+    """A repair that wants to commit raised `LakehouseMoved` instead of its report."""
+    tl.open(str(first), durability="none").table("a.t").append(ROWS)
+    newest = max((first / "a").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    newest.unlink()
+    shutil.move(first, tmp_path / "second")
+    lake = tl.open(str(tmp_path / "second"), durability="none")
+    report = lake.maintenance.fsck(files=True, repair=True)
+    assert report.repair is not None
+    assert report.repair.lost == ("table a.t: relocate the moved lakehouse, then repair again",)
+    lake.maintenance.relocate()
+    report = lake.maintenance.fsck(files=True, repair=True)
+    assert report.repair is not None
+    assert report.repair.saved == ("table a.t as of version 3",)
+    assert lake.table("a.t").scan().to_arrow().num_rows == 3
+    assert report.is_sound
+
+
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)])
 def test_what_is_no_file_in_the_place_of_the_next_root_is_named(first: Path, make: object) -> None:
     """A folder had the name of the next root: the commit waited for its whole timeout, and nobody could tell whether it

@@ -116,25 +116,29 @@ def fsck(
         made, saved, lost = _core.repair(storage, not repair or dry_run, author)
     report, incomplete = _checked(storage, version, files or data, data, progress)
     found = [newest_whole_version(storage, *table) for table in incomplete]
-    if found and repair and not dry_run:
-        made = roll_back_tables(storage, found, author) or made
+    if not repair and not dry_run:
+        hints = {
+            f"table {full_name(*name)}": one.hint
+            for one, names in zip(found, incomplete.values(), strict=True)
+            for name in names
+        }
+        findings = [
+            replace(one, message=f"{one.message}; {hints[one.affected[0]]}")
+            if one.affected and one.affected[0] in hints
+            else one
+            for one in report.findings
+        ]
+        return replace(report, findings=tuple(findings))
+    whole = [one for one in found if one.version is not None]
+    if whole and not _core.Lakehouse.open(storage).is_placed:
+        lost += [f"table {one.name}: relocate the moved lakehouse, then repair again" for one in whole]
+        found, whole = [one for one in found if one.version is None], []
+    if whole and not dry_run:
+        made = roll_back_tables(storage, whole, author) or made
         report, _ = _checked(storage, version, files or data, data, progress)
-    if repair or dry_run:
-        saved += [f"table {one.name} as of version {one.version}" for one in found if one.version is not None]
-        lost += [f"table {one.name}: {one.loss}" for one in found]
-        return replace(report, repair=Repair(made, tuple(saved), tuple(lost)))
-    hints = {
-        f"table {full_name(*name)}": one.hint
-        for one, names in zip(found, incomplete.values(), strict=True)
-        for name in names
-    }
-    findings = [
-        replace(one, message=f"{one.message}; {hints[one.affected[0]]}")
-        if one.affected and one.affected[0] in hints
-        else one
-        for one in report.findings
-    ]
-    return replace(report, findings=tuple(findings))
+    saved += [f"table {one.name} as of version {one.version}" for one in whole]
+    lost += [f"table {one.name}: {one.loss}" for one in found]
+    return replace(report, repair=Repair(made, tuple(saved), tuple(lost)))
 
 
 def _checked(

@@ -145,8 +145,21 @@ impl Publisher {
         nodes.into_iter().map(encoded).collect()
     }
 
-    /// Publishes a root that depends on all of `latest`: one try, and a conflict if it comes second.
+    /// Publishes a root that depends on everything in `latest`. One attempt; `CommitConflict` if another writer was
+    /// faster.
     pub async fn publish_alone(
+        &self,
+        latest: &Version,
+        metadata: RootMetadata,
+        draft: Draft,
+        what: &str,
+    ) -> Result<Arc<Version>> {
+        Placement::of(self.versions.storage().root(), &latest.definition).check_writable()?;
+        self.publish_repair(latest, metadata, draft, what).await
+    }
+
+    /// The same, also where the lakehouse was moved: a repair names no URI, and `relocate` needs a readable version.
+    pub async fn publish_repair(
         &self,
         latest: &Version,
         metadata: RootMetadata,
@@ -169,7 +182,7 @@ impl Publisher {
         }
     }
 
-    /// The root after `previous`, as it will be written.
+    /// The root after `previous`, as it will be written. Callers check that the lakehouse was not moved.
     pub fn prepare(
         &self,
         previous: &Version,
@@ -178,7 +191,6 @@ impl Publisher {
         definition: Arc<LakehouseDefinition>,
     ) -> Result<Prepared> {
         self.versions.check_intact()?;
-        Placement::of(self.versions.storage().root(), &definition).check_writable()?;
         let number = previous.number + 1;
         let config = &previous.config;
         let system = metadata.system_rows()?;

@@ -68,18 +68,19 @@ pub(crate) struct Damage {
 impl Damage {
     pub fn unreadable(newest: u64, path: String, message: &str, intact: u64) -> Damage {
         let message = format!(
-            "{message}; this is the newest version, {newest}: restore the file from a copy. Until then versions up to \
-             {intact} can be read by their number, and nothing is written"
+            "{message}; this is the root of the newest version, {newest}: restore the file from a copy, or run fsck with \
+             `repair`, which continues from version {intact}. Until then versions up to {intact} can be read by their \
+             number, and nothing is written"
         );
         Damage { newest, is_missing: false, error: Error::corrupt(path, message) }
     }
 
     pub fn missing(newest: u64, intact: u64) -> Damage {
         let message = format!(
-            "{LATEST_HINT_PATH} names version {newest}, whose root node file is missing; the newest one that is there is \
-             {intact}. It is read, and nothing is written, for that would give the number of a lost version to another \
-             one: restore the root files of versions {} to {newest} from a copy. If they are lost for good, stop all \
-             who use the lakehouse and delete {LATEST_HINT_PATH}: then version {intact} is the newest",
+            "{LATEST_HINT_PATH} names version {newest}, whose root is missing. Version {intact}, the newest existing one, \
+             is read, and nothing is written, since a number must not be used twice: restore the roots of versions {} to \
+             {newest} from a copy, or run fsck with `repair`, which continues from version {intact}. If the hint is \
+             wrong, stop all writers and delete {LATEST_HINT_PATH}",
             intact + 1
         );
         Damage { newest, is_missing: true, error: Error::corrupt(root_path(newest), message) }

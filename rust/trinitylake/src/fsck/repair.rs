@@ -9,7 +9,8 @@
 //!   the node stays.
 //! - Definition that cannot be read: the newest older readable one of the same object takes its place.
 //!
-//! Only the hint is overwritten, and nothing is deleted. A second run finds nothing to do.
+//! Only the hint is overwritten, and nothing is deleted. A second run finds nothing to do. A moved lakehouse is repaired
+//! as well, and stays read-only until it is relocated.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -196,7 +197,7 @@ impl Mender {
             metadata.inline_definition = Some(definition.encode_file(&path));
             metadata.lakehouse_definition = path;
         }
-        publisher.publish_alone(&previous, metadata, draft.clone(), "the repair").await?;
+        publisher.publish_repair(&previous, metadata, draft.clone(), "the repair").await?;
         Ok(created_at_millis)
     }
 

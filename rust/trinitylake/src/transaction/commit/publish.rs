@@ -9,6 +9,7 @@ use futures::{StreamExt, stream};
 
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
+use crate::moved_lakehouse::Placement;
 use crate::node::draft::Draft;
 use crate::storage::retry::within;
 use crate::storage::{BackgroundUploads, Storage};
@@ -168,6 +169,7 @@ fn prepare_root(
         metadata.inline_definition = Some(changed.encode_file(path));
         definition = changed.clone();
     }
+    Placement::of(lakehouse.storage().root(), &definition).check_writable()?;
     lakehouse.publisher().prepare(previous, metadata, root, definition)
 }
 
