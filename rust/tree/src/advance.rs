@@ -1,7 +1,7 @@
-//! From one root to the next: what a commit changes in the tree.
+//! The tree of the next version: the changes of a commit applied to the root before.
 //!
-//! The messages of the new version stay in its root's buffer, as its last rows, so that a reader of root v
-//! knows what v changed (rules 8 and 9). Older messages are flushed when the buffer is over its cap.
+//! The messages of the new version stay in its root's buffer as the last rows, so that a reader of root v knows what v
+//! changed (rules 8 and 9). Older messages are flushed when the buffer exceeds its cap.
 
 use std::collections::HashMap;
 
@@ -54,7 +54,7 @@ pub async fn advance(
     Ok(Advance { root, tally: flush.tally, nodes: flush.into_staged() })
 }
 
-/// Applies what the root itself can take: all of it in a leaf, own keys in an inner node.
+/// Applies messages to the rows of the root: all of them in a leaf, those of its own keys in an inner node.
 fn settle(root: &mut Draft) {
     if root.is_leaf() {
         root.apply_to_leaf(Vec::new());
@@ -63,14 +63,14 @@ fn settle(root: &mut Draft) {
     }
 }
 
-/// Rule 7: what this version writes again need not be kept from before. Rows of the root take the new values at once
-/// (rule 15): a row that is hidden by a message must not be parted from it later, with a value that nobody has kept.
+/// Rule 7: removes older messages of keys that this version writes. Rows of the root take the new values at once (rule
+/// 15): a row that is hidden by a message must not be separated from it later, when its value may be deleted.
 fn make_way(root: &mut Draft, changes: &[Message]) {
     let newer: HashMap<&str, &Message> = changes.iter().map(|change| (&*change.key, change)).collect();
     let mut buffer = std::mem::take(&mut root.buffer);
     buffer.retain(|message| match newer.get(&*message.key) {
         None => true,
-        // Deleted once more: it stays hidden while the tree is changed below.
+        // Deleted again: the row stays hidden while the tree below changes.
         Some(change) => change.value.is_none() && root.is_parked(message),
     });
     root.buffer = buffer;
@@ -89,7 +89,7 @@ fn make_way(root: &mut Draft, changes: &[Message]) {
     }
 }
 
-/// A root with one child and no key takes the child's place; one without a child becomes a leaf.
+/// Replaces a root without keys by its only child; without a child it becomes a leaf.
 async fn reduce(flush: &mut Flush<'_>, root: &mut Draft) -> Result<()> {
     while !root.is_leaf() && root.rows.is_empty() {
         match root.children.as_slice() {
@@ -107,8 +107,8 @@ async fn reduce(flush: &mut Flush<'_>, root: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-/// A new root above the pieces of the old one. Messages stay at the top, where every key is in its range; but a delete
-/// that is parked for a row goes where that row goes (rule 15).
+/// A new root above the pieces of the old one. Messages stay in the new root, whose range contains every key; a delete that
+/// is parked for a row moves with that row (rule 15).
 fn grow(flush: &mut Flush<'_>, mut root: Draft, order: usize) -> Draft {
     flush.tally.grown += 1;
     let height = root.height + 1;

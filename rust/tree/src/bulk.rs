@@ -1,8 +1,8 @@
-//! Building a whole tree at once from sorted keys, bottom up.
+//! Bulk build: a whole tree from sorted keys, bottom up.
 //!
-//! The number of keys is known, so the nodes of a level get equal shares and none is underfull. The shares
-//! depend on nothing else: many machines that each write a part of the leaves (see [`super::leaf_writer`])
-//! write what one machine would write, and [`build_above`] makes the same tree of them.
+//! The number of keys is known, so the nodes of a level get equal shares and none is underfull. The shares depend only on
+//! that number. So several machines that write parts of the leaves ([`super::leaf_writer`]) write the same leaves as one
+//! machine, and [`build_above`] builds the same tree above them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use trinitylake_format::node::draft::{Draft, Row, Text, node_system_rows};
 use trinitylake_format::path;
 use trinitylake_storage::Storage;
 
-/// How many keys a node is built with, seven eighths of what it may have: room for some inserts before a leaf
-/// splits, yet few leaves to read for a listing.
+/// Number of keys of a new node: seven eighths of the maximum. That leaves room for some inserts before a leaf splits, and
+/// a listing reads few leaves.
 fn fill(order: usize) -> usize {
     ((order - 1) * 7 / 8).max(1)
 }
 
-/// How the rows of one level are shared out: to nodes, and one row between two nodes, which goes up.
+/// Distribution of the rows of one level: to its nodes, and one separator between two nodes, which moves up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     pub rows: usize,
@@ -35,16 +35,16 @@ pub struct Level {
 
 impl Level {
     pub fn new(rows: usize, order: usize) -> Level {
-        // At small orders the share of the last nodes could fall below the least.
+        // At small orders the share of the last nodes could be below the minimum.
         let most = (rows + 1) / (min_keys(order) + 1);
         let nodes = if rows < order { 1 } else { (rows + 1).div_ceil(fill(order) + 1).clamp(2, most) };
         Level { rows, nodes }
     }
 
-    /// The first row of a node. For the node after the last: where it would start.
+    /// The first row of a node; also of the node that would follow the last one.
     pub fn start(&self, node: usize) -> usize {
         let keys = self.rows - (self.nodes - 1);
-        // Its predecessors' keys, some have one more than the others, and the rows that go up between them.
+        // The keys of the nodes before it, the first of which have one more, and the separators between them.
         node * (keys / self.nodes) + node.min(keys % self.nodes) + node
     }
 
@@ -52,7 +52,7 @@ impl Level {
         self.start(node)..self.separator(node)
     }
 
-    /// The row that goes up after a node. The last node has none, and this is the number of rows.
+    /// The separator after a node; for the last node, which has none, the number of rows.
     pub fn separator(&self, node: usize) -> usize {
         self.start(node + 1) - 1
     }
@@ -67,7 +67,7 @@ impl Level {
         low
     }
 
-    /// The rows that go up.
+    /// All separators.
     fn separators(&self) -> impl Iterator<Item = usize> {
         let level = *self;
         (0..self.nodes - 1).map(move |node| level.separator(node))
@@ -105,7 +105,7 @@ pub fn leaf(rows: impl Iterator<Item = Row>) -> Draft {
     Draft { rows: rows.collect(), ..Draft::default() }
 }
 
-/// Builds a tree over `keys`, which ascend strictly, and writes every node but the root, which it returns.
+/// Builds a tree of `keys`, which ascend strictly. Writes all nodes except the root, and returns the root.
 pub async fn build(writer: &NodeWriter<'_>, keys: &StringArray, locations: &StringArray) -> Result<Draft> {
     if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
         return Err(Error::InvalidArgument(
@@ -124,8 +124,8 @@ pub async fn build(writer: &NodeWriter<'_>, keys: &StringArray, locations: &Stri
     build_above(writer, leaves, level.separators().map(row).collect()).await
 }
 
-/// The rest of a tree, over leaves that are written and the rows between them: writes every node but the
-/// root, which it returns.
+/// Builds the levels above leaves that exist, from the separators between them. Writes all nodes except the root, and
+/// returns the root.
 pub async fn build_above(writer: &NodeWriter<'_>, leaves: Vec<Text>, separators: Vec<Row>) -> Result<Draft> {
     let (mut children, mut rows) = (leaves, separators);
     let mut height = 1;
@@ -156,7 +156,7 @@ pub fn does_not_ascend(key: &str) -> Error {
     ))
 }
 
-/// Merges two runs of sorted keys. Of a key in both the right one is taken, unless the caller makes it an error.
+/// Merges two runs of sorted keys. For a key in both, the right location is taken, unless `on_duplicate` fails.
 pub fn merge_runs(
     left: (&StringArray, &StringArray),
     right: (&StringArray, &StringArray),

@@ -63,8 +63,8 @@ pub async fn diff_between(
     Ok(differences.collect())
 }
 
-/// The files below a root that the tree of another one does not have; all of them if there is no other. Leaves are not
-/// read, unless they have to be distinguished from those of a higher tree.
+/// The node files below a root that another tree does not reference; without another tree, all of them. Leaves are read
+/// only if they have to be distinguished from nodes of a higher tree.
 pub async fn new_nodes(
     old: Option<(&NodeStore, &Arc<Node>)>,
     (new_nodes, after): (&NodeStore, &Arc<Node>),
@@ -106,7 +106,7 @@ pub async fn new_nodes(
 /// Nodes of one height that are still to be read.
 struct Frontier {
     paths: Vec<String>,
-    /// Of the nodes at `paths`; meaningless once there are none.
+    /// Height of the nodes at `paths`; without meaning if there are none.
     height: u32,
 }
 
@@ -127,7 +127,7 @@ impl Frontier {
 
     async fn descend(&mut self, nodes: &NodeStore, candidates: &mut BTreeSet<String>) -> Result<()> {
         let mut paths = std::mem::take(&mut self.paths);
-        // A child with two parents is damage; reading it twice on every level would never end.
+        // A child with two parents is damage. If it were read twice on every level, the walk would not end.
         let mut seen = HashSet::new();
         paths.retain(|path| seen.insert(path.clone()));
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();

@@ -1,8 +1,8 @@
 //! Moving messages down the tree: into children, through the splits and merges that follow, and the end of
 //! parked deletes.
 //!
-//! The rules are those of `docs/architecture.md` (rules of the tree). All nodes that change are staged in
-//! memory under fresh paths; nothing is written here, so a commit that is abandoned leaves no trace.
+//! The rules are those of `docs/architecture.md` (rules of the tree). All nodes that change are staged in memory under new
+//! paths. Nothing is written here, so an abandoned commit leaves no files.
 
 use std::collections::HashMap;
 
@@ -45,7 +45,7 @@ impl std::ops::AddAssign for Tally {
 
 /// Replacement of a node after messages were pushed into it, of the same height.
 pub enum Subtree {
-    /// No key is left below, and no message.
+    /// Without keys and messages.
     Empty,
     Nodes(Split),
 }
@@ -108,7 +108,7 @@ impl<'a> Flush<'a> {
         })
     }
 
-    /// Sends a child all messages that wait for it, and puts what becomes of it in its place.
+    /// Pushes all messages for a child into it, and replaces the child by the result.
     pub async fn flush_child(&mut self, draft: &mut Draft, child: usize) -> Result<()> {
         self.tally.flushes += 1;
         let messages = draft.take_messages_of(child);
@@ -143,8 +143,8 @@ impl<'a> Flush<'a> {
         Ok(())
     }
 
-    /// An empty subtree goes together with one of its separators. That row is a live object unless a
-    /// delete is parked for it, so it moves on as a message, older than all others.
+    /// Removes an empty subtree with one of its separators. The separator is a live object unless a delete is parked for it,
+    /// so it becomes a message, older than all others.
     fn remove_child(&mut self, draft: &mut Draft, child: usize) {
         self.tally.emptied += 1;
         draft.children.remove(child);
@@ -178,13 +178,13 @@ impl<'a> Flush<'a> {
         }
         self.tally.merges += 1;
         let is_leaf = node.is_leaf();
-        // Rule 14: between leaves the delete that is parked for the separator is carried out; else it goes along with
-        // it (rule 15).
+        // Rule 14: between leaves a delete that is parked for the separator is applied; otherwise it moves with the
+        // separator (rule 15).
         let parked = draft.take_parked(left);
         let separator = draft.rows.remove(left);
-        let is_carried_out = is_leaf && parked.is_some();
+        let is_applied = is_leaf && parked.is_some();
         let (first, second) = if child == 0 { (node, neighbour) } else { (neighbour, node) };
-        let mut merged = merge(first, (!is_carried_out).then_some(separator), second);
+        let mut merged = merge(first, (!is_applied).then_some(separator), second);
         if !is_leaf {
             merged.buffer.extend(parked);
             merged.absorb();
@@ -195,7 +195,7 @@ impl<'a> Flush<'a> {
         Ok(())
     }
 
-    /// Rules 3 and 4: a parked delete takes room for ever; past half of the buffer they are resolved.
+    /// Rules 3 and 4: resolves parked deletes once they take more than half of the buffer, which they never leave otherwise.
     pub async fn resolve_parked(&mut self, draft: &mut Draft, buffer_cap_bytes: usize) -> Result<()> {
         loop {
             let parked = draft.buffer.iter().filter(|message| draft.is_parked(message));
@@ -278,7 +278,7 @@ impl<'a> Flush<'a> {
         Subtree::Nodes(split(draft, self.config.order, ascending))
     }
 
-    /// An inner node that lost its last child may have messages left: they become a subtree of its height.
+    /// Builds a subtree of the same height from the messages of an inner node that lost its last child.
     fn regrow(&mut self, draft: Draft) -> Subtree {
         let mut leaf = Draft::default();
         leaf.apply_to_leaf(draft.buffer);

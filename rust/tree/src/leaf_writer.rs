@@ -1,17 +1,16 @@
-//! The leaves of a tree that many workers build together: each writes those that lie within its rows.
+//! Leaves of a tree that several workers build together.
 //!
-//! A worker knows how many rows there are in all and the number of its first one, so it knows where leaves
-//! start. What it has of leaves that begin before its rows or end after them it hands back as loose rows;
-//! [`assemble`] writes the few leaves that are made of those, and the levels above. Nothing that a worker
-//! wrote counts until it is named in a root: a worker that fails, or is run twice, leaves files with names
-//! that nobody else can choose, and no tree that refers to them.
+//! A worker knows the total number of rows and the number of its first row, so it knows where leaves start, and writes the
+//! leaves within its rows. It returns the rows of leaves that begin before its rows or end after them as loose rows.
+//! [`assemble`] writes the few leaves that consist of loose rows, and the levels above. A root references the leaves only
+//! after that, so a worker that fails or runs twice leaves unreferenced files with unique names.
 
 use super::bulk::{Level, NodeWriter, build_above, does_not_ascend, leaf};
 use super::node_store::NodeStore;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::draft::{Draft, Row, Text};
 
-/// Leaves that are read back before a tree is built on them, spread evenly.
+/// Leaves that are read again before a tree is built above them, spread evenly.
 pub const LEAVES_CHECKED: usize = 256;
 
 /// A leaf that a worker wrote.
@@ -23,10 +22,10 @@ pub struct Leaf {
     pub separator: Option<Row>,
 }
 
-/// A row of a leaf that lies in the rows of several workers, with its number.
+/// A row of a leaf that spans the rows of several workers, with its number.
 pub type LooseRow = (usize, Row);
 
-/// Takes consecutive rows and writes the leaves within them. Holds less than a leaf, besides what was pushed.
+/// Writer of the leaves within consecutive rows. Its memory is less than one leaf and the rows of one call.
 #[derive(Debug)]
 pub struct LeafWriter {
     level: Level,
@@ -39,15 +38,15 @@ pub struct LeafWriter {
 }
 
 impl LeafWriter {
-    /// `rows` in all, of which the first one that is pushed has the number `first_row`.
+    /// `rows` is the total of all workers, `first_row` the number of the first row that is pushed here.
     pub fn new(rows: usize, order: usize, first_row: usize) -> LeafWriter {
         let level = Level::new(rows, order);
-        // A tree of one leaf has it as its root, which a worker does not write.
+        // A single leaf is the root, which no worker writes.
         let next_leaf = if level.nodes == 1 { 1 } else { level.node_from(first_row) };
         LeafWriter { level, next_leaf, first_row, pending: Vec::new(), last_key: None, loose: Vec::new() }
     }
 
-    /// Takes the next rows; writes and returns the leaves that are complete with them.
+    /// Adds the next rows; writes and returns the leaves that they complete.
     pub async fn push(&mut self, writer: &NodeWriter<'_>, rows: Vec<Row>) -> Result<Vec<Leaf>> {
         check_ascent(&mut self.last_key, rows.iter())?;
         self.pending.extend(rows);
@@ -61,7 +60,7 @@ impl LeafWriter {
         let start = self.level.start(self.next_leaf).min(end);
         self.set_loose(start);
         let mut until = self.next_leaf;
-        // A leaf is complete with the row after it; after the last leaf there is none.
+        // A leaf is complete when its separator has arrived; the last leaf has none.
         while until < self.level.nodes && self.level.start(until + 1).min(self.level.rows) <= end {
             until += 1;
         }
@@ -84,7 +83,7 @@ impl LeafWriter {
         Ok(leaves)
     }
 
-    /// The rows of leaves that are not complete here.
+    /// Ends the writer; returns the rows of leaves that are not complete here.
     pub fn finish(mut self) -> Vec<LooseRow> {
         self.set_loose(self.first_row + self.pending.len());
         self.loose
@@ -98,11 +97,11 @@ impl LeafWriter {
     }
 }
 
-/// The tree of what all workers returned, in any order; writes what is missing but the root, which it
-/// returns. `InvalidArgument` if they do not fit together: each row once, keys ascending from leaf to leaf.
-/// Some of the leaves are read back; `CorruptFile` if one of them is not what it should be.
+/// Builds the tree from the results of all workers, in any order. Writes all missing nodes except the root, and returns
+/// the root. `InvalidArgument` if the parts do not fit together: each row once, keys ascending from leaf to leaf. Some of
+/// the leaves are read again; `CorruptFile` if one of them has other content.
 ///
-/// What is not checked: the keys within the leaves that are not read back, and whether their files exist.
+/// Not checked: the keys within leaves that are not read again, and whether the files of those exist.
 pub async fn assemble(
     nodes: &NodeStore,
     writer: &NodeWriter<'_>,

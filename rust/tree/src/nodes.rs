@@ -1,4 +1,4 @@
-//! Source of nodes: files behind a cache or, in a browser, the files that the page has fetched.
+//! Source of nodes: files behind a cache, or in a browser the files that the page has fetched.
 
 use std::fmt::Debug;
 use std::future::Future;

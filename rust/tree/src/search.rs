@@ -1,5 +1,4 @@
-//! Looking up keys: on the way down from the root, the first node that has a message or a row for the key
-//! decides (rule 1).
+//! Search for keys: on the way down from the root, the first node with a message or a row for a key decides (rule 1).
 
 use std::sync::Arc;
 
@@ -74,8 +73,7 @@ pub(super) fn cycle() -> Error {
     Error::corrupt("(tree)", format!("a path is longer than {MAX_HEIGHT} nodes: they form a cycle"))
 }
 
-/// Looks up many keys, in any order; each node on the way is visited once. One location per key, `None`
-/// where there is no object.
+/// Looks up many keys in any order, and visits each node once. Returns one location per key, `None` if no object exists.
 pub async fn get_many<N: Nodes>(
     nodes: &N,
     root: &Arc<Node>,
@@ -87,8 +85,7 @@ pub async fn get_many<N: Nodes>(
     Ok(found)
 }
 
-/// A location, borrowed from the node that holds it, which stays in memory. Copying a million locations costs
-/// more than finding them.
+/// A location, borrowed from its node, which stays in memory. Copying a million locations costs more than finding them.
 #[derive(Clone, Debug)]
 pub struct Location {
     node: Arc<Node>,

@@ -1,18 +1,17 @@
-//! When a node is split or merged, and into what: pure functions of the nodes concerned. Rules 5 and 14 of
-//! the tree (`docs/architecture.md`).
+//! Splits and merges of nodes, as pure functions. Rules 5 and 14 of the tree (`docs/architecture.md`).
 
 use trinitylake_format::node::draft::{Draft, Message, Row};
 
-/// The fewest keys of a node that our writer splits or builds.
+/// Minimum number of keys of a node that a split or a bulk build makes.
 pub fn min_keys(order: usize) -> usize {
     order.div_ceil(2) - 1
 }
 
 /// Number of rows of each piece of a table with `rows` rows; one row between two pieces is promoted.
 ///
-/// Evenly, unless the rows came in at the right end: then all but the last piece are filled to nine
-/// tenths, since keys that ascend would leave even halves half empty for ever. No piece has fewer than
-/// [`min_keys`] or more than `order - 1`.
+/// Equal sizes, unless the rows were added at the right end: then all pieces but the last are filled to nine tenths, since
+/// ascending keys would leave halves half empty for ever. No piece has fewer than [`min_keys`] or more than `order - 1`
+/// rows.
 pub fn piece_sizes(rows: usize, order: usize, ascending: bool) -> Vec<usize> {
     if rows < order {
         return vec![rows];
@@ -39,7 +38,7 @@ pub fn is_underfull(draft: &Draft, order: usize) -> bool {
     draft.rows.len() < (order / 4).max(1)
 }
 
-/// Whether two neighbours, with the separator between them, leave a merged node room to grow.
+/// Whether a node merged from two neighbours and their separator has room to grow.
 pub fn fit_into_one(left: &Draft, right: &Draft, order: usize) -> bool {
     left.rows.len() + 1 + right.rows.len() <= order * 3 / 4
 }
@@ -52,7 +51,7 @@ pub struct Split {
     pub promoted_deletes: Vec<Message>,
 }
 
-/// Splits a node of which [`Draft::absorb`] made the buffer; every other message goes with its range.
+/// Splits a node after [`Draft::absorb`]. Each message moves with its range, except deletes of promoted rows.
 pub fn split(mut draft: Draft, order: usize, ascending: bool) -> Split {
     let sizes = piece_sizes(draft.rows.len(), order, ascending);
     let height = draft.height;
@@ -87,7 +86,7 @@ pub fn split(mut draft: Draft, order: usize, ascending: bool) -> Split {
     Split { first, rest, promoted_deletes }
 }
 
-/// Rule 14: left + separator + right; the separator is left out where a delete was waiting for it.
+/// Rule 14: left, separator, right; without the separator if a delete was parked for it.
 pub fn merge(left: Draft, separator: Option<Row>, right: Draft) -> Draft {
     let mut merged = left;
     merged.rows.extend(separator);

@@ -1,5 +1,5 @@
-//! The tree against a dictionary. Every test that relies on splits, merges and the like says which ones
-//! it needs and fails if they did not happen.
+//! The tree compared with a dictionary. A test that relies on splits, merges or other phenomena fails if they did not
+//! happen.
 
 mod bulk;
 mod damage;

@@ -1,4 +1,4 @@
-//! Splits and merges lose nothing; the rules are numbered as in the architecture page.
+//! Splits and merges lose no row. The rules are numbered as in docs/architecture.md.
 
 use proptest::prelude::*;
 
@@ -55,14 +55,14 @@ fn rule_14_a_merged_node_is_left_separator_right() {
 }
 
 #[test]
-fn the_least_of_keys_is_half_of_the_children_minus_one() {
+fn the_minimum_of_keys_is_half_of_the_order_minus_one() {
     let least = [3, 4, 5, 6, 7, 8, 128].map(min_keys);
     assert_eq!(least, [1, 1, 2, 2, 3, 3, 63]);
 }
 
 proptest! {
     #[test]
-    fn pieces_have_all_rows_and_none_is_too_small_or_large(
+    fn pieces_have_all_rows_and_allowed_sizes(
         order in 3usize..140,
         times in 0.0f64..6.0,
         ascending in any::<bool>(),

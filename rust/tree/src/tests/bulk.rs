@@ -1,4 +1,4 @@
-//! Trees that are built at once, and what later commits make of them.
+//! Trees of a bulk build, and commits onto them.
 
 use arrow_array::{Array, StringArray};
 use rand::rngs::StdRng;
@@ -60,7 +60,7 @@ async fn commits_onto_a_built_tree_equal_the_dictionary() {
             for step in 0..15 {
                 let mut changes = Changes::new();
                 for _ in 0..generator.random_range(1..20) {
-                    // Between, and beyond, the keys of the build; and its own.
+                    // Keys of the build, keys between them, and keys above all of them.
                     let number = generator.random_range(0..count + 10);
                     let key = format!("k{number:06}{}", if generator.random_bool(0.4) { "x" } else { "" });
                     changes.retain(|(other, _)| *other != key);

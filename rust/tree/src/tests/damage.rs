@@ -1,5 +1,5 @@
-//! Modes 35 and 36: trees whose files are each fine and do not fit together. Whatever reads them ends,
-//! with an error that names a file, or, where the whole tree is walked, with a problem.
+//! Modes 35 and 36: trees of intact files that do not fit together. Every reader ends with an error that names a file; a
+//! walk through the whole tree reports a problem.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn inner(height: u32, keys: &[&str], children: &[&str]) -> Draft {
     Draft { height, children, ..leaf(keys) }
 }
 
-/// Whether a writer records how high its nodes stand; the format does not ask for it.
+/// Whether a writer records the height of its nodes, which the format does not require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heights {
     Recorded,
@@ -54,7 +54,7 @@ fn file(draft: &Draft, order: usize, heights: Heights) -> bytes::Bytes {
         return encoded.bytes;
     }
     let batch = decode_batch(encoded.bytes, "p").unwrap();
-    // `n_keys` and `height` are the first two rows; the second goes.
+    // `n_keys` and `height` are the first two rows; the second is removed.
     let rest = batch.slice(2, batch.num_rows() - 2);
     let kept = [batch.slice(0, 1), rest];
     let columns = (0..4).map(|i| {
@@ -84,7 +84,7 @@ impl Tree {
         Ok(walk(&self.nodes(), &self.root, "root").await?.problems)
     }
 
-    /// What everybody who uses the tree meets: look-ups of the key, a scan, a comparison, a commit.
+    /// Results of all uses of a tree: look-ups of the key, a scan, a diff, a commit.
     async fn use_it(&self, key: &str) -> [Result<()>; 5] {
         let keys = StringArray::from(vec![key, "a", "zz"]);
         let empty = encode(&[], &Draft::default(), ORDER, Default::default()).unwrap().node;
@@ -94,7 +94,7 @@ impl Tree {
             Ok(())
         };
         let commit = async {
-            // No room in the buffer of the root: the old messages, for every child, go down.
+            // The buffer of the root is full: its messages are flushed into every child.
             let environment = TestEnvironment::seeded(1);
             let change = Message::new(key.into(), None, "t".into());
             let config = config(ORDER, 0, 0, 1024);
@@ -139,7 +139,7 @@ async fn a_sound_tree_has_no_problems() {
     }
 }
 
-/// A node that is its own child, and two that are each other's: readers went round for ever.
+/// Readers did not end on a node that was its own child, and on two nodes that were children of each other.
 #[tokio::test]
 async fn mode_35_cycles_end_in_an_error() {
     for heights in [Heights::Recorded, Heights::Absent] {
@@ -156,7 +156,7 @@ async fn mode_35_cycles_end_in_an_error() {
     }
 }
 
-/// The first way down ends, so the height looks known; another way does not end.
+/// The first path to a leaf ends, so the height seems known; another path does not end.
 #[tokio::test]
 async fn mode_35_a_cycle_beside_a_sound_branch_ends_in_an_error() {
     for heights in [Heights::Recorded, Heights::Absent] {
@@ -178,7 +178,7 @@ async fn mode_35_a_wrong_height_is_an_error() {
     let deep = inner(2, &["m"], &["n/x", "n/y"]);
     let mut root = deep.clone();
     root.buffer = vec![message("b"), message("p"), message("q")];
-    // A leaf where a node of height 1 should be; a node of height 3 there.
+    // A leaf, and a node of height 3, in the place of a node of height 1.
     for wrong in [leaf(&["p"]), inner(3, &[], &["l/1"])] {
         let nodes = [("n/x", inner(1, &[], &["l/1"])), ("l/1", leaf(&["a"])), ("n/y", wrong)];
         let tree = Tree::new(root.clone(), &nodes, Heights::Recorded);
@@ -196,7 +196,7 @@ async fn mode_35_a_shared_child_is_a_problem() {
     }
 }
 
-/// Levels that each have their child four times: 4^38 ways down.
+/// Each level has its child four times: 4^38 paths to a leaf.
 #[tokio::test]
 async fn mode_35_children_shared_on_every_level_are_read_once() {
     let height = MAX_HEIGHT - 1;

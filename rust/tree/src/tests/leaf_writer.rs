@@ -1,4 +1,4 @@
-//! Trees that many workers build together equal the tree of one, whatever is handed to whom.
+//! A tree that several workers build equals the tree of one worker, however the rows are distributed.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn rows(dictionary: &Dictionary) -> Vec<Row> {
         .collect()
 }
 
-/// What workers write whose rows end at `cuts`, in batches of random sizes; in any order.
+/// Results of workers whose rows end at `cuts` and come in batches of random sizes; in any order.
 async fn parts(
     model: &Model,
     rows: &[Row],
@@ -65,7 +65,7 @@ async fn assembled(model: &Model, rows: usize, parts: (Vec<Leaf>, Vec<LooseRow>)
     assemble(&model.nodes, &writer(model), rows, parts.0, parts.1).await
 }
 
-/// What a node holds, but for the paths of its children, with its children.
+/// Content of a node and of its children, without their paths.
 #[derive(Debug, PartialEq)]
 struct Content {
     height: Option<u32>,
@@ -103,7 +103,7 @@ async fn the_tree_of_many_workers_is_the_tree_of_one() {
             let locations = StringArray::from_iter_values(dictionary.values());
             let one = build(&writer(&model), &keys, &locations).await.unwrap();
             for workers in [1, 2, 3, 17] {
-                // Some workers have no row, some less than a leaf.
+                // Some workers have no rows, some fewer than a leaf.
                 let mut cuts: Vec<usize> = (1..workers).map(|_| random.random_range(0..=count)).collect();
                 cuts.sort_unstable();
                 println!("order {order}, {count} keys, cut at {cuts:?}");
@@ -116,7 +116,7 @@ async fn the_tree_of_many_workers_is_the_tree_of_one() {
 }
 
 #[tokio::test]
-async fn commits_go_on_from_a_tree_of_many_workers() {
+async fn commits_continue_from_a_tree_of_many_workers() {
     let mut random = StdRng::seed_from_u64(9);
     let (count, dictionary) = (900, dictionary(900));
     let model = empty(5, 1);
@@ -168,7 +168,7 @@ async fn parts_that_do_not_fit_together_are_refused() {
 }
 
 #[tokio::test]
-async fn leaves_that_are_not_where_they_are_read_or_hold_other_keys_are_corrupt() {
+async fn missing_leaves_and_leaves_with_other_keys_are_corrupt() {
     let mut random = StdRng::seed_from_u64(13);
     let all = rows(&dictionary(100));
     let (model, elsewhere) = (empty(4, 1), empty(4, 2));
@@ -187,7 +187,7 @@ async fn leaves_that_are_not_where_they_are_read_or_hold_other_keys_are_corrupt(
 }
 
 #[tokio::test]
-async fn a_worker_refuses_rows_that_do_not_ascend_or_were_not_counted() {
+async fn a_worker_refuses_descending_rows_and_more_rows_than_counted() {
     let model = empty(4, 1);
     let all = rows(&dictionary(20));
     let mut worker = LeafWriter::new(20, 4, 0);

@@ -1,5 +1,5 @@
-//! Holding what is stored against the journals: what the log says happened, one transaction after the
-//! other, matches the content of every version and the answers that processes got.
+//! Check of the stored files against the journals: the transactions in the log, applied in order, give the content of every
+//! version, and agree with the answers that the processes got.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::store::Store;
 
 pub type Objects = BTreeMap<(&'static str, String, String), Vec<String>>;
 
-/// Where the trials of a scenario begin: `None` before there is a lakehouse.
+/// Start of the trials of a scenario; without a version if no lakehouse exists yet.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
     pub store: Arc<Store>,
@@ -41,14 +41,14 @@ pub async fn open(store: &Arc<Store>) -> Arc<Lakehouse> {
     Lakehouse::open(store.clone(), TestEnvironment::seeded(9), None).await.unwrap()
 }
 
-/// Returns the number of attempts in the log whose process got no answer.
+/// Checks all versions and attempts. Returns the number of committed attempts whose process got no answer.
 pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u64 {
     let living = open(store).await;
     let (latest, oldest) = (living.known().number, boundary(store.as_ref()).await.unwrap());
     let mut roots: Vec<u64> = store.paths().iter().filter_map(|path| root_version(path)).collect();
     roots.retain(|version| *version >= oldest);
     roots.sort_unstable();
-    assert_eq!(roots, (oldest..=latest).collect::<Vec<_>>(), "the chain of versions has a hole");
+    assert_eq!(roots, (oldest..=latest).collect::<Vec<_>>(), "the versions are not contiguous");
     for number in oldest..=latest {
         living.version(number).await.unwrap();
     }
@@ -89,7 +89,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         });
         for (id, attempt) in ids.iter().zip(chosen) {
             let versions = committed_in.entry(id.clone()).or_default();
-            // To go back does not make an id free again.
+            // An id stays used after a rollback.
             assert!(versions.is_empty(), "transaction {id} is in versions {versions:?} and in {number}");
             versions.push(number);
             explained.insert(attempt, number);
@@ -116,7 +116,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         let versions = committed_in.get(&attempt.id);
         match attempt.answer {
             Answer::Committed(version) => {
-                // Its own, or that of another who wanted the same under the same id.
+                // Its own commit, or that of another process with the same id and statements.
                 let did_the_same = |(other, at): (&usize, &u64)| {
                     *at == version && attempts[*other].statements == attempt.statements
                 };
@@ -138,7 +138,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
                         assert_eq!((Some(&version), undone_by(version)), (expected, Some(by)), "{attempt:?}")
                     }
                     TransactionOutcome::Committed(None) => assert!(versions.is_some(), "{attempt:?}"),
-                    // Where the core chose the id, nobody can ask for it.
+                    // The outcome of an id that the core chose cannot be requested.
                     TransactionOutcome::RolledBack => {
                         assert!(versions.is_none(), "{attempt:?} is in {versions:?}")
                     }
@@ -168,7 +168,7 @@ fn has_foreign_id(attempt: &Attempt) -> bool {
     attempt.id.starts_with(scenarios::BY_MESSAGE)
 }
 
-/// Whom the version belongs to: ids of transactions, or the message where the core chose the id.
+/// Ids of the transactions of a version, or the message if the core chose the id.
 fn ids(version: &Version) -> Vec<String> {
     let committed = version.metadata.committed.iter();
     committed
@@ -181,7 +181,7 @@ fn ids(version: &Version) -> Vec<String> {
         .collect()
 }
 
-/// The attempts, one for each transaction, that one after the other make `actual` of `model`.
+/// The attempts, one for each transaction, that lead from `model` to `actual` in this order.
 fn explain(
     model: &Objects,
     went_back: Option<&Objects>,

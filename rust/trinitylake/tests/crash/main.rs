@@ -1,8 +1,8 @@
-//! A crash at every storage operation: each scenario is run once to learn its operations, and then once for
-//! every operation and everything that can become of it. Afterwards another process opens what is left,
-//! holds it against what was promised (`check.rs`), and goes on.
+//! A crash at every storage operation. Each scenario runs once without faults to list its operations, and then once for
+//! each operation and each possible fault of it. Afterwards another process opens the remaining files, checks them
+//! (`check.rs`), and continues.
 //!
-//! `TRINITYLAKE_DEEP=1` also lets two things go wrong in one run, in very many ways instead of some.
+//! `TRINITYLAKE_DEEP=1` tries many more pairs of faults in one run.
 
 mod check;
 mod process;
@@ -29,17 +29,17 @@ use process::{Process, Statement};
 use scenarios::{SCENARIOS, Scenario, settle};
 use store::{Loss, Store};
 
-/// Files that were written ahead and lost with the power, in all trials.
+/// Files without sync that were lost in power cuts, in all trials.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// What becomes of an operation, and of the process that asked for it.
+/// Fault of an operation, and its effect on the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TransactionOutcome {
     NotDone,
     ReplyLost,
-    /// A client that sent it twice met its own work.
+    /// A client sent it twice, and the second request found the file of the first.
     OwnReportedAsAnothers,
-    /// Done when another process is at work already.
+    /// Applied later, when another process is running.
     Late,
     StopsBefore,
     StopsAfter,
@@ -100,7 +100,7 @@ async fn start_of(scenario: &Scenario) -> Start {
     Start::of(store).await
 }
 
-/// The operations of a life in which nothing fails.
+/// The operations of a run without faults.
 async fn operations(scenario: &Scenario, start: &Start) -> Vec<Operation> {
     let store = start.store.copy();
     let process = Process::new(&store, Vec::new(), 2);
@@ -110,17 +110,17 @@ async fn operations(scenario: &Scenario, start: &Start) -> Vec<Operation> {
     operations
 }
 
-/// One life with faults, what another process finds afterwards, and how that one goes on.
+/// One run with faults, the check by another process, and its own work afterwards.
 async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Option<Bytes>) -> u64 {
     let store = start.store.copy();
     let process = Process::new(&store, faults, 2);
     (scenario.life)(&process).await;
     let fired = process.storage.fired();
-    assert!(!fired.is_empty(), "nothing went wrong: {:?}", process.storage.unfired());
+    assert!(!fired.is_empty(), "no fault fired: {:?}", process.storage.unfired());
     if let Some(hint) = hint {
         store.overwrite(LATEST_HINT_PATH, hint);
     }
-    // Whatever was promised, and whatever can be seen, outlives the power.
+    // Everything that was acknowledged or is visible survives a power cut.
     let mut generator = StdRng::seed_from_u64(fired[0].operation.index);
     let losses = [Loss::Whole, Loss::Whole, Loss::Torn, Loss::None];
     let lost = store.lose_power(|| losses[generator.random_range(0..losses.len())]);
@@ -129,7 +129,7 @@ async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Opt
 
     let next = Process::new(&store, Vec::new(), 3);
     let exists = store.paths().iter().any(|path| root_version(path).is_some());
-    assert!(exists || process.handles().is_empty(), "the lakehouse was there, and is gone");
+    assert!(exists || process.handles().is_empty(), "the lakehouse existed, and is lost");
     let lakehouse = if exists { next.open().await.unwrap() } else { next.create().await.unwrap() };
     for saved in list::saved(&lakehouse).await.unwrap() {
         let resumed = Transaction::resume(&lakehouse, &saved.id).await;
@@ -137,10 +137,14 @@ async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Opt
     }
     process.sleep();
     for handle in process.handles() {
-        // A fault that is still to come may meet this request.
+        // This request may meet a fault that has not fired yet.
         let latest = [handle.latest().await, handle.latest().await].into_iter().find_map(Result::ok);
         if let Some(latest) = latest.filter(|_| !process.storage.is_dead()) {
-            assert_eq!(latest.number, lakehouse.known().number, "a living handle is left behind");
+            assert_eq!(
+                latest.number,
+                lakehouse.known().number,
+                "an open handle does not find the latest version"
+            );
         }
     }
     process.storage.deliver_late().await;
@@ -149,7 +153,7 @@ async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Opt
     check(start, &store, &[process.attempts(), next.attempts()].concat()).await
 }
 
-/// A hint that names more than there is stops all who would write. It is deleted then, as an operator would do it.
+/// Deletes a hint above all roots, as an operator would do, after checking that it stops writes.
 async fn settle_hint(store: &Arc<Store>) {
     if !store.paths().iter().any(|path| root_version(path).is_some()) {
         return;
@@ -168,7 +172,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// Says what was tried when a check fails in the middle of it.
+/// Prints the trial if a check panics.
 struct PrintOnPanic(String);
 
 impl Drop for PrintOnPanic {
@@ -195,7 +199,7 @@ fn enumerate(scenario: &Scenario) -> Tally {
 }
 
 #[test]
-fn whatever_becomes_of_one_operation_nothing_is_lost_or_torn() {
+fn no_single_fault_loses_or_tears_a_commit() {
     let tallies: Vec<Tally> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             SCENARIOS.iter().map(|scenario| scope.spawn(move || enumerate(scenario))).collect();
@@ -211,16 +215,16 @@ fn whatever_becomes_of_one_operation_nothing_is_lost_or_torn() {
             assert!(trials.contains_key(&(scenario.name, fate)), "{}: never {fate:?}", scenario.name);
         }
     }
-    assert!(total >= 1500, "only {total} points were visited");
+    assert!(total >= 1500, "only {total} trials");
     let lost = LOST.load(Ordering::SeqCst);
     println!("{lost} files were lost with the power");
-    assert!(lost >= 500, "only {lost} files were under way when the power failed");
-    assert!(found_out >= 50, "only {found_out} commits were in doubt and done");
+    assert!(lost >= 500, "only {lost} files were not synced when the power failed");
+    assert!(found_out >= 50, "only {found_out} commits without an answer were committed");
 }
 
-/// Two faults in one life: the second one meets a process that is busy with the first.
+/// Two faults in one run: the second one meets a process that is handling the first.
 #[test]
-fn two_faults_in_one_life_lose_nothing_either() {
+fn no_pair_of_faults_loses_a_commit() {
     let is_deep = std::env::var("TRINITYLAKE_DEEP").is_ok();
     let pairs = if is_deep { 9_000 } else { 60 };
     std::thread::scope(|scope| {
@@ -245,7 +249,7 @@ async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
         let survived: Vec<TransactionOutcome> =
             survived.into_iter().filter(|fate| fate.can_befall(first.verb)).collect();
         let fate = survived[generator.random_range(0..survived.len())];
-        // Most likely one of the next operations: those that deal with the first fault.
+        // Most likely one of the next operations, which handle the first fault.
         let second = first.index + 1 + generator.random_range(0..12);
         let other = FATES[generator.random_range(0..FATES.len())];
         let _print =
@@ -254,8 +258,8 @@ async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
     }
 }
 
-/// A hint that a process left half written, in place of the old one or over it. Nothing is lost by it; where it names
-/// more than there is, nothing is written before somebody has deleted it.
+/// A hint that was written in part, instead of the old one or over it. No commit is lost; if it names a version above all
+/// roots, nothing is written until it is deleted.
 #[test]
 fn a_torn_hint_loses_nothing() {
     let visited = block_on(async {

@@ -1,8 +1,7 @@
-//! A process that works on a lakehouse and keeps a journal, which outlives it: what it tried, and what it
-//! was answered.
+//! A process that works on a lakehouse and keeps a journal of its attempts and their answers, which survives it.
 //!
-//! Every definition is the list of the transactions that appended to it, so that a lost or a doubled write
-//! shows in any later read. A process goes on after a refusal or an error, and stops when it is dead.
+//! Every definition is the list of the transactions that appended to it, so that a lost or a doubled write shows in any
+//! later read. A process continues after a refusal or an error, and stops when it is dead.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,27 +25,27 @@ pub enum Statement {
     Append(ObjectKind, Name),
     Drop(ObjectKind, Name),
     Rename(Name, Name),
-    /// The tree is again that of an earlier version.
+    /// A rollback to an earlier version.
     GoBack(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Committed(u64),
-    /// Certainly not.
+    /// Certainly not committed by this process.
     Refused,
-    /// Certainly not, and by nobody.
+    /// Certainly not committed by any process.
     RolledBack,
-    /// Died, or got the answer that the outcome is unknown.
+    /// The process died, or got the answer that the outcome is unknown.
     Unknown,
 }
 
-/// What one process wanted of one transaction. Two that resumed the same one have an entry each.
+/// One transaction of one process. Two processes that resumed the same transaction have an attempt each.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// What it has written behind: data that its definitions mean.
+    /// Data files of its definitions, which were uploaded in the background.
     pub files: Vec<String>,
-    /// Of a rollback or a registration, whose id the core chooses, the message.
+    /// The message of a rollback or a registration, whose id the core chooses.
     pub id: String,
     pub statements: Vec<Statement>,
     pub answer: Answer,
@@ -95,7 +94,7 @@ impl Process {
         }
     }
 
-    /// Another process, which lives on if this one dies. It writes into the same journal.
+    /// Another process, which survives this one and writes into the same journal.
     pub fn companion(&self) -> Process {
         Process {
             storage: Arc::new(FaultyStorage::new(self.store.clone(), [])),
@@ -110,17 +109,17 @@ impl Process {
         self.attempts.lock().unwrap().clone()
     }
 
-    /// Handles that were opened; they are of use as long as the process lives.
+    /// Handles that were opened; they can be used as long as the process lives.
     pub fn handles(&self) -> Vec<Arc<Lakehouse>> {
         self.handles.lock().unwrap().clone()
     }
 
-    /// Long enough for every handle to ask whether what it knows has expired.
+    /// Sleeps until all observations of handles are too old to be used.
     pub fn sleep(&self) {
         self.environment.advance(Duration::from_secs(60));
     }
 
-    /// A lakehouse that is created or, because of an answer that was lost, there already.
+    /// Creates the lakehouse, or opens it if the answer to its creation was lost.
     pub async fn create(&self) -> Option<Arc<Lakehouse>> {
         for _ in 0..3 {
             let created =
@@ -164,7 +163,7 @@ impl Process {
         self.fill_and_commit(lakehouse, transaction, &[], statements).await
     }
 
-    /// The same for one that is open and may hold `earlier` statements.
+    /// The same for an open transaction, which may contain `earlier` statements.
     pub async fn fill_and_commit(
         &self,
         lakehouse: &Arc<Lakehouse>,
@@ -176,7 +175,7 @@ impl Process {
         self.commit(lakehouse, &mut transaction, &[earlier, statements].concat()).await
     }
 
-    /// `None` if a statement was refused, or its request failed.
+    /// Runs statements; `None` if one was refused, or its request failed.
     pub async fn fill(&self, transaction: &mut Transaction, statements: &[Statement]) -> Option<()> {
         let id = transaction.id().to_string();
         for statement in statements {
@@ -194,7 +193,7 @@ impl Process {
         self.commit_with(CommitLimits::default(), lakehouse, transaction, statements).await
     }
 
-    /// A whole transaction that lines up behind others, if it loses a race.
+    /// A whole transaction that joins the intent queue after a lost race.
     pub async fn transact_in_queue(
         &self,
         lakehouse: &Arc<Lakehouse>,
@@ -218,7 +217,7 @@ impl Process {
         self.conclude(limits, lakehouse, transaction, attempt, outcome).await
     }
 
-    /// Goes on from the first answer to a commit.
+    /// Continues after the first answer to a commit.
     async fn conclude(
         &self,
         limits: CommitLimits,
@@ -247,7 +246,7 @@ impl Process {
         }
     }
 
-    /// Gives a transaction up, which others may commit. `None` unless it certainly was.
+    /// Rolls back a transaction that others may commit. `None` unless that certainly succeeded.
     pub async fn roll_back(&self, transaction: &mut Transaction) -> Option<()> {
         let attempt = self.try_to(transaction.id(), &[]);
         transaction.rollback().await.ok()?;
@@ -255,7 +254,7 @@ impl Process {
         Some(())
     }
 
-    /// Enters what is tried now into the journal; until [`Process::answered`] its outcome is open.
+    /// Adds an attempt to the journal; its outcome is open until [`Process::answered`].
     pub fn try_to(&self, id: &str, statements: &[Statement]) -> usize {
         let files = statements.iter().filter_map(|statement| data_file(statement, id)).collect();
         let statements = statements.to_vec();
@@ -265,7 +264,7 @@ impl Process {
         attempts.len() - 1
     }
 
-    /// What a living process makes of an answer: anything but a doubt is an assurance.
+    /// Notes the answer to an attempt of a living process: any answer but an unknown outcome is certain.
     pub fn answered(&self, attempt: usize, answer: Result<u64>) -> Option<u64> {
         let (answer, version) = match answer {
             Ok(version) => (Answer::Committed(version), Some(version)),
@@ -278,7 +277,7 @@ impl Process {
     }
 }
 
-/// Where the rows of an append to a table are, which a transaction hands over while it goes on.
+/// Path of the data file of an append to a table, uploaded in the background.
 fn data_file(statement: &Statement, id: &str) -> Option<String> {
     match statement {
         Statement::Append(Table, (namespace, name)) => Some(format!("data/{id}/{namespace}-{name}")),

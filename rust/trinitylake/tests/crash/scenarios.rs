@@ -1,4 +1,4 @@
-//! What processes do in the trials. Each scenario is the life of one process, with one or more handles.
+//! Scenarios of the trials. Each is the work of one process with one or more handles.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use uuid::Uuid;
 use crate::process::Statement::{self, Append, Create, Drop, GoBack, Rename};
 use crate::process::{Name, Process};
 
-/// Marks attempts that are found by their message: the core chooses the ids of these.
+/// Message of attempts whose ids the core chooses.
 pub const BY_MESSAGE: &str = "by message: ";
-/// What chosen ids start with.
+/// Prefix of chosen ids.
 pub const CHOSEN: &str = "chosen";
 
 pub const NAMESPACES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 pub const TABLES: [&str; 4] = ["t0", "t1", "t2", "t3"];
 
-/// Comes to its end, `Some`, where nothing fails.
+/// A scenario; `Some` if no fault prevented its end.
 type Life = fn(&Process) -> BoxFuture<'_, Option<()>>;
 
 pub struct Scenario {
@@ -59,7 +59,7 @@ fn namespace(name: &'static str) -> Name {
     (name, "")
 }
 
-/// What all scenarios but the first begin with: a tree of some levels, buffers filled.
+/// Start of all scenarios except the first: a tree of several levels with filled buffers.
 pub async fn settle(process: &Process) -> Option<()> {
     let lakehouse = process.create().await?;
     for name in NAMESPACES {
@@ -96,7 +96,7 @@ async fn statements(process: &Process) -> Option<()> {
     all
 }
 
-/// Enough in one commit that the root sends what it holds down the tree, and nodes split.
+/// A commit that is large enough to flush the buffer of the root and to split nodes.
 async fn flushes(process: &Process) -> Option<()> {
     let lakehouse = process.open().await?;
     let tables = ["n0", "n1", "n2", "n3", "n4", "n5"];
@@ -139,7 +139,7 @@ async fn conflict_and_conflict(process: &Process) -> Option<()> {
     reapplied.and(won).map(drop)
 }
 
-/// Who arrives while another one commits waits for the next root; two of them want the same name.
+/// Transactions that arrive during a commit wait for the next root; two of them create the same name.
 async fn group(process: &Process) -> Option<()> {
     let lakehouse = process.open().await?;
     let transactions: [&[Statement]; 5] = [
@@ -188,7 +188,7 @@ async fn saved_and_resumed(process: &Process) -> Option<()> {
     let both = [&first[..], &second[..]].concat();
     let committed = process.commit(&there, &mut resumed, &both).await;
     let answered = process.commit(&here, &mut original, &first).await;
-    assert_eq!(answered, None, "somebody else had gone on");
+    assert_eq!(answered, None, "another process had continued it");
     // A process that resumes it again learns the outcome.
     let again = Transaction::resume(&here, CHOSEN).await.ok()?;
     if committed.is_some() {
@@ -209,12 +209,11 @@ async fn two_resumers(process: &Process) -> Option<()> {
     let (left, right) = ([&first[..], &left].concat(), [&first[..], &right].concat());
     let (one, other) =
         futures::join!(process.commit(&here, &mut one, &left), process.commit(&there, &mut other, &right));
-    assert!(one.is_none() || other.is_none(), "both went on with the same transaction: {one:?}, {other:?}");
+    assert!(one.is_none() || other.is_none(), "both continued the same transaction: {one:?}, {other:?}");
     one.or(other).map(drop)
 }
 
-/// A commit that did not succeed is given up; and of two who hold a saved transaction one commits it while the
-/// other one gives it up.
+/// A failed commit is rolled back. Of two processes with a saved transaction, one commits it while the other rolls it back.
 async fn given_up(process: &Process) -> Option<()> {
     let (here, there) = (process.open().await?, process.open().await?);
     let statements = [Append(Table, ("c", "t1")), Append(Table, ("d", "t1"))];
@@ -268,15 +267,15 @@ async fn expiry(process: &Process) -> Option<()> {
     let second = process.transact(&lakehouse, &[Append(Table, ("b", "t1"))]).await;
     let latest = lakehouse.known().number;
     let again = expire(&lakehouse, Some(latest), false).await;
-    // It began below the boundary, whether it knows or not.
+    // It began below the boundary.
     let late = process.transact(&asleep, &[Append(Table, ("c", "t1"))]).await;
     if again.is_ok() && first.is_some() && second.is_some() {
-        assert_eq!(late, None, "nobody can tell what it missed");
+        assert_eq!(late, None, "the versions since its base are unknown");
     }
     first.and(second).and(expired.ok()).and(again.ok()).map(drop)
 }
 
-/// Ids outlive a rollback, and go when the versions that they committed expire, however the expiry ends.
+/// Records of ids survive a rollback. They are removed when their versions expire, however the expiry ends.
 async fn forgotten_ids(process: &Process) -> Option<()> {
     let lakehouse = process.open().await?;
     let append = |table| [Append(Table, ("a", table))];
@@ -302,8 +301,8 @@ async fn forgotten_ids(process: &Process) -> Option<()> {
     old.and(young).and(went_back).and(first.ok()).and(second.ok()).map(drop)
 }
 
-/// Three writers of two processes; the loser of a race joins the intent queue. One process may die at any point, as
-/// one who waits or as the leader of others; nobody else is to notice, and what it left may be carried along.
+/// Three writers of two processes; the loser of a race joins the intent queue. One process may die at any point, waiting or
+/// as the leader. The other one must not fail, and may commit the intents that were left.
 async fn queue(process: &Process) -> Option<()> {
     let companion = process.companion();
     let writers = [
@@ -321,7 +320,7 @@ async fn queue(process: &Process) -> Option<()> {
         all
     });
     let done = join_all(work).await;
-    assert!(done[2].is_some(), "the one that lives on was kept from committing: {:?}", process.attempts());
+    assert!(done[2].is_some(), "the surviving process could not commit: {:?}", process.attempts());
     if process.storage.fired().is_empty() && !process.storage.is_dead() {
         let operations = process.storage.log();
         assert!(
@@ -329,7 +328,7 @@ async fn queue(process: &Process) -> Option<()> {
             "nobody waited"
         );
         let latest = writers[2].1.latest().await.ok()?.number;
-        assert!(latest < before + 9, "nobody was carried along: {latest}");
+        assert!(latest < before + 9, "no intent was committed by another process: {latest}");
     }
     done.into_iter().collect::<Option<Vec<()>>>().map(drop)
 }

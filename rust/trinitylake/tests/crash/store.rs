@@ -1,5 +1,5 @@
-//! Files in memory that outlive the processes of a test, and remember what was deleted. What was written ahead and not
-//! synced yet does not outlive a power cut.
+//! Files in memory that survive the processes of a test, with an archive of deleted files. Files that are not synced yet do
+//! not survive a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,21 +11,21 @@ use trinitylake::error::{Error, Result};
 use trinitylake::path::boundary_version;
 use trinitylake::storage::{FileInfo, PutOutcome, Storage};
 
-/// Each file is that much younger than the one before.
+/// Age difference of two successive files.
 const STEP_MILLIS: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]
 struct Files {
-    /// With the time of the store.
+    /// Content and store time by path.
     now: BTreeMap<String, (Bytes, u64)>,
-    /// The first content of every path there ever was.
+    /// The first content of every path that ever existed.
     ever: BTreeMap<String, Bytes>,
     written: u64,
-    /// Written ahead, and not synced.
+    /// Written, and not synced.
     unsynced: BTreeSet<String>,
 }
 
-/// What becomes of a file that is not on disk when the power fails.
+/// State after the power cut of a file that is not synced when the power fails.
 #[derive(Clone, Copy, Debug)]
 pub enum Loss {
     Whole,
@@ -46,7 +46,7 @@ impl Store {
         Arc::new(Store(Mutex::new(self.files().clone())))
     }
 
-    /// Every file that ever was, and no boundary: what expired can be looked at.
+    /// A store with every file that ever existed and no boundary, so that expired versions can be read.
     pub fn archive(&self) -> Arc<Store> {
         let ever = self.files().ever.clone();
         let now = ever.iter().filter(|(path, _)| boundary_version(path).is_none());
@@ -54,8 +54,7 @@ impl Store {
         Arc::new(Store(Mutex::new(Files { now, ever, written: 0, unsynced: BTreeSet::new() })))
     }
 
-    /// What is not on disk is lost, or some of it is there in part: the disk wrote what it liked first. `choose` says
-    /// what becomes of the next one.
+    /// Power cut: each file that is not synced is lost, or partly written, as `choose` decides.
     pub fn lose_power(&self, mut choose: impl FnMut() -> Loss) -> usize {
         let mut files = self.files();
         let unsynced = std::mem::take(&mut files.unsynced);
@@ -69,7 +68,7 @@ impl Store {
                 }
                 Loss::None => {}
             }
-            // Nobody may have relied on it: what is looked at later is what is left.
+            // No process may have relied on the lost content, so the archive gets what is left.
             match files.now.get(path).map(|(bytes, _)| bytes.clone()) {
                 Some(bytes) => drop(files.ever.insert(path.clone(), bytes)),
                 None => drop(files.ever.remove(path)),
@@ -86,7 +85,7 @@ impl Store {
         self.files().now.keys().cloned().collect()
     }
 
-    /// Puts a file there, whatever was there before.
+    /// Creates or replaces a file.
     pub fn overwrite(&self, path: &str, bytes: Bytes) {
         self.files().put(path, bytes);
     }
@@ -111,7 +110,7 @@ impl Files {
     }
 }
 
-/// Waiting for a reply lets other tasks run.
+/// Lets other tasks run, as waiting for a reply does.
 async fn turn() {
     tokio::task::yield_now().await;
 }
@@ -155,7 +154,7 @@ impl Storage for Store {
         if self.put_if_absent(path, bytes.clone()).await? == PutOutcome::AlreadyExists {
             assert_eq!(self.content(path), Some(bytes), "{path} has a unique name");
         }
-        // Two transactions that have the same id write the same file: it lasts already.
+        // Two transactions with the same id write the same file, which may be synced already.
         if is_new {
             self.files().unsynced.insert(path.to_string());
         }

@@ -1,7 +1,7 @@
 //! Work of the processes: transactions of random statements, rollbacks, expiry and reads.
 //!
-//! Every definition is the list of the transactions that appended to it, so that a lost or a doubled write
-//! shows in any later read.
+//! Every definition is the list of the transactions that appended to it, so that a lost or a doubled write shows in any
+//! later read.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use trinitylake::transaction::{
 use crate::dying_process::{Life, MortalLine};
 use crate::world::{Line, Process, World};
 
-/// Collections of one collector, and expiries of one expirer, in one world.
+/// Number of collections of one collector, and of expiries of one expirer, in one world.
 const MOST_ROUNDS: u64 = 25;
 
 pub type Name = (String, String);
@@ -36,7 +36,7 @@ pub enum Statement {
     Append(ObjectKind, Name),
     Drop(ObjectKind, Name),
     Rename(Name, Name),
-    /// A table of what another transaction wrote, whether a version reaches that or not.
+    /// A table with the data file of another transaction, whether a version reaches that file or not.
     Register(Name, String),
 }
 
@@ -54,7 +54,7 @@ impl Statement {
 
 #[derive(Clone, Debug)]
 pub enum Read {
-    /// What an object held, or that it was absent.
+    /// Content of an object, or its absence.
     Object(ObjectKind, Name, Option<Vec<String>>),
     /// The tables of a namespace.
     Tables(String, Vec<String>),
@@ -63,7 +63,7 @@ pub enum Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Result {
     Committed(u64),
-    /// Certainly not.
+    /// Certainly not committed.
     Failed,
     Unknown,
 }
@@ -74,20 +74,20 @@ pub struct Record {
     /// Number of the handle it began on.
     pub process: usize,
     pub isolation: Isolation,
-    /// Does it watch what it reads?
+    /// Whether its reads are watched.
     pub is_watching: bool,
-    /// How often it looked again at what it watches.
+    /// Number of times that it repeated its watched reads.
     pub looked_again: u64,
     pub base: u64,
     pub statements: Vec<Statement>,
     pub reads: Vec<Read>,
-    /// What was written behind.
+    /// Files that were uploaded in the background.
     pub files: Vec<String>,
     pub answer: Result,
     pub was_resumed: bool,
-    /// It was given up where others might have committed it.
+    /// Whether it was rolled back while others might have committed it.
     pub was_rolled_back: bool,
-    /// Files that it found and could not register, since a collection might take them.
+    /// Files that it found and could not register, since a collection might delete them.
     pub not_registered: u64,
 }
 
@@ -111,7 +111,7 @@ async fn open_until_death(world: &Arc<World>, life: &Arc<Life>) -> CoreResult<Ar
     Lakehouse::open(MortalLine::new(world, &process, life), process, None).await
 }
 
-/// A new lakehouse, whose nodes are small. In half of them a saved transaction soon is too old to be resumed.
+/// Creates a lakehouse with small nodes. In half of them saved transactions can be resumed for a short time only.
 pub async fn create(world: &Arc<World>) {
     let compression = if world.is_compressed { "zstd" } else { "none" };
     let properties = [
@@ -128,7 +128,7 @@ pub async fn create(world: &Arc<World>) {
     Lakehouse::create(Line::new(world), Process::new(world), definition, None).await.unwrap();
 }
 
-/// Creates the lakehouse and lets everybody loose; returns what every writer knows of its transactions.
+/// Creates the lakehouse and starts all actors; returns the records of all transactions.
 pub async fn play(world: &Arc<World>) -> Vec<Record> {
     create(world).await;
     let mut handles = Vec::new();
@@ -142,7 +142,7 @@ pub async fn play(world: &Arc<World>) -> Vec<Record> {
         write(world, handle, &handles, &records)
     });
     let is_over = AtomicBool::new(false);
-    // In most worlds two collect, and one lets versions go, until the last writer is done.
+    // Most worlds have two collectors and one expirer, until the last writer has ended.
     let (collectors, expirers) = [(0, 0), (1, 1), (2, 0), (2, 1), (2, 1)][world.below(5) as usize];
     let collectors = (0..collectors).map(|_| collect(world, &is_over));
     let expirers = (0..expirers).map(|_| let_go(world, &is_over));
@@ -165,7 +165,7 @@ async fn write(
 ) {
     for _ in 0..10 + world.below(20) {
         tokio::time::sleep(Duration::from_millis(world.below(60))).await;
-        // Some commit several at once, which may be in each other's way.
+        // Some commit several transactions at the same time, which may conflict.
         let several = if world.chance(20) { 2 + world.below(3) } else { 1 };
         let mut prepared = Vec::new();
         for _ in 0..several {
@@ -192,7 +192,7 @@ async fn write(
 enum Prepared {
     /// It could not begin.
     Nothing,
-    /// It failed, or somebody else went on with it.
+    /// It failed, or another process continued it.
     Over(Box<Record>),
     ToCommit(Box<Transaction>, Box<Record>),
 }
@@ -221,7 +221,7 @@ async fn prepare(world: &Arc<World>, handle: &Arc<Lakehouse>, handles: &[Arc<Lak
     if record.is_watching {
         transaction.begin_watch().unwrap();
     }
-    // Its data is written first, as long as it pleases.
+    // Its data file is written first, and that may take long.
     let data = handle.storage().put_unique(&data_path(&record.id), Bytes::from(record.id.clone())).await;
     if world.chance(10) {
         tokio::time::sleep(Duration::from_millis(world.below(4000))).await;
@@ -239,7 +239,7 @@ async fn prepare(world: &Arc<World>, handle: &Arc<Lakehouse>, handles: &[Arc<Lak
     Prepared::ToCommit(Box::new(transaction), record)
 }
 
-/// Random statements. A store that fails ends the transaction; a statement that is refused does not.
+/// Runs random statements. A failure of the store ends the transaction; a refused statement does not.
 async fn fill(world: &Arc<World>, transaction: &mut Transaction, record: &mut Record) -> CoreResult<()> {
     let namespace = |world: &World| format!("n{}", world.below(4));
     let table = |world: &World| (namespace(world), format!("t{}", world.below(4)));
@@ -313,7 +313,7 @@ async fn fill(world: &Arc<World>, transaction: &mut Transaction, record: &mut Re
     Ok(())
 }
 
-/// A transaction whose data file is there.
+/// A transaction whose data file exists.
 fn written_by_another(world: &World, id: &str) -> Option<String> {
     let others: Vec<String> =
         world.paths().iter().filter_map(|path| data_id(path)).filter(|other| other != id).collect();
@@ -341,7 +341,7 @@ async fn commit(
     conclude(world, handle, transaction, record, limits, outcome).await
 }
 
-/// Goes on from the first answer to a commit.
+/// Continues after the first answer to a commit.
 async fn conclude(
     world: &Arc<World>,
     handle: &Arc<Lakehouse>,
@@ -362,16 +362,16 @@ async fn conclude(
                     is_resolved = world.chance(70) && look_again(transaction, record).await.is_ok();
                 }
                 if !is_resolved {
-                    // What was saved takes a record, which may fail.
+                    // A saved transaction needs a record, which may fail.
                     return match transaction.rollback().await {
                         Ok(_) => Result::Failed,
                         Err(_) => Result::Unknown,
                     };
                 }
             }
-            // The latter says that it was committed, and not where.
+            // An expired version: it was committed, in an unknown version.
             Err(Error::CommitStateUnknown(_) | Error::VersionExpired(_)) => return Result::Unknown,
-            // Whatever else fails is certain.
+            // Any other error is certain.
             Err(
                 Error::CommitConflict { .. }
                 | Error::TransactionExpired(_)
@@ -384,7 +384,7 @@ async fn conclude(
     }
 }
 
-/// Puts the append of this transaction behind the winner's.
+/// Rebases the append of this transaction onto the winner's.
 async fn rebase(
     handle: &Arc<Lakehouse>,
     transaction: &mut Transaction,
@@ -395,7 +395,7 @@ async fn rebase(
     transaction.rebase(conflict, appended(&theirs, id))
 }
 
-/// Reads again what it does not write itself, at the newest version.
+/// Repeats watched reads of objects that it does not write, at the newest version.
 async fn look_again(transaction: &mut Transaction, record: &mut Record) -> CoreResult<()> {
     if record.was_resumed {
         return Err(Error::InvalidArgument("what the first writer read is not known here".into()));
@@ -430,7 +430,8 @@ async fn tables(transaction: &mut Transaction, namespace: &str) -> CoreResult<Ve
     Ok(rows.iter().filter_map(|(key, _)| names.decode(key)).map(|object| object.name).collect())
 }
 
-/// One or two others go on with a saved transaction, at the same time, or give it up. Returns also whether one did.
+/// One or two processes continue a saved transaction at the same time, or roll it back. Returns also whether one rolled
+/// it back.
 async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> (Result, bool) {
     let resumers = 1 + world.below(2);
     let answers = join_all((0..resumers).map(|_| async {
@@ -471,12 +472,12 @@ async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> (Re
     *committed.or(rolled_back).unwrap_or(&answers[0])
 }
 
-/// Rolls back and expires, now and then.
+/// Rolls back versions and expires some, now and then.
 async fn disturb(world: &Arc<World>, handle: &Arc<Lakehouse>) {
     for _ in 0..world.below(8) {
         tokio::time::sleep(Duration::from_millis(200 + world.below(2000))).await;
         let Ok(latest) = handle.latest().await else { continue };
-        // Whether these succeed is for the checks to find out.
+        // The checks find out whether these succeeded.
         if world.chance(40) {
             let _ = handle.rollback(latest.number.saturating_sub(world.below(4)), "back", "").await;
         } else if world.chance(30) {
@@ -487,7 +488,7 @@ async fn disturb(world: &Arc<World>, handle: &Arc<Lakehouse>) {
     }
 }
 
-/// Gives a version a name, or takes one back, as the layer above does it.
+/// Creates or drops a tag, as the layer above does.
 async fn name_version(world: &Arc<World>, handle: &Arc<Lakehouse>, number: u64) -> CoreResult<()> {
     let target = handle.version(number).await?;
     change_names(handle, |names| {
@@ -516,8 +517,7 @@ pub async fn change_names(
     transaction.commit(CommitLimits::default()).await.map(drop)
 }
 
-/// Deletes what nothing reaches, with a grace that is far too short for comfort, as long as others work; dies at any of
-/// its requests, now and then.
+/// Collects garbage with a very short grace period while others work; sometimes the collector dies at one of its requests.
 async fn collect(world: &Arc<World>, is_over: &AtomicBool) {
     for _ in 0..MOST_ROUNDS {
         tokio::time::sleep(Duration::from_millis(world.below(1200))).await;
@@ -547,7 +547,7 @@ async fn collect(world: &Arc<World>, is_over: &AtomicBool) {
     }
 }
 
-/// Lets versions go, by number or by age and count, as long as others work, and dies at any of its requests.
+/// Expires versions, by number or by age and count, while others work; sometimes the process dies at one of its requests.
 async fn let_go(world: &Arc<World>, is_over: &AtomicBool) {
     for _ in 0..MOST_ROUNDS {
         tokio::time::sleep(Duration::from_millis(world.below(2500))).await;
@@ -561,15 +561,15 @@ async fn let_go(world: &Arc<World>, is_over: &AtomicBool) {
             let before = world.chance(80).then(|| latest.number.saturating_sub(world.below(12)));
             expire(&handle, before, false).await
         };
-        // Whether it succeeds is for the checks to find out.
+        // The checks find out whether it succeeded.
         let _ = life.live(expiry).await;
     }
 }
 
-/// Message of versions that name others.
+/// Message of versions that change tags.
 pub const NAME_MESSAGE: &str = "name a version";
 
-/// The data file of a transaction, where a table that nobody knows any more might have it.
+/// Path of the data file of a transaction, in the folder of an unknown table.
 pub fn data_path(id: &str) -> String {
     format!("n/t-{}/data/{id}.parquet", &id[..8])
 }
@@ -595,7 +595,7 @@ impl Contents for Lines {
     }
 }
 
-/// Opens the lakehouse during all of this, and finds it whole.
+/// Opens the lakehouse again and again, and checks its tree.
 async fn watch(world: &Arc<World>) {
     let mut newest = 0;
     for _ in 0..10 {

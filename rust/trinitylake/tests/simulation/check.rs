@@ -1,5 +1,5 @@
-//! Holding a history against a dictionary: what the log says happened, one transaction after the other, is
-//! the content of every version, the answers to writers and the reads.
+//! Check of a history against a dictionary: the transactions in the log, applied in order, give the content of every
+//! version, and agree with the answers to writers and with all reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,15 +27,15 @@ pub struct Findings {
     /// Versions with transactions of several processes.
     pub carried_versions: u64,
     pub write_skews: u64,
-    /// Files of committed transactions that were under way while those went on.
+    /// Files of committed transactions that were uploaded in the background.
     pub written_behind: u64,
-    /// Definitions whose files came after the root that names them.
+    /// Definitions whose files were created after the root that references them.
     pub came_first: u64,
     /// Versions in which an expiry removed the ids of transactions.
     pub forgetting_versions: u64,
-    /// In which garbage was collected.
+    /// Versions of garbage collections.
     pub collecting_versions: u64,
-    /// In which expiry gave up saved transactions that nobody could resume.
+    /// Versions in which an expiry aborted saved transactions that could not be resumed.
     pub abandoning_versions: u64,
 }
 
@@ -52,7 +52,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         assert!(roots.contains(&version), "version {version} of {oldest}..={latest} is missing");
     }
     // A late write may still create the next root; none may be further ahead.
-    assert!(roots.iter().all(|version| *version <= latest), "a hole below {:?}", roots.last());
+    assert!(roots.iter().all(|version| *version <= latest), "a gap below {:?}", roots.last());
 
     let archive = world.everything();
     let past = Lakehouse::open(Line::new(&archive), Process::new(&archive), None).await.unwrap();
@@ -66,13 +66,16 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
     let mut created_at = 0;
     for number in 0..=latest {
         let version = past.version(number).await.unwrap();
-        assert!(version.metadata.created_at_millis > created_at, "time ran backwards at version {number}");
+        assert!(
+            version.metadata.created_at_millis > created_at,
+            "version {number} is not younger than the one before"
+        );
         created_at = version.metadata.created_at_millis;
         let actual = objects(&version).await;
         let shape = version.shape().await.unwrap();
         assert!(shape.problems.is_empty(), "version {number}: {:?}", shape.problems);
         if version.metadata.rollback_from_root.is_some() {
-            assert!(states.contains(&actual), "version {number} went back to what never was");
+            assert!(states.contains(&actual), "version {number} rolled back to a state that never existed");
             states.push(actual);
             last_rollback = number;
             continue;
@@ -85,7 +88,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         for file in locations(&version).await {
             let is_there = world.was_before(&file, &version.root_path);
             let is_held = version.metadata.inline_definitions.contains_key(&file);
-            assert!(is_there || is_held, "version {number} came before {file}, and does not hold it");
+            assert!(is_there || is_held, "version {number} was created before {file}, and does not hold it");
         }
         let mut model = states.last().cloned().unwrap_or_default();
         let mut processes = BTreeSet::new();
@@ -108,19 +111,19 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             }
             if transaction.message == ABANDON_MESSAGE {
                 findings.abandoning_versions += 1;
-                // Others of its group have their own records.
+                // Other members of its group have their own records.
                 for id in recorded_ids(&version).into_iter().filter(|id| !version.metadata.commits(id)) {
-                    // What was committed so long ago that its record was removed, or was undone, may have left a
-                    // state. The outcome is unknown or undone, not rolled back.
+                    // A transaction whose record was removed long ago, or that was undone, may have left a saved state.
+                    // Its outcome is unknown or undone, not rolled back.
                     let versions = committed_in.get(&id).map(Vec::as_slice).unwrap_or_default();
                     let is_gone =
                         forgotten.contains(&id) || versions.iter().all(|version| *version < last_rollback);
-                    assert!(is_gone, "{id} is given up in {number}, and committed in {versions:?}");
+                    assert!(is_gone, "{id} was aborted in {number}, and committed in {versions:?}");
                     abandoned.insert(id);
                 }
                 continue;
             }
-            assert!(!abandoned.contains(&transaction.id), "{} was given up before {number}", transaction.id);
+            assert!(!abandoned.contains(&transaction.id), "{} was aborted before {number}", transaction.id);
             let record = by_id.get(transaction.id.as_str()).unwrap_or_else(|| {
                 panic!("version {number} holds transaction {}, which nobody made", transaction.id)
             });
@@ -129,13 +132,16 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             assert!(is_first, "transaction {} is in versions {versions:?} and {number}", transaction.id);
             versions.push(number);
             for file in &record.files {
-                assert!(world.was_before(file, &version.root_path), "version {number} came before {file}");
+                assert!(
+                    world.was_before(file, &version.root_path),
+                    "version {number} was created before {file}"
+                );
             }
             findings.written_behind += record.files.len() as u64;
             assert!(record.answer != Result::Failed, "{record:?} is in version {number}, and was refused");
             let still_holds = record.reads.iter().all(|read| holds(read, &model));
             if record.isolation == Isolation::Serializable || record.is_watching {
-                assert!(still_holds, "{record:?} rests on what version {number} does not hold: {model:?}");
+                assert!(still_holds, "{record:?} read what version {number} does not contain: {model:?}");
             } else if !still_holds {
                 findings.write_skews += 1;
             }
@@ -186,7 +192,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
                 assert!(versions.is_none(), "{record:?} is rolled back and in {versions:?}")
             }
             Ok(TransactionOutcome::NotCommitted) => assert_eq!(expected, None, "{record:?}"),
-            // A boundary that was under way may have arrived meanwhile.
+            // A late boundary may have arrived meanwhile.
             Ok(TransactionOutcome::Unknown) => {
                 let oldest = world.boundary();
                 let last = versions.and_then(|versions| versions.last());
@@ -196,7 +202,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             Err(error) => panic!("{error}"),
         }
     }
-    // Ids that were chosen stay used as long as their versions are kept.
+    // Chosen ids stay used as long as their versions are retained.
     let tip = living.latest().await.unwrap();
     let oldest = world.boundary();
     for record in records.iter().filter(|record| record.was_resumed) {
@@ -248,7 +254,7 @@ fn apply(statement: &Statement, id: &str, model: &mut Objects) {
     }
 }
 
-/// What a version names.
+/// Locations that a version references.
 async fn locations(version: &Version) -> Vec<String> {
     let mut found = Vec::new();
     let mut scan = version.scan(KeyRange::all(), None, true);
@@ -277,7 +283,7 @@ async fn objects(version: &Version) -> Objects {
     objects
 }
 
-/// Once the store is well again, the next commit succeeds.
+/// Without faults the next commit succeeds.
 async fn goes_on(lakehouse: &Arc<Lakehouse>) {
     let base = lakehouse.latest().await.unwrap();
     let mut transaction = lakehouse.begin(base.clone(), TransactionOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Processes that die at any request, before it is sent or after it was carried out.
+//! Processes that die at a request, before it is sent or after it was applied.
 
 use std::future::{Future, pending};
 use std::ops::Range;
@@ -13,11 +13,11 @@ use trinitylake::storage::{FileInfo, PutOutcome, Storage};
 
 use crate::world::{Line, Process, World};
 
-/// How many requests a process has left.
+/// Number of requests that a process has left.
 #[derive(Debug)]
 pub struct Life {
     left: AtomicI64,
-    /// The last request is carried out, and nobody hears of it.
+    /// Whether the last request is applied without an answer.
     is_last_carried_out: bool,
     died: Notify,
     deleted: AtomicU64,
@@ -35,7 +35,7 @@ impl Life {
         })
     }
 
-    /// Does the work of this life; `None` if that ended before it. What the process had begun by then is dropped with it.
+    /// Runs the work of the process; `None` if it died before the end. Its unfinished work is dropped.
     pub async fn live<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -44,7 +44,7 @@ impl Life {
         }
     }
 
-    /// Files that went by its requests.
+    /// Files that its requests deleted.
     pub fn deleted(&self) -> u64 {
         self.deleted.load(Ordering::SeqCst)
     }
@@ -58,13 +58,13 @@ impl Life {
                 self.died.notify_one();
                 pending().await
             }
-            // Below zero is what was sent before, and comes late.
+            // Below zero: requests that were sent before, and arrive late.
             _ => request.await,
         }
     }
 }
 
-/// The line to the store of a process that may die.
+/// Connection of a process that may die.
 #[derive(Debug)]
 pub struct MortalLine {
     world: Arc<World>,

@@ -1,8 +1,8 @@
 //! Writers that are suspended between their last observation and their root, while versions expire at once.
 //!
-//! A slot that expired is free again, and a root that is created there is void. A commit that asks nothing after its root
-//! must know that it was not. So here machines stop, their clocks with them; other clocks run too fast or too slow, sleep
-//! and are set by hand; and the store is slow (docs/decisions/0034).
+//! The name of an expired root is unused again, and a root that is created under it is void. A commit that sends no
+//! request after its root must be certain that this did not happen. So here machines are suspended with their clocks,
+//! other clocks run too fast or too slow, stop and are set by hand, and the store is slow (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -89,11 +89,11 @@ fn run(seed: u64) -> (u64, u64, u64) {
     })
 }
 
-/// A virtual machine was stopped after it had seen that the next version was free. An hour later it went on, its clocks as
-/// if nothing had been. Meanwhile that version had been made by others and had expired: the root went into the empty slot,
-/// counted as in time, and an acknowledged commit was in no version.
+/// A virtual machine was suspended after it had observed that the next version did not exist. An hour later it continued,
+/// and its clocks did not show that. Meanwhile others had created that version, and it had expired: the root was created
+/// under the unused name and counted as in time, and an acknowledged commit was in no version.
 #[test]
-fn no_commit_counts_whose_slot_had_expired_whatever_the_clocks_say() {
+fn no_commit_counts_whose_number_had_expired_whatever_the_clocks_say() {
     let one = std::env::var("TRINITYLAKE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let seeds = one.map_or(0..SEEDS, |seed| seed..seed + 1);
     let (mut commits, mut spared, mut held_up) = (0, 0, 0);

@@ -1,7 +1,7 @@
 //! One slow writer among fast ones: number of versions that overtake its commit.
 //!
-//! Eight processes commit as fast as they can, each to a key of its own, on a healthy store. Seven are near to
-//! it, for one each request takes longer. Nothing but the protocol decides who is next.
+//! Eight processes commit as fast as they can, each to its own key, on a store without faults. Each request of one of them
+//! takes longer. Only the protocol decides which process is next.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use crate::world::{Line, Process, World};
 
 const FAST_WRITERS: usize = 7;
 const SEEDS: u64 = 4;
-/// Without luck as often as this, a commit is given up.
+/// Number of attempts of a commit.
 const MAX_ATTEMPTS: u32 = 40;
 
-/// By how many versions commits were passed, ascending, and how many were given up.
+/// Numbers of versions that overtook each commit, ascending, and the number of commits that failed.
 #[derive(Debug, Default)]
 struct Passed {
     by: Vec<u64>,
@@ -70,7 +70,7 @@ async fn commit(lakehouse: &Arc<Lakehouse>, name: &str, coordination: Coordinati
     }
 }
 
-/// What the slow writer met, and the fast ones.
+/// Results of the slow writer and of the fast ones.
 fn race(commits: usize, extra_millis: u64, coordination: Coordination) -> (Passed, Passed) {
     let (slow, fast) = (Mutex::<Passed>::default(), Mutex::<Passed>::default());
     for seed in 0..SEEDS {
@@ -109,7 +109,7 @@ fn race(commits: usize, extra_millis: u64, coordination: Coordination) -> (Passe
 }
 
 #[test]
-fn nobody_is_passed_without_end() {
+fn no_writer_is_overtaken_without_end() {
     let (first, others) = race(40, 0, Coordination::None);
     println!("eight alike\n  one: {first}\n  the others: {others}");
     assert_eq!((first.given_up, others.given_up), (0, 0));

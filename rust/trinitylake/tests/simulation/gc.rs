@@ -1,5 +1,5 @@
-//! What garbage collection did: nothing that a kept version reached was ever deleted, and in the end nothing else is
-//! left. The files that a version reaches are computed here independently, from the nodes alone.
+//! Check of garbage collection: no file that a retained version reached was deleted, and in the end no other file is left.
+//! The files that a version reaches are computed here independently, from the nodes alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use trinitylake::version::root_metadata::RootMetadata;
 use crate::actors::{Lines, change_names, data_path, lines};
 use crate::world::World;
 
-/// Late requests have come by then, and transactions that nobody resumes are too old.
+/// Time after which late requests have arrived, and saved transactions are too old to be resumed.
 const AGES: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// All that a version reaches, but for records of transactions, which have rules of their own. `archive` holds every
-/// file that ever was.
+/// All files that a version reaches, except records of transactions, which have other rules. `archive` holds every file
+/// that ever existed.
 fn reached(
     archive: &World,
     version: u64,
@@ -38,7 +38,7 @@ fn reached(
     found
 }
 
-/// Definitions that a root holds itself.
+/// Definitions in a root.
 fn inline_definitions(archive: &World, version: u64) -> BTreeMap<String, Bytes> {
     let path = root_path(version);
     let Some(bytes) = archive.content(&path) else { return BTreeMap::new() };
@@ -86,7 +86,7 @@ fn below(archive: &World, path: &str, known: &mut BTreeMap<String, BTreeSet<Stri
     found
 }
 
-/// The versions that have names in a version.
+/// The versions that are tagged in a version.
 fn pinned(archive: &World, version: u64) -> BTreeSet<u64> {
     let path = root_path(version);
     let node = decode(archive.content(&path).unwrap(), &path, None).unwrap();
@@ -96,15 +96,15 @@ fn pinned(archive: &World, version: u64) -> BTreeSet<u64> {
     LakehouseDefinition::decode_file(&file, path).unwrap().pinned_versions().collect()
 }
 
-/// Whether a version that had a name when `newest` was the latest got it while it was kept. A name that came later is
-/// taken back by its creator, and keeps nothing.
+/// Whether a version with a tag when `newest` was the latest was tagged while it was retained. A later tag is dropped by its
+/// creator, and retains nothing.
 fn is_kept_by_name(world: &World, names: &[BTreeSet<u64>], version: u64, newest: u64) -> bool {
     let is_named = |at: &u64| names[*at as usize].contains(&version);
     let named_since = (0..=newest).rev().take_while(is_named).last();
     named_since.is_some_and(|since| world.boundary_at(since) <= version)
 }
 
-/// No file went that a version reached which was kept at that moment, and all that is kept now is there.
+/// No deleted file was reached by a version that was retained at that moment, and all retained versions have their files.
 pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
     let mut known = BTreeMap::new();
     let all: Vec<BTreeSet<String>> =
@@ -115,10 +115,13 @@ pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
         let is_missing =
             |path: &&String| **path != root && !world.was_before(path, &root) && !held.contains_key(*path);
         let missing: Vec<&String> = reached.iter().filter(is_missing).collect();
-        assert!(missing.is_empty(), "version {version} came before {missing:?}, and does not hold them");
+        assert!(
+            missing.is_empty(),
+            "version {version} was created before {missing:?}, and does not hold them"
+        );
     }
     for deletion in world.deletions() {
-        // A root above all others is one that came too late.
+        // A root above all others is void.
         let newest = deletion.latest.min(latest.number);
         let named = names[newest as usize].iter().copied();
         let named = named.filter(|version| is_kept_by_name(world, &names, *version, newest));
@@ -139,15 +142,15 @@ pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
         let held = inline_definitions(archive, version);
         let missing = all[version as usize].difference(&there).filter(|path| !held.contains_key(*path));
         let missing: Vec<&String> = missing.collect();
-        assert!(missing.is_empty(), "version {version} is kept, and lacks {missing:?}");
+        assert!(missing.is_empty(), "version {version} is retained, and lacks {missing:?}");
     }
 }
 
-/// After all is over, and collected, nothing is there that nobody reaches.
+/// After the last collection no unreachable file is left.
 pub async fn nothing_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
     let latest = lakehouse.latest().await.unwrap();
     tokio::time::sleep(AGES).await;
-    // A name that came too late, and that nobody could take back.
+    // A tag that was created too late, and could not be dropped.
     if !latest.definition.pinned_versions().all(|version| world.roots().contains(&version)) {
         change_names(lakehouse, |names| names.clear()).await.unwrap();
     }
@@ -172,13 +175,13 @@ pub async fn nothing_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
     let has_unknown = world.paths().iter().any(|path| path.starts_with("data/"));
     let is_litter = |path: &&String| {
         let is_system = path.starts_with("_expired/") || path.as_str() == "_latest_hint.txt";
-        // What a collection left that died stays as long as there are files that nobody knows.
+        // Markers of dead collections stay as long as unknown files exist.
         let is_system = is_system || (has_unknown && path.starts_with("_collecting/"));
-        // Files of transactions with names that no table's writer gives, which are nobody's garbage.
+        // Files of transactions whose names no table writer gives, which no collection may delete.
         let is_unknown = path.starts_with("data/");
         !is_system && !is_unknown && transaction_file(path).is_none() && !wanted.contains(*path)
     };
     let there = world.paths();
     let left: Vec<&String> = there.iter().filter(is_litter).collect();
-    assert!(left.is_empty(), "nobody reaches {left:?}");
+    assert!(left.is_empty(), "unreachable files are left: {left:?}");
 }

@@ -1,4 +1,4 @@
-//! The shared store, the connection of each process to it, and the clock of each.
+//! The shared store, and the connection and clocks of each process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -34,21 +34,21 @@ static TRACED: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("TRINIT
 const START_MILLIS: u64 = 1_700_000_000_000;
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
-/// What collectors did.
+/// Collections and their results.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Collections {
     pub begun: u64,
-    /// Went through to the end.
+    /// Collections that ended.
     pub finished: u64,
-    /// Died at one of their requests.
+    /// Collections that died at one of their requests.
     pub died: u64,
-    /// Files of those that went through, by their reports.
+    /// Files that ended collections deleted, by their reports.
     pub reported: u64,
-    /// Files that went, whatever became of the collection.
+    /// Files that were deleted, also by collections that died.
     pub deleted: u64,
 }
 
-/// A file that went, and which versions were kept at that moment.
+/// A deleted file, and the versions that were retained at that moment.
 #[derive(Clone, Debug)]
 pub struct Deletion {
     pub path: String,
@@ -56,18 +56,18 @@ pub struct Deletion {
     pub latest: u64,
 }
 
-/// Content and time of the store by path.
+/// Content and store time by path.
 type Files = BTreeMap<String, (Bytes, u64)>;
 
 #[derive(Debug)]
 pub struct World {
     generator: Mutex<StdRng>,
     files: Mutex<Files>,
-    /// The first content of every path there ever was.
+    /// The first content of every path that ever existed.
     history: Mutex<BTreeMap<String, Bytes>>,
-    /// The paths that ever were, in the order in which they came to be.
+    /// All paths that ever existed, in the order of their creation.
     births: Mutex<BTreeMap<String, usize>>,
-    /// What was deleted, in order.
+    /// Deleted files, in order.
     deletions: Mutex<Vec<Deletion>>,
     collections: Mutex<Collections>,
     /// The boundary at the moment when each root was created.
@@ -76,12 +76,12 @@ pub struct World {
     is_healthy: AtomicBool,
     /// Faults among a thousand requests.
     fault_rate: u64,
-    /// Nodes are compressed in one of eight worlds: it takes a tenth of the processor, and decides nothing.
+    /// Whether nodes are compressed, in one of eight worlds: it takes a tenth of the time, and decides nothing.
     pub is_compressed: bool,
-    /// Do writers line up across processes?
+    /// Whether writers use the intent queue.
     pub queues: bool,
-    /// How many of a hundred roots meet a machine that stands still right before they are sent, or a store that takes
-    /// its time over them and dates its answer before it does. Of other files a quarter as many do.
+    /// Percentage of roots that are delayed: the machine is suspended right before the request, or the store dates its answer
+    /// and then applies the request late. A quarter as many of other files.
     pub stops: u64,
     start: Instant,
 }
@@ -134,7 +134,7 @@ impl World {
         self.faults.lock().unwrap().clone()
     }
 
-    /// Was a file there before another one?
+    /// Whether a file was created before another one.
     pub fn was_before(&self, path: &str, other: &str) -> bool {
         let births = self.births.lock().unwrap();
         births.get(path).is_some_and(|born| births.get(other).is_some_and(|other| born < other))
@@ -144,7 +144,7 @@ impl World {
         oldest_kept(&self.files())
     }
 
-    /// Root files that are there.
+    /// Existing root files.
     pub fn roots(&self) -> BTreeSet<u64> {
         self.files().keys().filter_map(|path| root_version(path)).collect()
     }
@@ -166,7 +166,7 @@ impl World {
         self.deletions.lock().unwrap().clone()
     }
 
-    /// Everything that is there.
+    /// All existing files.
     pub fn paths(&self) -> BTreeSet<String> {
         self.files().keys().cloned().collect()
     }
@@ -180,7 +180,7 @@ impl World {
         self.files.lock().unwrap()
     }
 
-    /// A store with every file that ever was, and no boundary: what expired can be looked at.
+    /// A store with every file that ever existed and no boundary, so that expired versions can be read.
     pub fn everything(self: &Arc<Self>) -> Arc<World> {
         let archive = World::new(0);
         let kept = self.history.lock().unwrap().clone();
@@ -207,7 +207,7 @@ impl World {
         PutOutcome::Created
     }
 
-    /// Dates an answer, as it goes out: by the second, by one of several machines whose clocks differ a little.
+    /// Dates an answer in whole seconds, by one of several machines whose clocks differ a little.
     fn date_answer(&self) {
         answered(Some((self.store_millis() + self.below(500)) / 1000 * 1000));
     }
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Tells what becomes of a file, if it was asked for.
+    /// Prints a change of a traced file.
     fn trace(&self, what: &str, path: &str) {
         if TRACED.as_ref().is_some_and(|text| path.contains(text.as_str())) {
             eprintln!("{:>9} ms: {what} {path}", self.start.elapsed().as_millis());
@@ -257,12 +257,12 @@ fn lost(what: &str, path: &str) -> Error {
     Error::Storage { message: format!("injected fault: {what} ({path})"), retryable: true }
 }
 
-/// An error of which nobody knows what it means, and which says not to try again.
+/// A permanent error with an unknown outcome.
 fn broken(what: &str, path: &str) -> Error {
     Error::Storage { message: format!("injected fault: {what} ({path})"), retryable: false }
 }
 
-/// The line of one process to the store.
+/// Connection of one process to the store.
 #[derive(Debug)]
 pub struct Line(Arc<World>, Option<Arc<Process>>);
 
@@ -284,7 +284,7 @@ impl Line {
         }
     }
 
-    /// What may happen to a file on its way.
+    /// Delays a file on its way.
     async fn hold_up(&self, percent: u64) {
         let world = &self.0;
         if !world.chance(percent) {
@@ -431,21 +431,21 @@ impl Storage for Line {
     }
 }
 
-/// A process: its wall clock is wrong by up to five days, in either direction. In a world that stops, it also jumps now
-/// and then, both clocks are a quarter too fast or a fifth too slow, and the one for elapsed time stands still for a
+/// A process. Its wall clock is wrong by up to five days in either direction. In a world with suspended machines it also
+/// jumps now and then, both clocks are a quarter too fast or a fifth too slow, and the elapsed clock stops for a
 /// while.
 #[derive(Debug)]
 pub struct Process {
     world: Arc<World>,
-    /// What its wall clock showed when the world began.
+    /// Its wall clock when the world began.
     began_millis: u64,
-    /// Of a thousand.
+    /// Speed of its clocks, per mille.
     speed: u64,
-    /// From when to when the elapsed clock stands still, in milliseconds of the world.
+    /// Period in which the elapsed clock stops, in milliseconds of the world.
     sleep: Range<u64>,
-    /// When the wall clock jumps by how much, forward or back.
+    /// Times and amounts of jumps of the wall clock.
     jump: (u64, i64),
-    /// When all of it stood still, its clocks with it, like a virtual machine that is stopped.
+    /// Periods in which the process and its clocks were suspended, like a virtual machine.
     stopped: Mutex<Vec<Range<u64>>>,
 }
 
@@ -487,7 +487,7 @@ impl Process {
         }
     }
 
-    /// The time of the world while it ran.
+    /// Time of the world without those periods.
     fn world_millis(&self) -> u64 {
         let now = self.world.start.elapsed().as_millis() as u64;
         let passed = |stop: &Range<u64>| now.clamp(stop.start, stop.end) - stop.start;
