@@ -146,7 +146,7 @@ def test_a_definition_that_is_not_one_is_corrupt(tmp_path: Path) -> None:
 
 
 def test_a_newer_major_version_is_refused(tmp_path: Path) -> None:
-    from trinitylake import _core
+    from conformance.node_writer import KEY, to_bytes, to_rows
     from trinitylake.definitions import parse_lakehouse_def, serialize
 
     tl.create(str(tmp_path / "lake"), durability="none")
@@ -156,10 +156,9 @@ def test_a_newer_major_version_is_refused(tmp_path: Path) -> None:
     os.chmod(file, 0o644)
     file.write_bytes(serialize(definition))
     root = tmp_path / "lake" / tl.core.root_path(0)
-    node = tl.core.read_node(root.read_bytes())
-    system = {name: value for name, value in node.system.items() if name != "lakehouse_def_inline"}
+    rows = [row for row in to_rows(root.read_bytes()) if row[KEY] != "lakehouse_def_inline"]
     os.chmod(root, 0o644)
-    root.write_bytes(_core.write_node(system, node.table, node.buffer))
+    root.write_bytes(to_bytes(rows))
     with pytest.raises(tl.UnsupportedVersion, match="1"):
         tl.open(str(tmp_path / "lake"))
 

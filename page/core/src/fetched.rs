@@ -32,7 +32,6 @@ impl Fetched {
     pub fn keep(&self, path: &str, bytes: Bytes) -> Result<()> {
         let size_bytes = bytes.len();
         let node = decode(bytes, path, None)?;
-        node.index_buffer();
         let mut state = self.state();
         if state.nodes.insert(path.to_string(), (Arc::new(node), size_bytes)).is_none() {
             state.by_age.push_back(path.to_string());

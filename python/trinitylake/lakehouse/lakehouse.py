@@ -483,7 +483,7 @@ class Lakehouse(Statements):
         return self._handle.execute(statement, note, base)
 
     def _recent_version(self) -> Version | None:
-        return self._core.lately()
+        return self._core.recently_latest()
 
     def _state_for(self, kind: Literal["namespace", "table", "view"], namespace: str, name: str) -> Version:
         return self._core.latest_for(kind, namespace, name)

@@ -91,7 +91,7 @@ class Tags:
     def list(self) -> builtins.list[Tag]:
         """All tags, sorted by name."""
         core = self._handle.core
-        versions = {name: core.snapshot(name) for name in sorted(self._handle.definition.exported_snapshots)}
+        versions = {name: core.tag(name) for name in sorted(self._handle.definition.exported_snapshots)}
         return [
             Tag(name, version.number, time_of(version.info.created_at_millis)) for name, version in versions.items()
         ]

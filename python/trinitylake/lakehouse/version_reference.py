@@ -50,7 +50,7 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
 
 def _find_text(core: _core.Lakehouse, text: str) -> _core.Version:
     if text.startswith(TAG_PREFIX):
-        return core.snapshot(text.removeprefix(TAG_PREFIX))
+        return core.tag(text.removeprefix(TAG_PREFIX))
     if _NUMBER.fullmatch(text):
         return _find_number(core, int(text))
     try:

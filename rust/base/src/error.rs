@@ -71,6 +71,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub fn conflict(message: String) -> Error {
+        Error::CommitConflict { message, keys: Vec::new(), winners: Vec::new() }
+    }
+
     pub fn corrupt(path: impl Into<String>, message: impl fmt::Display) -> Self {
         Error::CorruptFile { path: path.into(), message: message.to_string() }
     }

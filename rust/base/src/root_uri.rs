@@ -291,22 +291,6 @@ pub fn check_path(path: &str) -> Result<()> {
     check_segments(path, path)
 }
 
-/// Refuses what is neither a path nor a qualified URI. A URI may end in one `/`, and its scheme may be
-/// one that this crate cannot open: external tables are read by engines.
-pub fn check_location(location: &str) -> Result<()> {
-    let Some((_, rest)) = split_scheme(location) else { return check_path(location) };
-    check_characters(location, location)?;
-    let key = match rest.strip_prefix("//") {
-        // `file:/x`, the short form without an authority.
-        None => rest.strip_prefix('/').unwrap_or(rest),
-        Some(rest) => rest.split_once('/').map_or("", |(_, key)| key),
-    };
-    match key.strip_suffix('/').unwrap_or(key) {
-        "" if key.is_empty() => Ok(()),
-        key => check_segments(key, location),
-    }
-}
-
 /// Scheme in lower case and what follows the `:`, if the text is a URI: `scheme://…` or `file:/…`.
 fn split_scheme(text: &str) -> Option<(String, &str)> {
     let (scheme, rest) = text.split_once(':')?;

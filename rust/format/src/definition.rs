@@ -33,11 +33,6 @@ pub struct LakehouseDefinition {
     message: proto::LakehouseDef,
 }
 
-/// The definition of a namespace that has no properties.
-pub fn namespace_definition(id: String) -> Bytes {
-    proto::NamespaceDef { id, ..proto::NamespaceDef::default() }.encode_to_vec().into()
-}
-
 impl LakehouseDefinition {
     /// Parses the definition in the file at `path`.
     pub fn decode_file(file: &Bytes, path: &str) -> Result<LakehouseDefinition> {
@@ -83,10 +78,6 @@ impl LakehouseDefinition {
 
     pub fn properties(&self) -> &BTreeMap<String, String> {
         &self.message.properties
-    }
-
-    pub fn default_isolation(&self) -> proto::IsolationLevel {
-        self.message.default_isolation()
     }
 
     pub fn order(&self) -> usize {

@@ -8,6 +8,7 @@ mod avro;
 pub mod bloom_filter;
 mod metadata;
 mod parquet_footer;
+mod reference;
 pub mod text_sizes;
 
 use bytes::Bytes;
@@ -15,25 +16,7 @@ use bytes::Bytes;
 use trinitylake_base::error::Result;
 
 pub use metadata::Metadata;
-
-/// Which references a file contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
-    ManifestList,
-    Manifest,
-    /// None: a data file, statistics.
-    Content,
-    /// None: rows that were deleted from data files.
-    Deletes,
-}
-
-/// A file of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// As it is stored, usually a URI.
-    pub location: String,
-    pub form: Form,
-}
+pub use reference::{Form, Named};
 
 /// Files that a metadata file references.
 pub fn in_metadata(bytes: &Bytes, path: &str) -> Result<Metadata> {

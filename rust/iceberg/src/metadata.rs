@@ -6,7 +6,7 @@ use std::io::Read;
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::{Form, Named};
+use super::reference::{Form, Named};
 use trinitylake_base::error::{Error, Result};
 
 /// What compression begins with, whatever the name of the file says.

@@ -1,7 +1,5 @@
 //! Checking a lakehouse, and mending it.
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
@@ -9,7 +7,6 @@ use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::fsck::repair::repair as mend;
 use trinitylake::fsck::{Finding as CoreFinding, Fsck as CoreFsck, Scope};
-use trinitylake::storage::RetryingStorage;
 
 use crate::errors::to_python;
 use crate::runtime::{run, run_to_end};
@@ -37,10 +34,6 @@ pub struct Fsck {
     inner: Mutex<CoreFsck>,
 }
 
-fn with_retries(storage: &Storage) -> Arc<dyn trinitylake::storage::Storage> {
-    Arc::new(RetryingStorage::new(storage.shared(), SystemEnvironment::shared()))
-}
-
 type FoundTable<'py> = (String, String, String, Bound<'py, PyBytes>);
 
 #[pymethods]
@@ -63,7 +56,7 @@ impl Fsck {
                 return Err(to_python(Error::InvalidArgument(format!("{other:?} is no scope of a check"))));
             }
         };
-        let fsck = run(py, CoreFsck::begin(with_retries(storage), scope, wants_tables))?;
+        let fsck = run(py, CoreFsck::begin(storage.retrying(), scope, wants_tables))?;
         Ok(Fsck { inner: Mutex::new(fsck) })
     }
 
@@ -86,11 +79,6 @@ impl Fsck {
             Ok((fsck.counts.versions, fsck.total_versions(), fsck.counts.nodes, fsck.counts.definitions))
         })
     }
-
-    #[getter]
-    fn newest_intact(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        run(py, async { Ok(self.inner.lock().await.newest_intact()) })
-    }
 }
 
 /// The version that was made, what was saved, what could not be.
@@ -102,7 +90,7 @@ fn repair(
     dry_run: bool,
     author: &str,
 ) -> PyResult<(Option<u64>, Vec<String>, Vec<String>)> {
-    let done = run_to_end(py, mend(with_retries(storage), SystemEnvironment::shared(), dry_run, author))?;
+    let done = run_to_end(py, mend(storage.retrying(), SystemEnvironment::shared(), dry_run, author))?;
     Ok((done.version, done.saved, done.lost))
 }
 

@@ -98,8 +98,8 @@ impl Lakehouse {
         Ok(Version { inner: run(py, self.inner.latest_for(kind, namespace, name))? })
     }
 
-    fn lately(&self) -> Option<Version> {
-        self.inner.lately().map(|inner| Version { inner })
+    fn recently_latest(&self) -> Option<Version> {
+        self.inner.recently_latest().map(|inner| Version { inner })
     }
 
     fn version(&self, py: Python<'_>, number: u64) -> PyResult<Version> {
@@ -282,8 +282,8 @@ impl Lakehouse {
         measure(py, &self.inner, expiring_before, small_file_size_bytes, on_progress)
     }
 
-    fn snapshot(&self, py: Python<'_>, name: &str) -> PyResult<Version> {
-        Ok(Version { inner: run(py, self.inner.snapshot(name))? })
+    fn tag(&self, py: Python<'_>, name: &str) -> PyResult<Version> {
+        Ok(Version { inner: run(py, self.inner.tag(name))? })
     }
 
     #[pyo3(signature = (objects, message="", author="", replace=false, dry_run=false, since=None))]

@@ -12,7 +12,7 @@ use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::NameSizes;
 use trinitylake::object_name;
 use trinitylake::path;
-use trinitylake::root_uri::{self, RootUri};
+use trinitylake::root_uri::RootUri;
 
 use crate::arrow;
 use crate::errors::to_python;
@@ -106,11 +106,6 @@ fn normalize_root(uri: &str) -> PyResult<String> {
     Ok(RootUri::parse(uri).map_err(to_python)?.as_str().to_string())
 }
 
-#[pyfunction]
-fn check_location(location: &str) -> PyResult<()> {
-    root_uri::check_location(location).map_err(to_python)
-}
-
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(optimize_paths, module)?)?;
     module.add_function(wrap_pyfunction!(optimize_path, module)?)?;
@@ -123,6 +118,5 @@ pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(encode_keys, module)?)?;
     module.add_function(wrap_pyfunction!(decode_keys, module)?)?;
     module.add_function(wrap_pyfunction!(check_name, module)?)?;
-    module.add_function(wrap_pyfunction!(normalize_root, module)?)?;
-    module.add_function(wrap_pyfunction!(check_location, module)?)
+    module.add_function(wrap_pyfunction!(normalize_root, module)?)
 }

@@ -1,4 +1,4 @@
-//! Node files for people who build on the format: read, search, write, merge buffers.
+//! Node files for programs that build on the format: read, search, merge buffers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use arrow_array::{Array, RecordBatch, StringArray};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use pyo3_arrow::{PyRecordBatch, input::AnyRecordBatch};
+use pyo3_arrow::input::AnyRecordBatch;
 use trinitylake::error::Error;
-use trinitylake::node::codec::{Compression, decode, encode_batch};
+use trinitylake::node::codec::decode;
 use trinitylake::node::draft::{Message, coalesce};
-use trinitylake::node::{Found, HEIGHT, N_KEYS, Node, node_schema};
+use trinitylake::node::{Found, Node};
 
 use crate::arrow;
 use crate::errors::to_python;
@@ -104,43 +104,6 @@ fn read_node(py: Python<'_>, data: &Bound<'_, PyBytes>, path: &str) -> PyResult<
     Ok(NodeFile { path: path.to_string(), node })
 }
 
-/// Lays rows out as a node file. `table` has N rows, the first without key and value.
-#[pyfunction]
-#[pyo3(signature = (system, table, buffer, compression="zstd"))]
-fn write_node<'py>(
-    py: Python<'py>,
-    system: BTreeMap<String, String>,
-    table: PyRecordBatch,
-    buffer: PyRecordBatch,
-    compression: &str,
-) -> PyResult<Bound<'py, PyBytes>> {
-    let (table, buffer) = (table.into_inner(), buffer.into_inner());
-    let table = [texts(&table, "key")?, texts(&table, "value")?, texts(&table, "pnode")?];
-    let buffer = [texts(&buffer, "key")?, texts(&buffer, "value")?, texts(&buffer, "txn")?];
-    let mut system = system;
-    let n_keys = table[0].len() - table[0].null_count();
-    system.entry(N_KEYS.into()).or_insert_with(|| n_keys.to_string());
-    let is_leaf = table[2].null_count() == table[2].len();
-    if is_leaf {
-        system.entry(HEIGHT.into()).or_insert_with(|| "0".into());
-    }
-    let nothing = |rows: usize| std::iter::repeat_n(None, rows);
-    let (names, numbers) = (system.keys(), system.values());
-    let key: StringArray =
-        names.map(|text| Some(text.as_str())).chain(table[0].iter()).chain(buffer[0].iter()).collect();
-    let value: StringArray =
-        numbers.map(|text| Some(text.as_str())).chain(table[1].iter()).chain(buffer[1].iter()).collect();
-    let child: StringArray =
-        nothing(system.len()).chain(table[2].iter()).chain(nothing(buffer[0].len())).collect();
-    let txn: StringArray = nothing(system.len() + table[0].len()).chain(buffer[2].iter()).collect();
-    let columns = [key, value, child, txn].map(|column| Arc::new(column) as _).to_vec();
-    let batch = RecordBatch::try_new(node_schema(), columns).map_err(arrow::failure)?;
-    Node::from_batch(&batch, "(new node)", Some(table[0].len())).map_err(to_python)?;
-    let bytes =
-        encode_batch(&batch, Compression::parse(compression).map_err(to_python)?).map_err(to_python)?;
-    Ok(PyBytes::new(py, &bytes))
-}
-
 /// One row per key, by key, from write buffers, the newest last.
 #[pyfunction]
 fn merge_messages(py: Python<'_>, buffers: Vec<AnyRecordBatch>) -> PyResult<Bound<'_, PyAny>> {
@@ -169,6 +132,5 @@ fn merge_messages(py: Python<'_>, buffers: Vec<AnyRecordBatch>) -> PyResult<Boun
 
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_node, module)?)?;
-    module.add_function(wrap_pyfunction!(write_node, module)?)?;
     module.add_function(wrap_pyfunction!(merge_messages, module)?)
 }

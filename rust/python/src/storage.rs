@@ -1,7 +1,6 @@
 //! Files below a root, for the Python layers that keep files of their own: Iceberg metadata and data.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,13 +10,13 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
-use trinitylake::per_process::PerProcess;
 use trinitylake::root_uri::{self, RootUri, Scheme};
-use trinitylake::storage::options::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
+use trinitylake::storage::options::other_clients::{
+    S3Settings as CoreS3Settings, iceberg_properties as properties_of,
+};
 use trinitylake::storage::{
-    BackgroundUploads, CachingStorage, CountingStorage, Durability, FileEnd, FileInParts as CoreFileInParts,
-    FileInfo, FileUpload, Place, PutOutcome, RetryPolicy, RetryingStorage, Step, Storage as CoreStorage,
-    cache, checked_range, open,
+    BackgroundUploads, CachingStorage, CountingStorage, Durability, FileEnd, FileUpload, PutOutcome,
+    RetryingStorage, Storage as CoreStorage, cache, checked_range, open,
 };
 use trinitylake::tree::node_store::NodeStore;
 use trinitylake::version::retention::check_retained;
@@ -59,6 +58,11 @@ impl Storage {
 
     pub fn shared(&self) -> Arc<dyn CoreStorage> {
         self.files.clone()
+    }
+
+    /// The store with its cache, which repeats requests.
+    pub fn retrying(&self) -> Arc<dyn CoreStorage> {
+        self.retrying.clone()
     }
 
     /// The store without the cache.
@@ -114,9 +118,9 @@ impl Storage {
     ) -> PyResult<Self> {
         let root = RootUri::parse(root).map_err(to_python)?;
         let parsed = durability.map_or(Ok(Durability::default()), Durability::from_str).map_err(to_python)?;
-        let storage = StorageOfProcess::open(root.clone(), options.clone().unwrap_or_default(), parsed)
-            .map_err(to_python)?;
-        let counting = Arc::new(CountingStorage::new(Arc::new(storage)));
+        let given = options.clone().unwrap_or_default();
+        let storage = open(&root, &given, parsed).map_err(to_python)?;
+        let counting = Arc::new(CountingStorage::new(storage));
         let files: Arc<dyn CoreStorage> = match root.scheme() {
             Scheme::File | Scheme::Memory => counting.clone(),
             Scheme::S3 | Scheme::Gcs | Scheme::Azure => Arc::new(CachingStorage::new(counting.clone())),
@@ -237,8 +241,7 @@ impl Storage {
 
     /// Raises `VersionExpired` if a version of the lakehouse here is not kept any more.
     fn check_retained(&self, py: Python<'_>, version: u64) -> PyResult<()> {
-        let storage: Arc<dyn CoreStorage> = self.retrying.clone();
-        let nodes = Arc::new(NodeStore::new(storage, 0));
+        let nodes = Arc::new(NodeStore::new(self.retrying(), 0));
         run(py, check_retained(&nodes, version))
     }
 
@@ -347,95 +350,6 @@ async fn put_new(storage: &RetryingStorage, path: &str, bytes: Bytes) -> Result<
 
 fn exists(path: &str) -> Error {
     Error::ObjectAlreadyExists(format!("{path}: the file exists"))
-}
-
-/// The store as each process opens it for itself: a forked child must not use the connections of its parent, nor wait
-/// for a lock that a thread of its parent holds.
-#[derive(Debug)]
-struct StorageOfProcess {
-    root: RootUri,
-    current: PerProcess<Result<Arc<dyn CoreStorage>>>,
-}
-
-impl StorageOfProcess {
-    fn open(root: RootUri, options: HashMap<String, String>, durability: Durability) -> Result<Self> {
-        let opened = root.clone();
-        let storage =
-            StorageOfProcess { root, current: PerProcess::new(move || open(&opened, &options, durability)) };
-        storage.get_storage()?;
-        Ok(storage)
-    }
-
-    fn get_storage(&self) -> Result<&Arc<dyn CoreStorage>> {
-        self.current.get().as_ref().map_err(Error::clone)
-    }
-}
-
-#[async_trait::async_trait]
-impl CoreStorage for StorageOfProcess {
-    fn root(&self) -> &str {
-        self.root.as_str()
-    }
-
-    fn retry_policy(&self) -> RetryPolicy {
-        self.get_storage().map_or_else(|_| RetryPolicy::default(), |storage| storage.retry_policy())
-    }
-
-    async fn get(&self, path: &str) -> Result<Bytes> {
-        self.get_storage()?.get(path).await
-    }
-
-    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        self.get_storage()?.get_range(path, range).await
-    }
-
-    async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
-        self.get_storage()?.get_end(path, max_size_bytes).await
-    }
-
-    async fn head(&self, path: &str) -> Result<FileInfo> {
-        self.get_storage()?.head(path).await
-    }
-
-    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        self.get_storage()?.put_if_absent(path, bytes).await
-    }
-
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.get_storage()?.write_ahead(path, bytes).await
-    }
-
-    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn CoreFileInParts>>> {
-        self.get_storage()?.begin_ahead(path).await
-    }
-
-    async fn sync(&self, paths: &[String]) -> Result<()> {
-        self.get_storage()?.sync(paths).await
-    }
-
-    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.get_storage()?.put_hint(path, bytes).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        self.get_storage()?.list(prefix).await
-    }
-
-    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
-        self.get_storage()?.list_page(prefix, after, limit).await
-    }
-
-    async fn walk(&self, place: &Place) -> Result<Step> {
-        self.get_storage()?.walk(place).await
-    }
-
-    async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
-        self.get_storage()?.copy_within(source_root, path).await
-    }
-
-    async fn delete(&self, path: &str) -> Result<()> {
-        self.get_storage()?.delete(path).await
-    }
 }
 
 /// Access to S3 from storage options and environment.

@@ -42,11 +42,6 @@ impl ConflictingTable {
     }
 
     #[getter]
-    fn base_location(&self) -> &str {
-        &self.inner.base_location
-    }
-
-    #[getter]
     fn winner_location(&self) -> &str {
         &self.inner.winner_location
     }
@@ -197,11 +192,6 @@ impl Transaction {
     #[getter]
     fn storage(&self, py: Python<'_>) -> Py<Storage> {
         self.storage.clone_ref(py)
-    }
-
-    #[getter]
-    fn has_writes(&self, py: Python<'_>) -> bool {
-        self.locked(py, |transaction| transaction.has_writes())
     }
 
     /// The keys that it changes.

@@ -9,7 +9,6 @@ use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::{Environment, SystemEnvironment};
 use trinitylake::export::{CopiedTree, ExportNote, publish, publish_same};
 use trinitylake::storage::copy::{CopiedFile, copy_files as copy};
-use trinitylake::storage::{RetryingStorage, Storage as CoreStorage};
 use trinitylake::tree::diff::new_nodes;
 use trinitylake::version::boundary;
 
@@ -19,10 +18,6 @@ use crate::lakehouse::Lakehouse;
 use crate::runtime::{run, run_to_end};
 use crate::storage::Storage;
 use crate::version::Version;
-
-fn with_retries(storage: &Storage) -> Arc<dyn CoreStorage> {
-    Arc::new(RetryingStorage::new(storage.shared(), SystemEnvironment::shared()))
-}
 
 /// Copies files to the same paths; returns how many were copied, their bytes, and how many were there.
 #[pyfunction]
@@ -35,7 +30,7 @@ fn copy_files(
     is_same_store: bool,
 ) -> PyResult<(u64, u64, u64)> {
     let files = files.into_iter().map(|(path, size_bytes)| CopiedFile { path, size_bytes }).collect();
-    let (source, target) = (with_retries(source), with_retries(target));
+    let (source, target) = (source.retrying(), target.retrying());
     let done =
         run(py, async { copy(source.as_ref(), target.as_ref(), files, is_resumed, is_same_store).await })?;
     Ok((done.files, done.size_bytes, done.present))
@@ -76,7 +71,7 @@ fn publish_tree(
     };
     let note = ExportNote { message: message.into(), author: author.into(), after, properties };
     let environment: Arc<dyn Environment> = SystemEnvironment::shared();
-    let files = with_retries(storage);
+    let files = storage.retrying();
     let target = target.map(|target| target.core().clone());
     run_to_end(py, publish(&files, &environment, target.as_ref(), tree, definition, note))
 }
@@ -86,7 +81,7 @@ fn publish_tree(
 fn publish_version(py: Python<'_>, storage: &Storage, source: &Version, definition: &[u8]) -> PyResult<()> {
     let definition = decoded(definition)?;
     let environment: Arc<dyn Environment> = SystemEnvironment::shared();
-    let files = with_retries(storage);
+    let files = storage.retrying();
     run_to_end(py, async {
         publish_same(&files, &environment, &source.inner, definition).await?;
         trinitylake::version::discovery::write_hint(files.as_ref(), source.inner.number).await;
@@ -97,7 +92,7 @@ fn publish_version(py: Python<'_>, storage: &Storage, source: &Version, definiti
 /// Says at another place that versions below this one are not there.
 #[pyfunction]
 fn publish_boundary(py: Python<'_>, storage: &Storage, version: u64) -> PyResult<()> {
-    let files = with_retries(storage);
+    let files = storage.retrying();
     run(py, async { boundary::publish(files.as_ref(), version).await })
 }
 

@@ -21,8 +21,8 @@ use futures::channel::oneshot;
 use futures::future::{Either, Shared, select};
 use tokio::sync::Semaphore;
 
-use crate::retry::{current_deadline_millis, within};
-use crate::{FileInParts, Storage};
+use crate::retry_policy::{current_deadline_millis, within};
+use crate::storage::{FileInParts, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;

@@ -15,7 +15,8 @@ use bytes::Bytes;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
-use super::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, checked_range};
+use crate::retry_policy::RetryPolicy;
+use crate::storage::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, checked_range};
 use trinitylake_base::error::Result;
 use trinitylake_base::per_process::PerProcess;
 
@@ -218,12 +219,6 @@ impl Storage for CachingStorage {
         self.inner.begin_ahead(path).await
     }
 
-    fn hold(&self, path: &str, bytes: &Bytes) {
-        if self.cached(path).is_none() {
-            self.insert(path, bytes.clone());
-        }
-    }
-
     async fn sync(&self, paths: &[String]) -> Result<()> {
         self.inner.sync(paths).await
     }
@@ -234,10 +229,6 @@ impl Storage for CachingStorage {
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         self.inner.list(prefix).await
-    }
-
-    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
-        self.inner.list_page(prefix, after, limit).await
     }
 
     async fn walk(&self, place: &Place) -> Result<Step> {

@@ -9,7 +9,7 @@
 
 use bytes::Bytes;
 
-use crate::{PutOutcome, Storage};
+use crate::storage::{PutOutcome, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::Error;
 

@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::Storage;
+use crate::storage::Storage;
 use trinitylake_base::error::{Error, Result};
 
 /// Files that are under way at once, unless they are large.

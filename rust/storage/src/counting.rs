@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage};
+use crate::retry_policy::RetryPolicy;
+use crate::storage::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::error::Result;
 
 /// Declares the counters once: their reading, the running counts, and their names.
@@ -156,11 +157,6 @@ impl Storage for CountingStorage {
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         add(&self.tally.list, 1);
         self.inner.list(prefix).await
-    }
-
-    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
-        add(&self.tally.list, 1);
-        self.inner.list_page(prefix, after, limit).await
     }
 
     async fn walk(&self, place: &Place) -> Result<Step> {

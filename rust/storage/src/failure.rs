@@ -6,7 +6,7 @@
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::retry::answer_is_passing;
+use crate::retry_policy::answer_is_passing;
 use trinitylake_base::error::Error;
 
 /// The longest part of a store's own message that is repeated, in characters.

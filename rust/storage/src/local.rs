@@ -37,10 +37,12 @@ use containment::Containment;
 use disk_sync::DiskSync;
 use folder::{Folder, is_absent};
 use in_parts::FileAhead;
-pub(super) use staging::is_staging_name;
+use staging::is_staging_name;
 
-use super::{Durability, FileInParts, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, split_prefix};
+use crate::retry_policy::RetryPolicy;
+use crate::storage::{Durability, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, split_prefix};
 use trinitylake_base::error::{Error, Result};
+use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::RootUri;
 
 /// Up to here, writing without waiting for the disk is as quick as asking another thread to.
@@ -50,9 +52,14 @@ const SMALL_FILE_SIZE_BYTES: usize = 64 << 10;
 const RETRY_POLICY: RetryPolicy =
     RetryPolicy { first_pause_millis: 50, max_pause_millis: 500, max_retries: 10, budget_millis: 2_000 };
 
-/// Files below one folder.
-#[derive(Clone, Debug)]
-pub struct LocalStorage(Arc<Folder>);
+/// Files below one folder. Each process has its own state, since a lock of its parent may be held by a thread that a
+/// forked child does not have.
+#[derive(Debug)]
+pub struct LocalStorage {
+    root: RootUri,
+    durability: Durability,
+    folder: PerProcess<Arc<Folder>>,
+}
 
 impl LocalStorage {
     /// A handle on the folder, which need not exist: the first file that is written creates it.
@@ -61,7 +68,13 @@ impl LocalStorage {
     }
 
     fn with_sync(root: &RootUri, durability: Durability, sync: DiskSync) -> Self {
-        Self(Arc::new(Folder::new(Containment::new(root), durability, sync)))
+        let of_process = root.clone();
+        let folder = move || Arc::new(Folder::new(Containment::new(&of_process), durability, sync.clone()));
+        Self { root: root.clone(), durability, folder: PerProcess::new(folder) }
+    }
+
+    fn folder(&self) -> &Arc<Folder> {
+        self.folder.get()
     }
 
     /// Runs file work where it may block: what waits for the disk. The rest is over sooner than a thread
@@ -70,7 +83,7 @@ impl LocalStorage {
         &self,
         work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let folder = Arc::clone(&self.0);
+        let folder = Arc::clone(self.folder());
         match tokio::task::spawn_blocking(move || work(&folder)).await {
             Ok(result) => result,
             Err(error) => {
@@ -87,7 +100,7 @@ impl LocalStorage {
     ) -> Result<T> {
         let flavor = tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor());
         match flavor {
-            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| work(&self.0)),
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| work(self.folder())),
             Ok(_) | Err(_) => self.blocking(work).await,
         }
     }
@@ -96,7 +109,7 @@ impl LocalStorage {
 #[async_trait]
 impl Storage for LocalStorage {
     fn root(&self) -> &str {
-        self.0.containment.root().as_str()
+        self.root.as_str()
     }
 
     fn retry_policy(&self) -> RetryPolicy {
@@ -104,7 +117,7 @@ impl Storage for LocalStorage {
     }
 
     async fn get(&self, path: &str) -> Result<Bytes> {
-        if let Some(bytes) = self.0.get_cached(path)? {
+        if let Some(bytes) = self.folder().get_cached(path)? {
             return Ok(bytes);
         }
         let path = path.to_owned();
@@ -117,12 +130,12 @@ impl Storage for LocalStorage {
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {
-        self.0.head(path)
+        self.folder().head(path)
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        if self.0.durability == Durability::None && bytes.len() <= SMALL_FILE_SIZE_BYTES {
-            return self.0.put_if_absent(path, &bytes);
+        if self.durability == Durability::None && bytes.len() <= SMALL_FILE_SIZE_BYTES {
+            return self.folder().put_if_absent(path, &bytes);
         }
         let path = path.to_owned();
         self.blocking_here(move |folder| folder.put_if_absent(&path, &bytes)).await
@@ -130,19 +143,19 @@ impl Storage for LocalStorage {
 
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         if bytes.len() <= SMALL_FILE_SIZE_BYTES {
-            return self.0.write_ahead(path, &bytes);
+            return self.folder().write_ahead(path, &bytes);
         }
         let path = path.to_owned();
         self.blocking_here(move |folder| folder.write_ahead(&path, &bytes)).await
     }
 
     async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
-        let begun = FileAhead::begin(&self.0, path)?;
+        let begun = FileAhead::begin(self.folder(), path)?;
         Ok(begun.map(|file| Box::new(file) as Box<dyn FileInParts>))
     }
 
     async fn sync(&self, paths: &[String]) -> Result<()> {
-        if self.0.durability == Durability::None {
+        if self.durability == Durability::None {
             return Ok(());
         }
         let paths = paths.to_vec();
@@ -150,12 +163,12 @@ impl Storage for LocalStorage {
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.0.put_hint(path, &bytes)
+        self.folder().put_hint(path, &bytes)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         let (folder, _) = split_prefix(prefix)?;
-        if is_absent_folder(&self.0.containment.full_path(folder)) {
+        if is_absent_folder(&self.folder().containment.full_path(folder)) {
             return Ok(Vec::new());
         }
         let prefix = prefix.to_owned();
@@ -171,6 +184,11 @@ impl Storage for LocalStorage {
         let path = path.to_owned();
         self.blocking(move |folder| folder.delete(&path)).await
     }
+}
+
+/// Whether this is the name of a staging file, whose creation has not ended.
+pub fn is_unfinished(path: &str) -> bool {
+    is_staging_name(path.rsplit('/').next().unwrap_or(path))
 }
 
 fn is_absent_folder(folder: &Path) -> bool {

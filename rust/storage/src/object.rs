@@ -18,11 +18,14 @@ use object_store::memory::InMemory;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
-pub(super) use remote::connect;
+use options::Settings;
+use remote::Client;
 
 use super::failure::{Request, Secrets};
-use super::{FileEnd, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, checked_range, split_prefix};
+use crate::retry_policy::RetryPolicy;
+use crate::storage::{FileEnd, FileInfo, Place, PutOutcome, Step, Storage, checked_range, split_prefix};
 use trinitylake_base::error::{Error, Result};
+use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::{RootUri, Scheme, check_path};
 
 /// As many files as stores list in one request.
@@ -31,8 +34,7 @@ const WALKED_AT_ONCE: usize = 1000;
 /// Files below a prefix of one bucket.
 pub struct ObjectStorage {
     root: RootUri,
-    /// Never retries.
-    store: Arc<dyn ObjectStore>,
+    client: Client,
     retry_policy: RetryPolicy,
     secrets: Secrets,
 }
@@ -49,23 +51,27 @@ impl ObjectStorage {
     /// until the process ends.
     pub fn memory(root: &RootUri) -> Self {
         static MEMORIES: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
-        let mut memories = MEMORIES.lock().unwrap_or_else(PoisonError::into_inner);
-        let memory = memories.entry(root.bucket().to_owned()).or_default().clone();
+        let name = root.bucket().to_owned();
+        let memory = move || {
+            let mut memories = MEMORIES.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(memories.entry(name.clone()).or_default().clone() as Arc<dyn ObjectStore>)
+        };
         Self {
             root: root.clone(),
-            store: memory,
+            client: PerProcess::new(memory),
             retry_policy: RetryPolicy::default(),
             secrets: Secrets::default(),
         }
     }
 
-    pub(crate) fn remote(
-        root: &RootUri,
-        store: Arc<dyn ObjectStore>,
-        retry_policy: RetryPolicy,
-        secrets: Secrets,
-    ) -> Self {
-        Self { root: root.clone(), store, retry_policy, secrets }
+    /// Files of a remote store. `settings` are its storage options, to which the environment is added.
+    pub(crate) fn connect(root: &RootUri, settings: Settings) -> Result<Self> {
+        let (client, retry_policy, secrets) = remote::client(root, settings)?;
+        Ok(Self { root: root.clone(), client, retry_policy, secrets })
+    }
+
+    fn store(&self) -> Result<&Arc<dyn ObjectStore>> {
+        self.client.get().as_ref().map_err(Error::clone)
     }
 
     /// The object key of a path: the same characters, nothing encoded.
@@ -107,7 +113,7 @@ impl Storage for ObjectStorage {
     async fn get(&self, path: &str) -> Result<Bytes> {
         let key = self.key(path)?;
         let failure = |error| self.failure("read", path, &error);
-        self.store.get(&key).await.map_err(failure)?.bytes().await.map_err(failure)
+        self.store()?.get(&key).await.map_err(failure)?.bytes().await.map_err(failure)
     }
 
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
@@ -118,7 +124,7 @@ impl Storage for ObjectStorage {
             return Ok(Bytes::new());
         }
         let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
-        let answer = match self.store.get_opts(&key, options).await {
+        let answer = match self.store()?.get_opts(&key, options).await {
             Ok(answer) => answer.bytes().await,
             Err(error) => Err(error),
         };
@@ -144,7 +150,7 @@ impl Storage for ObjectStorage {
             _ => GetRange::Suffix(max_size_bytes),
         };
         let options = GetOptions { range: Some(range), ..GetOptions::default() };
-        let (start, size_bytes, bytes) = match self.store.get_opts(&key, options).await {
+        let (start, size_bytes, bytes) = match self.store()?.get_opts(&key, options).await {
             Ok(answer) => {
                 let (start, size_bytes) = (answer.range.start, answer.meta.size);
                 let bytes = answer.bytes().await.map_err(|error| self.failure("read", path, &error))?;
@@ -168,14 +174,14 @@ impl Storage for ObjectStorage {
 
     async fn head(&self, path: &str) -> Result<FileInfo> {
         let key = self.key(path)?;
-        let object = self.store.head(&key).await.map_err(|error| self.failure("read", path, &error))?;
+        let object = self.store()?.head(&key).await.map_err(|error| self.failure("read", path, &error))?;
         self.file_info(&object).ok_or_else(|| Error::FileNotFound { path: path.to_owned() })
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
         use object_store::Error as Store;
         let key = self.key(path)?;
-        match self.store.put_opts(&key, PutPayload::from_bytes(bytes), PutMode::Create.into()).await {
+        match self.store()?.put_opts(&key, PutPayload::from_bytes(bytes), PutMode::Create.into()).await {
             Ok(_) => Ok(PutOutcome::Created),
             Err(Store::AlreadyExists { .. } | Store::Precondition { .. } | Store::NotModified { .. }) => {
                 Ok(PutOutcome::AlreadyExists)
@@ -190,7 +196,7 @@ impl Storage for ObjectStorage {
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         let key = self.key(path)?;
-        let put = self.store.put(&key, PutPayload::from_bytes(bytes)).await;
+        let put = self.store()?.put(&key, PutPayload::from_bytes(bytes)).await;
         put.map(|_| ()).map_err(|error| self.failure("write", path, &error))
     }
 
@@ -203,35 +209,13 @@ impl Storage for ObjectStorage {
         };
         // A name can only be matched among the files of one folder: `list` goes by whole segments.
         let objects = if name.is_empty() {
-            self.store.list(folder_key.as_ref()).try_collect().await
+            self.store()?.list(folder_key.as_ref()).try_collect().await
         } else {
-            self.store.list_with_delimiter(folder_key.as_ref()).await.map(|answer| answer.objects)
+            self.store()?.list_with_delimiter(folder_key.as_ref()).await.map(|answer| answer.objects)
         };
         let objects: Vec<ObjectMeta> = objects.map_err(|error| self.failure("list", prefix, &error))?;
         let mut files: Vec<_> = objects.iter().filter_map(|object| self.file_info(object)).collect();
         files.retain(|file| file.path.starts_with(prefix));
-        files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
-        Ok(files)
-    }
-
-    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
-        let (folder, name) = split_prefix(prefix)?;
-        if folder.is_empty() || !name.is_empty() || after.is_empty() || !self.lists_in_order() {
-            let mut files = self.list(prefix).await?;
-            files.retain(|file| file.path.as_str() > after);
-            files.truncate(limit);
-            return Ok(files);
-        }
-        let folder_key = self.key(folder.trim_end_matches('/'))?;
-        let objects = self.store.list_with_offset(Some(&folder_key), &self.key(after)?);
-        let failure = |error| self.failure("list", prefix, &error);
-        // Not every store that speaks S3 heeds where to begin.
-        let is_after = |object: &ObjectMeta| {
-            ready(self.file_info(object).is_some_and(|file| file.path.as_str() > after))
-        };
-        let page = objects.try_filter(is_after).take(limit);
-        let objects: Vec<ObjectMeta> = page.try_collect().await.map_err(failure)?;
-        let mut files: Vec<_> = objects.iter().filter_map(|object| self.file_info(object)).collect();
         files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
         Ok(files)
     }
@@ -244,7 +228,7 @@ impl Storage for ObjectStorage {
                 "" => None,
                 key => Some(parse_key(key)?),
             };
-            let found = self.store.list_with_delimiter(root.as_ref()).await.map_err(failure)?;
+            let found = self.store()?.list_with_delimiter(root.as_ref()).await.map_err(failure)?;
             let folder = |key: &Key| {
                 let below = key.as_ref().strip_prefix(self.root.prefix())?;
                 Some(Place { folder: format!("{}/", below.trim_end_matches('/')), after: None })
@@ -255,12 +239,22 @@ impl Storage for ObjectStorage {
             });
         }
         if !self.lists_in_order() {
-            return Ok(Step { files: self.list(&place.folder).await?, places: Vec::new() });
+            let mut files = self.list(&place.folder).await?;
+            files.retain(|file| place.after.as_ref().is_none_or(|after| file.path > *after));
+            return Ok(Step { files, places: Vec::new() });
         }
-        // What comes before all that lies in the folder.
-        let start = place.folder.trim_end_matches('/').to_string();
-        let after = place.after.clone().unwrap_or(start);
-        let files = self.list_page(&place.folder, &after, WALKED_AT_ONCE).await?;
+        let folder = place.folder.trim_end_matches('/');
+        // The name of the folder comes before everything in it.
+        let after = place.after.as_deref().unwrap_or(folder);
+        let objects = self.store()?.list_with_offset(Some(&self.key(folder)?), &self.key(after)?);
+        // Some stores that speak S3 ignore the offset.
+        let is_after = |object: &ObjectMeta| {
+            ready(self.file_info(object).is_some_and(|file| file.path.as_str() > after))
+        };
+        let page = objects.try_filter(is_after).take(WALKED_AT_ONCE);
+        let objects: Vec<ObjectMeta> = page.try_collect().await.map_err(failure)?;
+        let mut files: Vec<_> = objects.iter().filter_map(|object| self.file_info(object)).collect();
+        files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
         let rest = files.last().filter(|_| files.len() == WALKED_AT_ONCE);
         let places = rest.map(|last| Place { folder: place.folder.clone(), after: Some(last.path.clone()) });
         Ok(Step { places: places.into_iter().collect(), files })
@@ -274,12 +268,12 @@ impl Storage for ObjectStorage {
         check_path(path)?;
         let from = parse_key(&format!("{}{path}", source.prefix()))?;
         // A store that does not copy, or may not: the bytes take the other way, and what is wrong shows there.
-        Ok(self.store.copy(&from, &self.key(path)?).await.is_ok())
+        Ok(self.store()?.copy(&from, &self.key(path)?).await.is_ok())
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
         let key = self.key(path)?;
-        match self.store.delete(&key).await {
+        match self.store()?.delete(&key).await {
             Ok(()) => Ok(()),
             Err(error) => match self.failure("delete", path, &error) {
                 Error::FileNotFound { .. } => Ok(()),

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use futures::future::{join, join_all};
 
-use super::{PutOutcome, Storage};
+use crate::storage::{PutOutcome, Storage};
 use trinitylake_base::error::{Error, Result};
 
 /// Writers that try to create the same file.

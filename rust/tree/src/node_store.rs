@@ -1,8 +1,8 @@
 //! Node files: reading through a bounded cache, writing in parallel.
 //!
-//! Files are immutable and their names unique, so a cached node never goes stale. Inner nodes and leaves
-//! have separate caches: a scan over leaves must not evict the few nodes that every search needs. Each process has
-//! caches of its own, since a forked child may find those of its parent locked by a thread that it does not have.
+//! Files are immutable and their names unique, so a cached node is never stale. Inner nodes and leaves have separate caches:
+//! a scan over leaves must not evict the few nodes that every search needs. Each process has its own caches, since a forked
+//! child may find those of its parent locked by a thread that it does not have.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl NodeStore {
         caches.inner.get(path).or_else(|| caches.leaves.get(path))
     }
 
-    /// For a file that was deleted.
+    /// Removes a deleted file from the cache.
     pub fn forget(&self, path: &str) {
         let caches = self.caches.get();
         caches.inner.remove(path);
@@ -86,17 +86,16 @@ impl NodeStore {
             Some(node) => node,
             None => {
                 let bytes = match self.storage.get(path).await {
-                    // A root may have expired; any other node is there as long as a tree names it.
+                    // A root may have expired; any other node exists as long as a tree references it.
                     Err(Error::FileNotFound { path }) if root_version(&path).is_none() => {
                         return Err(Error::corrupt(
                             path,
-                            "the tree names this node file, and it is not there",
+                            "the tree references this node file, which is missing",
                         ));
                     }
                     bytes => bytes?,
                 };
                 let node = Arc::new(decode(bytes, path, None)?);
-                node.index_buffer();
                 self.keep(path.into(), node.clone());
                 node
             }
@@ -106,7 +105,7 @@ impl NodeStore {
 
     /// Loads children of one node in parallel, in order.
     pub async fn load_many(&self, paths: &[&str], height: Option<u32>) -> Result<Vec<Arc<Node>>> {
-        // Mostly they are cached, and then a stream would cost more than the look-ups.
+        // Usually they are cached, and a stream would cost more than the look-ups.
         let mut nodes = Vec::with_capacity(paths.len());
         for path in paths {
             match self.cached(path) {
@@ -129,14 +128,14 @@ impl NodeStore {
         if node.is_leaf() { caches.leaves.insert(path, node) } else { caches.inner.insert(path, node) }
     }
 
-    /// Writes new nodes in parallel and keeps them for the reads to come.
+    /// Writes new nodes in parallel, and caches them.
     pub async fn write(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
         self.write_ahead(nodes).await?;
         self.storage.sync(&paths).await
     }
 
-    /// The same for nodes below the next root. Its creator syncs them before.
+    /// The same without the sync, which the creator of the next root does.
     pub async fn write_ahead(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         stream::iter(nodes)
             .map(|(path, encoded)| async move {
@@ -149,7 +148,7 @@ impl NodeStore {
             .await
     }
 
-    /// The height of a tree, from its root or, where a writer did not record it, by walking down.
+    /// Height of a tree: recorded in its root, else found on the way down.
     pub async fn height_of(&self, root: &Node) -> Result<u32> {
         if let Some(height) = root.height() {
             return Ok(height);

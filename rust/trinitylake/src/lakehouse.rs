@@ -1,7 +1,7 @@
 //! `Lakehouse`: the handle on one lakehouse that its transactions share.
 //!
-//! It combines [`Versions`] (reading), [`Publisher`] (creating roots) and [`GroupCommit`] (transactions that commit at
-//! the same time).
+//! It combines [`Publisher`] (reading versions, creating roots) and [`GroupCommit`] (transactions that commit at the same
+//! time).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,22 +13,20 @@ use crate::environment::Environment;
 use crate::error::Result;
 use crate::key::ObjectKind;
 use crate::storage::{Storage, is_remote};
-use crate::transaction::commit::group_queue::GroupCommit;
+use crate::transaction::commit::group::GroupCommit;
 use crate::version::Version;
 use crate::version::publisher::Publisher;
 use crate::version::versions::Versions;
 
 #[derive(Debug)]
 pub struct Lakehouse {
-    versions: Arc<Versions>,
     publisher: Publisher,
     commits: GroupCommit,
 }
 
 impl Lakehouse {
     fn of(versions: Arc<Versions>) -> Arc<Lakehouse> {
-        let publisher = Publisher::new(versions.clone());
-        Arc::new(Lakehouse { versions, publisher, commits: GroupCommit::default() })
+        Arc::new(Lakehouse { publisher: Publisher::new(versions), commits: GroupCommit::default() })
     }
 
     /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if there is one.
@@ -81,6 +79,6 @@ impl Deref for Lakehouse {
     type Target = Versions;
 
     fn deref(&self) -> &Versions {
-        &self.versions
+        &self.publisher
     }
 }

@@ -1,4 +1,4 @@
-//! Reading definitions: those that a tree names, and that of the lakehouse, which a root may hold.
+//! Reading definitions: of objects, and of the lakehouse.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use trinitylake_tree::node_store::NodeStore;
 
 use crate::root_metadata::RootMetadata;
 
-/// Reads the definition at a location that a tree names. `CorruptFile` if its checksum or its path is wrong.
+/// Reads the definition at a location in a tree. `CorruptFile` if its checksum or its path is wrong.
 pub async fn read_definition(nodes: &NodeStore, location: &str) -> Result<Bytes> {
     match nodes.storage().get(location).await {
         Err(Error::FileNotFound { path }) => {
-            Err(Error::corrupt(path, "the tree names this definition file, and it is not there"))
+            Err(Error::corrupt(path, "the tree references this definition file, which is missing"))
         }
         file => decode_file(location, &file?),
     }
 }
 
-/// The lakehouse definition that a root names. `known` is one that was read before, with its path.
+/// The lakehouse definition of a root. `known` is a definition that was read before, with its path.
 pub(crate) async fn lakehouse_definition(
     nodes: &NodeStore,
     metadata: &RootMetadata,

@@ -1,10 +1,9 @@
 //! Finding the latest version (format §7).
 //!
-//! The hint is a place to start: it may be stale, damaged or missing. Which versions to ask for from there on, an
-//! [`GallopingSearch`] says.
+//! The search starts at the hint, which may be stale, damaged or missing, and continues with a [`GallopingSearch`].
 //!
-//! A hint is written after its root was created, and the newest root is never deleted. So a hint that names more than
-//! there is tells of roots that were lost ([`Found::missing`]); it is read twice before that is said.
+//! A hint is written after its root was created, and the newest root is never deleted. So a hint above all roots shows that
+//! roots were lost ([`Found::missing`]); it is read twice before that is reported.
 
 use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
@@ -17,24 +16,23 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
 use trinitylake_storage::{FileInfo, Storage};
 
-/// The version that the hint file names, if the file is there and holds a number.
+/// The version that the hint file names, if it exists and contains a number.
 pub async fn read_hint(storage: &dyn Storage) -> Option<u64> {
     let bytes = storage.get(LATEST_HINT_PATH).await.ok()?;
     version_of_hint(&bytes)
 }
 
-/// Writes the hint. Best effort: if that fails, or an older hint overwrites it, later readers need some more
-/// requests.
+/// Writes the hint. Best effort: if that fails, or an older hint overwrites it, later readers send some more requests.
 pub async fn write_hint(storage: &dyn Storage, version: u64) {
     let _ = storage.put_hint(LATEST_HINT_PATH, Bytes::from(version.to_string())).await;
 }
 
-/// The newest version whose root is there.
+/// The newest version whose root exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub version: u64,
     pub root: Bytes,
-    /// A higher version, which the hint names: its root was deleted, or lost.
+    /// A higher version that the hint names, whose root was deleted or lost.
     pub missing: Option<u64>,
 }
 
@@ -43,7 +41,7 @@ pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Res
     latest_by(storage, Some(environment)).await
 }
 
-/// The same, with one more request: who has no clock cannot tell whether what it found may have expired meanwhile.
+/// The same without a clock, with one more request to find out whether the version has expired meanwhile.
 pub async fn latest_without_clock(storage: &dyn Storage) -> Result<Found> {
     latest_by(storage, None).await
 }
@@ -53,7 +51,7 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
     for look in 1..=LOOKS {
         let started = clock.map(Moment::now);
         let found = match look_for_latest(storage).await {
-            // What was found may expire before it is read. Then the boundary is above it, and discovery begins again.
+            // The version may expire before it is read. Then the boundary is above it, and the search begins again.
             Err(Error::FileNotFound { .. }) if look < LOOKS => continue,
             Err(Error::FileNotFound { path }) => {
                 return Err(Error::corrupt(
@@ -63,14 +61,14 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
             }
             look => look?,
         };
-        // Where versions expire while one looks, the next one may be missing because it is gone.
+        // If versions expire during the search, the next one may be missing because it was deleted.
         let was_quick =
             clock.zip(started).is_some_and(|(clock, started)| started.is_within(QUICK_LOOK_MILLIS, clock));
         if !(found.hint.is_some() && was_quick) && boundary(storage).await? > found.version {
             continue;
         }
         let missing = found.hint.filter(|hint| *hint > found.version);
-        // On a local disk a hint is written in place: who reads it meanwhile may see anything.
+        // On a local disk a hint is written in place, so a concurrent reader may see a mixture.
         if missing.is_some() && missing != suspected {
             suspected = missing;
             continue;
@@ -105,7 +103,7 @@ async fn look_for_latest(storage: &dyn Storage) -> Result<Look> {
         Err(error) if !error.is_file_not_found() => return Err(error),
         Err(_) => {}
     }
-    // There is nothing where the hint pointed: list the roots. Those below the boundary count for nothing.
+    // The root of the hint does not exist: list the roots. Those below the boundary are void.
     let Some(highest) = list_roots(storage).await?.last().copied() else {
         return Err(Error::NotALakehouse("there is no root node file: no lakehouse was created here".into()));
     };
@@ -115,7 +113,7 @@ async fn look_for_latest(storage: &dyn Storage) -> Result<Look> {
     root_of(storage, last_existing(storage, highest).await?).await.map(look)
 }
 
-/// The versions whose root files are there, ascending.
+/// The versions whose root files exist, ascending.
 pub async fn list_roots(storage: &dyn Storage) -> Result<Vec<u64>> {
     let mut versions: Vec<u64> =
         list_root_files(storage).await?.into_iter().map(|(version, _)| version).collect();
@@ -123,7 +121,7 @@ pub async fn list_roots(storage: &dyn Storage) -> Result<Vec<u64>> {
     Ok(versions)
 }
 
-/// The root files that are there, by version.
+/// The existing root files, by version.
 pub async fn list_root_files(storage: &dyn Storage) -> Result<Vec<(u64, FileInfo)>> {
     let (zeros, ones) = try_join(storage.list("_0"), storage.list("_1")).await?;
     let with_version = |file: FileInfo| root_version(&file.path).map(|version| (version, file));
@@ -140,17 +138,17 @@ async fn root_of(storage: &dyn Storage, version: u64) -> Result<(u64, Bytes)> {
 pub async fn root(storage: &dyn Storage, version: u64) -> Result<Bytes> {
     match storage.get(&root_path(version)).await {
         Ok(root) => Ok(root),
-        // Of revision 000, or gone in this very moment.
+        // A root of format revision 000, or one that was just deleted.
         Err(error) => storage.get(&root_path_000(version)).await.or(Err(error)),
     }
 }
 
-/// The highest version that exists, given one that does, and probably not many behind it.
+/// The highest existing version, from one that is probably not far below it.
 pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
     ascend(storage, GallopingSearch::near(known)).await
 }
 
-/// The highest version that exists, given one that does, and perhaps hundreds behind it.
+/// The highest existing version, from one that is perhaps hundreds below it.
 pub async fn last_existing_far(storage: &dyn Storage, known: u64) -> Result<u64> {
     ascend(storage, GallopingSearch::far(known)).await
 }

@@ -1,19 +1,19 @@
 //! Galloping search for the latest version (format §7): decides the next probes, and sends no requests.
 //!
-//! From the boundary on, versions are contiguous: if one is missing, so are all above it. So the latest is found from one
-//! that is there by galloping (steps that grow) and bisection. Who searches asks for [`GallopingSearch::probes`], all at once, and
-//! tells the galloping_search which of them are there, until there is nothing to ask: the library, which lists where a hint leads
-//! nowhere, and a browser, which cannot.
+//! From the boundary on, versions are contiguous: if one is missing, so are all above it. So growing steps from an existing
+//! version, and then a bisection, find the latest one. The caller requests all [`GallopingSearch::probes`] at once and
+//! passes the answers to [`GallopingSearch::learn`], until no probe is left. Callers are the library, which lists roots if
+//! the hint names none, and a browser, which cannot list.
 
 use trinitylake_format::path::VERSION_MAX;
 
 /// A hint is one number; a longer file is not a hint.
 const HINT_MAX_SIZE_BYTES: usize = 20;
-/// Steps of the first probes where one or two versions are likely. Rounds cost time, probes only a cheap request each.
+/// Steps of the first probes if one or two newer versions are likely. A round costs time, a probe one cheap request.
 const NEAR: [u64; 6] = [1, 2, 4, 8, 16, 32];
-/// Steps of the first probes above a hint that is old: up to 384 versions on, the second round finds the last one.
+/// Steps of the first probes above an old hint: up to 384 versions further, the second round finds the last one.
 pub const FAR: [u64; 16] = [1, 2, 4, 8, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384];
-/// Probes in a gap that is too wide to ask for all that lie in it.
+/// Probes in a gap that is too wide to request every version in it.
 const CUTS: u64 = 6;
 /// A gap of that many versions takes one round.
 const NARROW: u64 = 32;
@@ -26,34 +26,34 @@ pub fn version_of_hint(content: &[u8]) -> Option<u64> {
     std::str::from_utf8(content).ok()?.trim().parse().ok()
 }
 
-/// From a version that is there to the last one.
+/// Search from an existing version to the last one.
 #[derive(Clone, Debug)]
 pub struct GallopingSearch {
-    /// The highest version that is known to be there.
+    /// The highest version that is known to exist.
     low: u64,
     phase: Phase,
 }
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// All are there so far: these many versions further on?
+    /// All probes existed so far; the next ones are this much higher.
     Gallop { steps: Vec<u64> },
-    /// This one is not there.
+    /// Version `high` is missing.
     Bisection { high: u64 },
 }
 
 impl GallopingSearch {
-    /// From a version that is there, and probably not many behind the last one.
+    /// From an existing version, probably not far below the last one.
     pub fn near(known: u64) -> GallopingSearch {
         GallopingSearch { low: known, phase: Phase::Gallop { steps: NEAR.to_vec() } }
     }
 
-    /// From a version that is there, and perhaps hundreds behind the last one.
+    /// From an existing version, perhaps hundreds below the last one.
     pub fn far(known: u64) -> GallopingSearch {
         GallopingSearch { low: known, phase: Phase::Gallop { steps: FAR.to_vec() } }
     }
 
-    /// The versions to ask for next, ascending; none if [`GallopingSearch::last`] is known.
+    /// The versions to request next, ascending; none if [`GallopingSearch::last`] is known.
     pub fn probes(&self) -> Vec<u64> {
         match &self.phase {
             Phase::Gallop { steps } => {
@@ -71,10 +71,10 @@ impl GallopingSearch {
         }
     }
 
-    /// For each probe whether the version exists.
+    /// Takes for each probe whether the version exists.
     pub fn learn(&mut self, exist: &[bool]) {
         let probes = self.probes();
-        // Versions appear while one looks: a lower probe may have come too early and a higher one not.
+        // Versions are created meanwhile: a lower probe may have been answered before a higher one.
         let highest = probes.iter().zip(exist).rposition(|(_, exists)| *exists);
         let above = probes.get(highest.map_or(0, |i| i + 1)).copied();
         if let Some(i) = highest {
@@ -90,7 +90,7 @@ impl GallopingSearch {
         }
     }
 
-    /// The last version, once there is nothing more to ask for.
+    /// The last version, once no probe is left.
     pub fn last(&self) -> u64 {
         self.low
     }

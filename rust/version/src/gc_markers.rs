@@ -1,8 +1,8 @@
 //! Markers of garbage collections that may still delete files (format §7).
 //!
-//! A collection creates a file below `_collecting/` before it makes its version, and removes it once the store has
-//! answered all that it asked to delete. So what is there, after no such file was found, is taken by no collection whose
-//! version was known by then: those are over, and left it.
+//! A collection creates a file below `_collecting/` before it publishes its version, and removes it after the store has
+//! answered all deletions. If no such file exists, all collections with known versions are complete, and files that exist
+//! then are not deleted by them.
 
 use bytes::Bytes;
 
@@ -15,11 +15,11 @@ use trinitylake_storage::Storage;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collecting {
     pub path: String,
-    /// By the store's clock: what is younger it leaves.
+    /// By the clock of the store: younger files stay.
     pub before_millis: u64,
 }
 
-/// Collections that have made a version, or are about to.
+/// Collections that have published their version, or are about to.
 pub async fn under_way(storage: &dyn Storage) -> Result<Vec<Collecting>> {
     let files = storage.list(GC_MARKER_PREFIX).await?;
     let collecting = files.into_iter().filter_map(|file| {
@@ -29,7 +29,7 @@ pub async fn under_way(storage: &dyn Storage) -> Result<Vec<Collecting>> {
     Ok(collecting.collect())
 }
 
-/// Says that one is under way; returns the path of the file.
+/// Creates the marker of a collection; returns its path.
 pub async fn announce(
     storage: &dyn Storage,
     environment: &dyn Environment,

@@ -1,10 +1,9 @@
-//! Writing the latest version hint beside the commits.
+//! Writer of the latest version hint.
 //!
-//! Best effort: no commit waits for a slow store, and while one write is under way only the newest version is
-//! remembered for the next. All writers overwrite one object, and some stores take one write a second to a name; and on a
-//! disk whose files need not last it is a twentieth of a commit. There it is written about once a second, by whichever
-//! process finds that no other does it. A process writes its newest version when it has stopped committing
-//! (docs/decisions/0034).
+//! Best effort: no commit waits for a slow store. While a write is running, only the newest version is kept for the next
+//! one. All writers overwrite one object, and some stores accept one write per second to an object. So on a remote store
+//! all processes together write about once per second: a process that finds a newer hint leaves the next write to the
+//! other one. A process writes its newest version after it has stopped committing (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use trinitylake_base::environment::{Environment, Task};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_storage::{Storage, is_remote};
 
-/// Interval of hint writes by all processes together, where writes are rationed.
+/// Interval of hint writes by all processes on a remote store.
 const PAUSE_MILLIS: u64 = 1000;
 
 #[derive(Debug, Default)]
@@ -24,7 +23,7 @@ pub struct HintWriter(PerProcess<Mutex<State>>);
 struct State {
     is_writing: bool,
     next: Option<u64>,
-    /// Value of the hint when this process last wrote or read it, and that time on the elapsed clock.
+    /// Value of the hint when this process last wrote or read it, and when that was on the elapsed clock.
     seen: Option<(u64, u64)>,
 }
 
@@ -33,7 +32,7 @@ impl HintWriter {
         self.0.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the hint name `version` or a later one. Returns what the committer should wait for.
+    /// Makes the hint name `version` or a later one. Returns a task that the committer waits for.
     pub fn announce(
         self: &Arc<Self>,
         storage: Arc<dyn Storage>,
@@ -53,7 +52,7 @@ impl HintWriter {
             let is_rationed = is_remote(storage.as_ref());
             while writer.has_next() {
                 if is_rationed {
-                    writer.tell_in_turn(storage.as_ref(), clock.as_ref()).await;
+                    writer.write_rationed(storage.as_ref(), clock.as_ref()).await;
                 } else if let Some(version) = writer.take() {
                     write_hint(storage.as_ref(), version).await;
                 }
@@ -62,7 +61,7 @@ impl HintWriter {
     }
 }
 
-/// The write that is under way. When it is done, or dropped half-way, another may begin.
+/// The running write. When it ends or is dropped, another one may begin.
 struct Writing {
     hint: Arc<HintWriter>,
     is_done: bool,
@@ -86,9 +85,9 @@ impl Writing {
         self.hint.state().seen = Some((version, clock.elapsed_millis()));
     }
 
-    /// Waits until a second has passed since the hint was last seen to, and then writes it, unless another process has
-    /// done so meanwhile: then that one is at it, and whether it has gone on is looked at in another second.
-    async fn tell_in_turn(&self, storage: &dyn Storage, clock: &dyn Environment) {
+    /// Waits until a second after the hint was last read or written, and then writes it, unless another process has written
+    /// it meanwhile. Then it checks again a second later.
+    async fn write_rationed(&self, storage: &dyn Storage, clock: &dyn Environment) {
         let seen = self.hint.state().seen;
         if let Some((_, when)) = seen {
             let passed = clock.elapsed_millis().saturating_sub(when);

@@ -1,35 +1,35 @@
-//! The history of a lakehouse: its versions from the newest downwards, and by the moment of their creation.
+//! The history of a lakehouse: versions from the newest downwards, and the version of a moment.
 
 use std::sync::Arc;
 
 use futures::future::join_all;
 
-use super::Version;
 use super::boundary::boundary;
 use super::moment::AtMoment;
+use super::version::Version;
 use super::versions::Versions;
 use trinitylake_base::error::{Error, Result};
 
-/// Roots of the history that are read at once and kept in memory.
+/// Roots of the history that are read at the same time and kept in memory.
 pub const PAGE: u64 = 32;
-/// Versions that are looked through for a transaction before more are read.
+/// Versions per page of the search for a transaction.
 const LOG_PAGE: usize = 64;
 
-/// A version as the log shows it: one that cannot be read is a gap, not the end.
+/// A version in the log. An unreadable one is a gap, not the end.
 #[derive(Clone, Debug)]
 pub struct Past {
     pub number: u64,
     pub version: Result<Arc<Version>>,
 }
 
-/// A walk through the history, newest first, page by page.
+/// Iterator over the history, newest first, page by page.
 #[derive(Debug)]
 pub struct History<'a> {
     versions: &'a Versions,
     /// Remaining versions: `oldest..next`.
     next: u64,
     oldest: u64,
-    /// Of versions that are lost, the newest one.
+    /// The newest of the lost versions.
     lost: Option<Past>,
 }
 
@@ -49,7 +49,7 @@ impl History<'_> {
         }
         let loads = join_all((next - wanted..next).rev().map(|number| self.versions.load_version(number)));
         let (versions, boundary) = self.versions.with_boundary(loads).await?;
-        // Some may expire while one looks: then nothing older is left either.
+        // If some have expired meanwhile, so have all older ones.
         self.oldest = boundary;
         for (number, version) in (next - wanted..next).rev().zip(versions) {
             match version {
@@ -68,7 +68,7 @@ impl Versions {
     pub async fn history(&self, before: Option<u64>) -> Result<History<'_>> {
         let (newest, lost) = match (self.damage(), self.latest().await) {
             (Some(damage), _) if !damage.is_missing => (damage.newest, None),
-            // Whether any are lost shows when one looks for the latest.
+            // The search for the latest version finds out whether versions are lost.
             (_, latest) => (latest?.number, self.damage()),
         };
         let lost = lost
@@ -78,8 +78,8 @@ impl Versions {
         Ok(History { versions: self, next, oldest: self.oldest_version().await?, lost })
     }
 
-    /// Newest first: the version before `before` (or the latest) and those below it, `limit` of them. `CorruptFile`
-    /// if one of them cannot be read.
+    /// At most `limit` versions, newest first, from the one before `before` or from the latest. `CorruptFile` if one of them
+    /// is unreadable.
     pub async fn log(&self, limit: usize, before: Option<u64>) -> Result<Vec<Arc<Version>>> {
         let mut history = self.history(before).await?;
         let mut log: Vec<Arc<Version>> = Vec::new();
@@ -94,7 +94,7 @@ impl Versions {
         }
     }
 
-    /// The newest version that committed a transaction, as far as the log goes back.
+    /// The newest version in the log that committed a transaction.
     pub async fn committed_by(&self, id: &str) -> Result<Option<Arc<Version>>> {
         let mut before = None;
         loop {
@@ -109,8 +109,8 @@ impl Versions {
         }
     }
 
-    /// The newest version created at or before a moment, in milliseconds since 1970. `VersionNotFound` if none is that
-    /// old, `VersionExpired` if those are not kept.
+    /// The newest version created at or before a moment, in milliseconds since 1970. `VersionNotFound` if the lakehouse is
+    /// younger, `VersionExpired` if that version is not retained.
     pub async fn version_at(&self, moment_millis: i64) -> Result<Arc<Version>> {
         let latest = self.latest().await?;
         let answer = |version: Arc<Version>| {
@@ -125,7 +125,7 @@ impl Versions {
         while let Some(probe) = search.probe() {
             match self.version(probe).await {
                 Ok(version) => search.learn(Some(answer(version))),
-                // Meanwhile.
+                // It expired meanwhile.
                 Err(Error::VersionExpired(_)) => search.learn(None),
                 Err(error) => return Err(error),
             }

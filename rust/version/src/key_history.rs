@@ -1,14 +1,14 @@
-//! The versions that changed one key, at a cost in proportion to their number.
+//! The versions that changed one key. The number of requests is proportional to their number.
 //!
-//! What a tree says of a key is decided by one row or message (rule 1). Node files never change, and an ordinary commit
-//! never brings an old one back. So if two versions decide by the same row of the same file, or by the same
-//! transaction's message, and no rollback lies between them, the key did not change in between: half of a range of
-//! versions is skipped with one comparison. Otherwise the range is split.
+//! One row or message decides the value of a key (rule 1). Node files never change, and an ordinary commit never restores an
+//! old one. So if the same row of the same file, or the message of the same transaction, decides in two versions without a
+//! rollback between them, the key did not change in between: one comparison skips half of a range of versions. Otherwise
+//! the range is split.
 
 use std::sync::Arc;
 
-use super::Version;
 use super::root_metadata::LastRollback;
+use super::version::Version;
 use super::versions::Versions;
 use trinitylake_base::error::Result;
 use trinitylake_tree::flush::REHOMED;
@@ -50,8 +50,8 @@ impl Look {
 }
 
 impl Versions {
-    /// Which versions after `oldest`, up to `newest`, changed the key, the newest first: `limit` of them. What `oldest`
-    /// itself changed is left out, since that needs the version before it.
+    /// At most `limit` versions after `oldest`, up to `newest`, that changed the key, newest first. The change of `oldest`
+    /// itself is left out, since that needs the version before it.
     pub async fn key_history(
         &self,
         key: &str,

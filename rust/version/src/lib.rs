@@ -1,16 +1,21 @@
-//! Versions of the lakehouse: what a root says besides its tree, which version is the latest, which have
-//! expired, and how the next one is published. Nothing here knows what a transaction is, but as the log has it.
+//! Versions of the lakehouse: the metadata of roots, the search for the latest version, expiry, and publishing the next
+//! version. Transactions appear here only as entries of the log.
 //!
-//! One handle has one [`versions::Versions`], which finds and reads them, and one [`publisher::Publisher`].
+//! One handle has one [`publisher::Publisher`], which publishes roots and reads versions through [`versions::Versions`]
+//! (`latest`: the newest one, `by_number`: all others).
 //!
-//! Version v is the root file with v's name. Versions are contiguous from the expiry boundary to the
-//! latest; a version that exists never changes.
+//! Version v is the root file with v's name. Versions are contiguous from the expiry boundary to the latest; a version that
+//! exists never changes.
 //!
-//! In a browser there is only what roots say, and which versions to ask for on the way to the latest one, or to that of a
-//! moment: its page fetches files by itself.
+//! A browser has only the metadata of roots and the searches for the latest version and for that of a moment, since its
+//! page fetches files itself.
 
 #[cfg(not(target_family = "wasm"))]
 pub mod boundary;
+#[cfg(not(target_family = "wasm"))]
+mod by_number;
+#[cfg(not(target_family = "wasm"))]
+mod damage;
 #[cfg(not(target_family = "wasm"))]
 mod definitions;
 #[cfg(not(target_family = "wasm"))]
@@ -24,6 +29,8 @@ pub mod hint;
 pub mod history;
 #[cfg(not(target_family = "wasm"))]
 pub mod key_history;
+#[cfg(not(target_family = "wasm"))]
+pub mod latest;
 pub mod moment;
 #[cfg(not(target_family = "wasm"))]
 mod observations;

@@ -15,24 +15,24 @@ use super::wait_before_deleting;
 use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_storage::store_clock::StoreMoment;
 
-/// When something was so.
+/// Time of an observation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
-    /// By this machine's clocks, before it was asked for.
+    /// By the clocks of this machine, before the request.
     pub asked: Moment,
-    /// By the clock of the store, if it is certain that it was so when the store answered.
+    /// By the clock of the store, if the observation certainly held when the store answered.
     pub answered: Option<StoreMoment>,
 }
 
 impl Observation {
-    /// Whether it is recent enough for an answer of the store at that moment. An unknown time of the store does not
-    /// exclude it.
+    /// Whether it is recent enough at the store time `now`, as far as the clocks show. Unknown store times do not exclude
+    /// it.
     fn is_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
         let is_apart = self.answered.zip(now).is_some_and(|(before, now)| !now.is_close_to(before));
         !is_apart && self.asked.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, environment)
     }
 
-    /// The same where nothing will be looked at again: only if all clocks say so.
+    /// Whether all clocks show that it is recent: required if nothing is checked again later.
     fn is_certainly_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
         let is_close = self.answered.zip(now).is_some_and(|(before, now)| now.is_close_to(before));
         is_close && self.asked.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, environment)
@@ -44,9 +44,9 @@ impl Observation {
 pub(crate) enum Trust {
     /// Nothing is known.
     None,
-    /// As far as the clocks of this machine tell.
+    /// By the clocks of this machine.
     ByOwnClocks,
-    /// The clock of the store says so, too.
+    /// By the clock of the store as well.
     Certain,
 }
 
@@ -66,20 +66,20 @@ impl Seen {
     }
 }
 
-/// The last observation.
+/// The last observations of one handle.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
-    /// The boundary. Any version may be made to expire at once, so its age says nothing.
+    /// The boundary. A version may expire at any age, so this must be recent.
     boundary: Mutex<Option<Seen>>,
-    /// There was no version above this one, and there had never been one.
+    /// No version above this one existed or had existed.
     newest: Mutex<Option<Seen>>,
     hint_read: Mutex<Option<Moment>>,
-    /// When the store answered last, by its clock, as far as this was noticed.
+    /// Store time of its last dated answer.
     heard: Mutex<Option<StoreMoment>>,
 }
 
 impl Observations {
-    /// The boundary, and how far it can be trusted for something that the store answered at `now`.
+    /// The boundary, and how certain it is at the store time `now`.
     pub fn boundary(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> Option<(u64, Trust)> {
         let seen = (*lock(&self.boundary))?;
         let trust = seen.trust(now, environment);
@@ -88,13 +88,13 @@ impl Observations {
 
     pub fn saw_boundary(&self, oldest: u64, observation: Observation) {
         let mut boundary = lock(&self.boundary);
-        // It only rises: a lower value is an answer that arrived late.
+        // The boundary only rises: a lower value is a late answer.
         if boundary.is_none_or(|seen| seen.number <= oldest) {
             *boundary = Some(Seen { number: oldest, observation });
         }
     }
 
-    /// There was no version above `number` then, and none that had expired.
+    /// Notes that no version above `number` existed or had existed.
     pub fn saw_none_above(&self, number: u64, observation: Observation) {
         let mut newest = lock(&self.newest);
         let is_older = newest.is_some_and(|newest| newest.number > number);
@@ -103,10 +103,10 @@ impl Observations {
         }
     }
 
-    /// Can the slot of a version, when the store answers at `now`, hold nothing but the first root that was ever created
-    /// in it, or be free because there was none? If there was no such version a moment before, it cannot have been
+    /// Whether no root of this version had been deleted when the store answered at `now`: then a root of that name is the
+    /// first one, and an absent one was never created. If the version did not exist a moment before, it cannot have been
     /// created, have expired and have been deleted since.
-    pub fn is_slot_untouched(
+    pub fn is_name_unused(
         &self,
         number: u64,
         now: Option<StoreMoment>,
@@ -118,20 +118,20 @@ impl Observations {
         }
     }
 
-    /// Whether this version was the latest within this time, by the clocks of this machine.
+    /// Whether this version was the latest at most so long ago, by the clocks of this machine.
     pub fn was_latest(&self, number: u64, millis: u64, environment: &dyn Environment) -> bool {
         lock(&self.newest).is_some_and(|newest| {
             newest.number == number && newest.observation.asked.is_within(millis, environment)
         })
     }
 
-    /// The boundary is known to have risen.
+    /// Forgets what was observed, after the boundary has risen.
     pub fn forget(&self) {
         *lock(&self.boundary) = None;
         *lock(&self.newest) = None;
     }
 
-    /// The store has answered, when its clock showed this.
+    /// Notes the store time of an answer.
     pub fn heard(&self, answered: Option<StoreMoment>) {
         if answered.is_some() {
             *lock(&self.heard) = answered;
@@ -155,7 +155,7 @@ impl Observations {
             || self.heard.try_lock().is_err()
     }
 
-    /// Whether it is time to read the hint again. Then it counts as read.
+    /// Whether it is time to read the hint again; if so, it counts as read.
     pub fn reads_hint(&self, environment: &dyn Environment) -> bool {
         let mut read = lock(&self.hint_read);
         let is_due = read.is_none_or(|read| !read.is_within(HINT_LOOK_MILLIS, environment));
@@ -166,7 +166,7 @@ impl Observations {
     }
 }
 
-/// An open handle reads the hint no more often than this.
+/// Minimum interval of reads of the hint by an open handle.
 const HINT_LOOK_MILLIS: u64 = 1000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use futures::future::join;
 
-use super::Version;
 use super::boundary::boundary;
+use super::by_number::version_of;
+use super::damage::Damage;
 use super::discovery;
 use super::publisher::DOUBT_MILLIS;
 use super::root_metadata::{LastRollback, RootMetadata};
-use super::versions::{Damage, Versions, version_of};
+use super::version::Version;
+use super::versions::Versions;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
@@ -36,7 +38,7 @@ impl Versions {
         let config = TreeConfig::of(&definition)?;
         let exists = || Error::ObjectAlreadyExists("a lakehouse exists here already".into());
         let root_file = root_path(0);
-        // Any root, for one that lost its first versions is a lakehouse still.
+        // Any root: a lakehouse may have lost its first versions.
         let (roots, oldest) = join(discovery::list_roots(storage.as_ref()), boundary(storage.as_ref())).await;
         if !roots?.is_empty() || oldest? > 0 {
             return Err(exists());
@@ -59,7 +61,7 @@ impl Versions {
         if let Claim::Refused(error) | Claim::Unknown(error) = claim {
             return Err(error);
         }
-        // Below the boundary a root is no verdict: the true one, perhaps this one, may have expired.
+        // Below the boundary a root proves nothing: the true one, perhaps this one, may have expired.
         let unknown = |why: String| {
             Err(Error::CommitStateUnknown(format!(
                 "it is unknown whether this process or another one created the lakehouse: {why}; nothing was deleted"
@@ -111,7 +113,7 @@ fn with_retries(storage: Arc<dyn Storage>, environment: &Arc<dyn Environment>) -
     Arc::new(RetryingStorage::new(storage, environment.clone()))
 }
 
-/// The newest version below `number` that can be read.
+/// The newest readable version below `number`.
 pub async fn newest_intact(nodes: &Arc<NodeStore>, number: u64) -> Result<Option<Version>> {
     let oldest = boundary(nodes.storage().as_ref()).await?;
     for number in (oldest..number).rev() {

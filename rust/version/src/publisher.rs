@@ -1,18 +1,20 @@
-//! Publishing a root: claim the next version's file, learn who has it, make sure that it was in time (format
-//! §§7 and 8), and tell others by the hint.
+//! Publishing a root: create the file of the next version, find out which writer created it, check that its version had
+//! not expired (format §§7 and 8), and update the hint.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::join;
 
-use super::Version;
 use super::boundary::published;
+use super::by_number::version_of;
 use super::hint::HintWriter;
 use super::observations::{Observation, Trust};
 use super::root_metadata::{CommittedTransaction, RootMetadata};
-use super::versions::{Versions, version_of};
+use super::version::Version;
+use super::versions::Versions;
 use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
@@ -27,26 +29,26 @@ use trinitylake_storage::store_clock::dated;
 
 /// Time limit for finding out an unknown outcome.
 pub const DOUBT_MILLIS: u64 = 30_000;
-/// Stores tell the time of a file in steps of up to a second, and their machines may differ a little.
+/// Stores date files in steps of up to a second, and their machines may differ a little.
 const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
 
 /// Result of the race for a root.
-pub enum Slot {
+pub enum Race {
     Won(Created),
-    /// The latest version, made by others.
+    /// The latest version, by another writer.
     Lost(Arc<Version>),
 }
 
 /// State of a root that was created here below the boundary.
 enum Expired {
-    /// It was in time: others went on from it.
+    /// It was in time, and others continued from it.
     Committed(Arc<Version>),
-    /// Its slot had expired before.
+    /// Its version had expired before.
     Void,
     Unclear,
 }
 
-/// A root that may be created: all that it refers to is to be there before.
+/// A root that can be created once all files that it references are durable.
 pub struct Prepared {
     version: Arc<Version>,
     bytes: Bytes,
@@ -58,9 +60,9 @@ pub struct Created {
     pub version: Arc<Version>,
     /// See [`Claim::Won`].
     sent_once: bool,
-    /// There was no such version before the first request for it, so none after it either.
+    /// No such version existed before the first request for it, so none above it either.
     none_above: Observation,
-    /// When it was created, its slot was certainly that of the next version (format §7).
+    /// When it was created, its name was certainly unused (format §7).
     was_in_time: bool,
 }
 
@@ -71,9 +73,9 @@ pub enum Unpublished {
     NotSent(Error),
     /// The store refused it ([`Error::is_refusal`]).
     Refused(Error),
-    /// Its slot holds the root of another; what failed is to look at what that one committed.
-    SlotTaken(Error),
-    /// Its slot had expired before: nobody reads it there.
+    /// The root of another writer has its name; what failed is reading what that one committed.
+    NameTaken(Error),
+    /// Its version had expired before, so no reader uses it.
     Void(Error),
     /// It may have been published, or may be yet.
     InDoubt { error: Error, version: u64 },
@@ -84,7 +86,7 @@ impl Unpublished {
         match self {
             Unpublished::NotSent(error)
             | Unpublished::Refused(error)
-            | Unpublished::SlotTaken(error)
+            | Unpublished::NameTaken(error)
             | Unpublished::Void(error)
             | Unpublished::InDoubt { error, .. } => error,
         }
@@ -104,6 +106,15 @@ pub struct Publisher {
     hint: Arc<HintWriter>,
 }
 
+/// A publisher reads as its versions do.
+impl Deref for Publisher {
+    type Target = Versions;
+
+    fn deref(&self) -> &Versions {
+        &self.versions
+    }
+}
+
 impl Publisher {
     pub fn new(versions: Arc<Versions>) -> Publisher {
         Publisher { versions, hint: Arc::default() }
@@ -114,7 +125,7 @@ impl Publisher {
         RootMetadata {
             version: previous.number + 1,
             commit_id: self.versions.environment().uuid().to_string(),
-            // Time does not run backwards in the log, whatever this machine's clock says.
+            // Times in the log ascend, whatever the clock of this machine shows.
             created_at_millis: self
                 .versions
                 .environment()
@@ -131,7 +142,7 @@ impl Publisher {
         }
     }
 
-    /// New nodes below a root, as they are written.
+    /// Encodes new nodes below a root.
     pub fn encode_nodes(
         &self,
         config: &TreeConfig,
@@ -168,17 +179,13 @@ impl Publisher {
     ) -> Result<Arc<Version>> {
         let deadline = self.versions.environment().elapsed_millis() + DOUBT_MILLIS;
         let prepared = self.prepare(latest, metadata, &draft, latest.definition.clone())?;
-        let slot = self.claim(prepared, deadline).await;
-        match slot.map_err(Unpublished::into_error)? {
-            Slot::Won(created) => self.confirm(created).await.map_err(Unpublished::into_error),
-            Slot::Lost(_) => Err(Error::CommitConflict {
-                message: format!(
-                    "version {} was committed while {what} was prepared; look at it, then try again",
-                    latest.number + 1
-                ),
-                keys: Vec::new(),
-                winners: Vec::new(),
-            }),
+        let race = self.claim(prepared, deadline).await;
+        match race.map_err(Unpublished::into_error)? {
+            Race::Won(created) => self.confirm(created).await.map_err(Unpublished::into_error),
+            Race::Lost(_) => Err(Error::conflict(format!(
+                "version {} was committed while {what} was prepared; look at it, then try again",
+                latest.number + 1
+            ))),
         }
     }
 
@@ -201,8 +208,8 @@ impl Publisher {
         Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes })
     }
 
-    /// Creates the root, if nobody else has created that of its version. It counts once it is confirmed.
-    pub async fn claim(&self, root: Prepared, deadline_millis: u64) -> Result<Slot, Unpublished> {
+    /// Creates the root, unless another writer has created the root of this version. It counts after [`Publisher::confirm`].
+    pub async fn claim(&self, root: Prepared, deadline_millis: u64) -> Result<Race, Unpublished> {
         let Prepared { version, bytes } = root;
         let number = version.number;
         let (storage, environment) = (self.versions.storage().as_ref(), self.versions.environment().as_ref());
@@ -211,26 +218,26 @@ impl Publisher {
         let (claim, answered) = dated(claim).await;
         match claim {
             Claim::Won { sent_once } => {
-                // All of the time counts that passed until the answer was here: the root may have been created just now.
-                // A second request may have come late.
+                // Measured until the answer arrived, since the root may have been created just before. A second request may
+                // have arrived late.
                 let answered = answered.filter(|_| sent_once);
-                let trust = self.versions.observations().is_slot_untouched(number, answered, environment);
+                let trust = self.versions.observations().is_name_unused(number, answered, environment);
                 let (none_above, was_in_time) = (Observation { asked, answered }, trust == Trust::Certain);
-                Ok(Slot::Won(Created { version, sent_once, none_above, was_in_time }))
+                Ok(Race::Won(Created { version, sent_once, none_above, was_in_time }))
             }
-            Claim::Lost(root) => self.lost_to(number, root).await.map(Slot::Lost),
+            Claim::Lost(root) => self.lost_to(number, root).await.map(Race::Lost),
             Claim::Refused(error) => Err(Unpublished::Refused(error)),
             Claim::Unknown(error) => Err(Unpublished::InDoubt { error, version: number }),
         }
     }
 
-    /// Remembers the root that won the race, and searches the latest version. Below the boundary the outcome is unknown:
-    /// the true root, perhaps ours, may have expired, and a suspended writer may have created another one.
+    /// Reads the root that won the race, and searches for the latest version. Below the boundary the outcome is unknown: the
+    /// true root, perhaps ours, may have expired, and a suspended writer may have created another one.
     async fn lost_to(&self, number: u64, root: Bytes) -> Result<Arc<Version>, Unpublished> {
         let next = number + 1;
         let storage = self.versions.storage().as_ref();
         let next_file = root_path(next);
-        // Both or none: that there is no next one says something only if this one is kept.
+        // An absent next root proves something only if this version has not expired, so both are needed.
         let (next_exists, oldest) = match self.versions.with_boundary(storage.exists(&next_file)).await {
             Ok((next_exists, oldest)) => (next_exists, Ok(oldest)),
             Err(error) => (Ok(false), Err(error)),
@@ -250,7 +257,7 @@ impl Publisher {
                 return Err(unknown(format!("whether it expired meanwhile cannot be read: {error}")));
             }
         }
-        let taken = Unpublished::SlotTaken;
+        let taken = Unpublished::NameTaken;
         let winner = version_of(self.versions.nodes(), number, root, Some(&self.versions.known()))
             .await
             .map_err(taken)?;
@@ -262,10 +269,9 @@ impl Publisher {
         }
     }
 
-    /// Tells others about a root that was created here, and makes sure that it was in time (format §7). That takes a look
-    /// at the boundary where it is not certain by what was seen a moment before (docs/decisions/0034):
-    /// `TransactionExpired` if its version had expired before it was written; in doubt if it
-    /// expired so soon that nobody can tell.
+    /// Updates the hint after a root was created here, and checks that its version had not expired before (format §7). That
+    /// takes a request for the boundary unless recent observations prove it (docs/decisions/0034). `TransactionExpired` if
+    /// the version had expired before; in doubt if it cannot be found out.
     pub async fn confirm(&self, created: Created) -> Result<Arc<Version>, Unpublished> {
         let version = created.version.clone();
         let number = version.number;
@@ -315,17 +321,17 @@ impl Publisher {
         }
     }
 
-    /// A root was created here below what is now the boundary. Either its slot had expired, and nobody will
-    /// ever read it; or it was in time, others went on from it, and then it expired as it should.
+    /// Outcome of a root that was created here below the present boundary. Either its version had expired before, and no
+    /// reader ever uses it; or it was in time, others continued from it, and then it expired.
     async fn look_back(&self, created: Created, published_millis: u64) -> Result<Expired> {
         let Created { version, sent_once, .. } = created;
         let latest = self.versions.rediscover().await?;
         let is_alone = version.metadata.committed.len() == 1;
         let mut committed = BTreeSet::new();
         for message in version.root.messages().rev() {
-            // Names of definition files are unique: who finds one in the tree finds that its transaction was committed.
-            // Perhaps by another root, of somebody who resumed it or took it from the queue: of its companions in this
-            // one it tells something only if this is the root that committed it.
+            // Names of definition files are unique, so a definition in the tree proves that its transaction was committed,
+            // perhaps by another root of a process that resumed it or found its intent. It proves that other transactions
+            // of this root were committed only if this root committed it.
             if let Some(location) = message.value
                 && version.metadata.commits(message.txn)
                 && !committed.contains(message.txn)
@@ -340,7 +346,7 @@ impl Publisher {
                 }
             }
         }
-        // A slot is free again only after the boundary was published. The converse proves nothing: there
+        // A name is unused again only after the boundary was published. The converse proves nothing: there
         // may have been an earlier boundary. Nor does this if a second request may have come late, or if the
         // file is another's: the one created here may have been in time, and was deleted before that came.
         let storage = self.versions.storage();
@@ -357,7 +363,7 @@ impl Publisher {
         };
         Ok(match committed.is_empty() {
             true if came_late => Expired::Void,
-            // Its version has expired, and may well have been this one.
+            // The version has expired, and was probably this one.
             false if is_alone && !came_late => Expired::Committed(version),
             _ => Expired::Unclear,
         })

@@ -1,17 +1,17 @@
-//! The versions that one handle has seen last: those that commits are validated against.
+//! Recent versions of one handle, against which commits are validated.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Version;
+use super::version::Version;
 
-/// Versions kept beside the latest. Each holds its root, some hundred KiB at most.
+/// Number of versions in addition to the latest. Each holds its root, some hundred KiB at most.
 const RECENT_VERSIONS: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct Recent {
     pub latest: Arc<Version>,
-    /// Ascending, `latest` not among them.
+    /// Ascending, without `latest`.
     older: VecDeque<Arc<Version>>,
 }
 
@@ -42,7 +42,7 @@ impl Recent {
         }
     }
 
-    /// The latest stays, whatever is said of it.
+    /// Removes versions, except the latest.
     pub fn forget(&mut self, versions: &[u64]) {
         self.older.retain(|version| !versions.contains(&version.number));
     }

@@ -1,7 +1,7 @@
 //! Retention: versions from the boundary on, and tagged versions, are kept (format §7).
 //!
-//! A reader that misses a file asks here. If the version that it read has expired meanwhile, nothing is damaged; a version
-//! that is kept has all of its files. The boundary, or the version that removes a tag, is published before any file is
+//! A reader calls this after a file was missing. If its version has expired meanwhile, nothing is damaged; a retained
+//! version has all of its files. The boundary, or the version that removes a tag, is published before any file is
 //! deleted. So the answer is reliable if it was asked for after the file was missed.
 
 use std::sync::Arc;

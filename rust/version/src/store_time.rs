@@ -1,7 +1,6 @@
 //! Age of files by the clock of their store.
 //!
-//! What is deleted for its age is judged by this alone. Hosts disagree about the time, by days if one of them was set
-//! wrong; yet the same store dates all files.
+//! Deletion by age uses this clock alone. The clocks of hosts may differ by days, but one store dates all files.
 
 use bytes::Bytes;
 
@@ -9,7 +8,7 @@ use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_storage::{FileInfo, Storage};
 
-/// A moment by the clock of a store. It may be a second off, as stores date files by whole seconds.
+/// Time of a store. It may be wrong by a second, since stores date files in whole seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreTime {
     now_millis: u64,
@@ -19,9 +18,8 @@ pub struct StoreTime {
 const ATTEMPTS: u32 = 5;
 
 impl StoreTime {
-    /// Creates a file below `_probe/`, reads when the store says that this was, and removes it again. A collector may have
-    /// taken it for litter meanwhile, if this machine stood still, or if the answer to its creation was lost and it had to be
-    /// looked for: then it begins again.
+    /// Creates a file below `_probe/`, reads its date, and removes it. A garbage collection may remove it meanwhile, if this
+    /// machine was suspended or the answer to the creation was lost: then this begins again.
     pub async fn ask(storage: &dyn Storage, environment: &dyn Environment) -> Result<StoreTime> {
         for _ in 0..ATTEMPTS {
             let path = format!("_probe/{}-clock", environment.uuid());
@@ -29,7 +27,7 @@ impl StoreTime {
                 Ok(()) => storage.head(&path).await,
                 Err(error) => Err(error),
             };
-            // Litter under `_probe/` does no harm.
+            // A file that stays below `_probe/` is left to garbage collection.
             let _ = storage.delete(&path).await;
             match dated {
                 Err(Error::FileNotFound { .. }) => {}
@@ -62,7 +60,7 @@ impl StoreTime {
         self.now_millis.saturating_sub(other.now_millis)
     }
 
-    /// For how long the file has been there.
+    /// Age of a file.
     pub fn age_millis(&self, file: &FileInfo) -> u64 {
         self.now_millis.saturating_sub(file.modified_millis)
     }

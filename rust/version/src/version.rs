@@ -1,4 +1,4 @@
-//! One version, as a handle has it: its root, what that says, and its tree.
+//! One version: its root, the metadata in it, and its tree.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use trinitylake_tree::node_store::NodeStore;
 use trinitylake_tree::scan::Scan;
 use trinitylake_tree::search;
 
-/// The lakehouse as one version left it. Frozen; cheap to clone and to share.
+/// The lakehouse in one version. Immutable; shared by its readers.
 #[derive(Debug)]
 pub struct Version {
     pub number: u64,
@@ -62,9 +62,6 @@ impl Version {
             );
             return Err(Error::corrupt(root_path, message));
         }
-        for (path, bytes) in &metadata.inline_definitions {
-            nodes.storage().hold(path, bytes);
-        }
         let (changes, are_definitions_written) = (OnceLock::new(), AtomicBool::new(false));
         Ok(Version {
             number,
@@ -79,8 +76,8 @@ impl Version {
         })
     }
 
-    /// The definitions that its root holds, and whose files may not be there. A version that follows it holds them as
-    /// well, or comes after their files.
+    /// The definitions that its root holds and whose files may not exist. The next version holds them as well, or is created
+    /// after their files.
     pub fn unwritten_definitions(&self) -> BTreeMap<String, Bytes> {
         match self.are_definitions_written.load(Ordering::Relaxed) {
             true => BTreeMap::new(),
@@ -88,7 +85,7 @@ impl Version {
         }
     }
 
-    /// The files of all definitions that its root holds are there, and last.
+    /// Notes that the files of all definitions in its root are durable.
     pub fn definitions_are_written(&self) {
         self.are_definitions_written.store(true, Ordering::Relaxed);
     }
@@ -107,8 +104,8 @@ impl Version {
         self.unless_expired(search::get(&self.nodes, &self.root, key).await).await
     }
 
-    /// What is missing may have been collected since this version expired, which is no damage: `VersionExpired` then.
-    /// A store that does not answer that question leaves it open, so that its error is the answer.
+    /// Replaces `CorruptFile` by `VersionExpired` if this version has expired, since its files may have been collected then.
+    /// If the store does not answer, its error is returned.
     pub async fn unless_expired<T>(&self, read: Result<T>) -> Result<T> {
         let Err(error @ Error::CorruptFile { .. }) = read else { return read };
         match retention::check_retained(&self.nodes, self.number).await {
@@ -119,7 +116,7 @@ impl Version {
         }
     }
 
-    /// The definition at a location, which the root may hold. `CorruptFile` if its checksum or its path is wrong.
+    /// The definition at a location, from the root or from its file. `CorruptFile` if its checksum or its path is wrong.
     pub async fn read_definition(&self, location: &str) -> Result<Bytes> {
         if let Some(file) = self.metadata.inline_definitions.get(location) {
             return decode_file(location, file);
@@ -142,7 +139,7 @@ impl Version {
         self.unless_expired(walk(&self.nodes, &self.root, &self.root_path).await).await
     }
 
-    /// Changes of this version, if they are known without reading the version before.
+    /// Changes of this version, if its root tells them without the version before.
     pub fn recorded_changes(&self) -> Option<Arc<[KeyChange]>> {
         if let Some(changes) = self.changes.get() {
             return Some(changes.clone());
@@ -159,8 +156,8 @@ impl Version {
             .collect()
     }
 
-    /// What this version wrote. Its transactions' messages are still in the root's buffer; a rollback or
-    /// a bulk registration left none, so it is compared with the version before.
+    /// Changes of this version: the messages of its transactions in the root's buffer. A rollback or a bulk registration has
+    /// none, so its tree is compared with that of the version before.
     pub async fn changes(&self, previous: &Version) -> Result<Arc<[KeyChange]>> {
         if let Some(changes) = self.recorded_changes() {
             return Ok(changes);

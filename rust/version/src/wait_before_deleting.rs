@@ -26,8 +26,8 @@ fn wait_before_deleting(storage: &dyn Storage) -> Duration {
 /// Error of a clock that jumps.
 const PART: Duration = Duration::from_millis(250);
 
-/// Waits, after a boundary was published, until all those are over who looked before it was, and those who create a root
-/// in a slot that they saw free before it was.
+/// Waits, after a boundary was published, until no process relies any more on what it observed before: neither readers,
+/// nor writers that create a root whose name they saw unused.
 ///
 /// No clock is believed alone. The time is counted in parts, and a part counts only if both clocks of this machine went
 /// on while its timer ran: one that jumps is wrong by a part. On a remote store the dates of two answers have to show

@@ -18,8 +18,6 @@ mod columns;
 pub mod draft;
 pub mod zstd;
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::{Array, RecordBatch, StringArray, cast::AsArray};
@@ -38,12 +36,6 @@ pub const NODE_ID: &str = "node_id";
 
 /// Memory of the buffers of four columns (offsets, strings, validity) in addition to their content.
 const BUFFERS_OVERHEAD_SIZE_BYTES: usize = 12 * 128;
-
-/// Fewer messages than this are searched one by one.
-const BUFFER_INDEX_MIN_MESSAGES: usize = 8;
-
-/// So many searches go through all messages of a buffer that nobody has sorted: that takes less than to sort it.
-const SEARCHES_WITHOUT_INDEX: u32 = 8;
 
 /// The columns of a node file, all of them texts.
 pub const COLUMNS: [&str; 4] = ["key", "value", "pnode", "txn"];
@@ -95,8 +87,6 @@ pub struct Node {
     height: Option<u32>,
     /// Messages sorted by key, the last one of each; row numbers of the buffer.
     buffer_index: OnceLock<Box<[u32]>>,
-    /// So often the buffer was searched without that.
-    searches: AtomicU32,
 }
 
 impl Node {
@@ -144,7 +134,6 @@ impl Node {
             order: actual_order,
             height,
             buffer_index: OnceLock::new(),
-            searches: AtomicU32::new(0),
         };
         node.check(rows).map_err(corrupt)?;
         Ok(node)
@@ -163,28 +152,6 @@ impl Node {
                 if inner { "a" } else { "no" }
             ));
         }
-        let keys = self.table + 1..self.table + 1 + self.n_keys;
-        if (1..self.n_keys).any(|i| self.key(i - 1) >= self.key(i)) || !self.has_layout(keys, inner, rows) {
-            self.check_each(inner, rows)?;
-        }
-        Ok(())
-    }
-
-    /// The same as [`Node::check_each`] says, but for the order of the keys: for many rows at a time.
-    fn has_layout(&self, keys: Range<usize>, inner: bool, rows: usize) -> bool {
-        let empty = keys.end..self.table + self.order;
-        let buffer = empty.end..rows;
-        let children = if inner { &keys } else { &(0..0) };
-        valid_in(&self.keys, &keys) == keys.len()
-            && valid_in(&self.values, &keys) == keys.len()
-            && valid_in(&self.children, &keys) == children.len()
-            && [&self.keys, &self.values, &self.children].iter().all(|column| valid_in(column, &empty) == 0)
-            && [&self.keys, &self.txns].iter().all(|column| valid_in(column, &buffer) == buffer.len())
-            && valid_in(&self.children, &buffer) == 0
-    }
-
-    /// Row that breaks a rule.
-    fn check_each(&self, inner: bool, rows: usize) -> Result<(), String> {
         for row in self.table + 1..self.table + self.order {
             let filled = row <= self.table + self.n_keys;
             if self.keys.is_valid(row) != filled || self.values.is_valid(row) != filled {
@@ -316,27 +283,10 @@ impl Node {
         })
     }
 
-    /// Sorts the buffer, for nodes that are searched often; a few searches are quicker without, and then it is sorted by
-    /// itself.
-    pub fn index_buffer(&self) {
-        if self.n_messages() >= BUFFER_INDEX_MIN_MESSAGES {
-            self.buffer_index();
-        }
-    }
-
     fn last_message(&self, key: &str) -> Option<usize> {
-        if self.buffer_index.get().is_none()
-            && self.searches.fetch_add(1, Ordering::Relaxed) >= SEARCHES_WITHOUT_INDEX
-        {
-            self.index_buffer();
-        }
-        match self.buffer_index.get() {
-            Some(index) => index
-                .binary_search_by(|row| self.message_key(*row as usize).cmp(key))
-                .ok()
-                .map(|found| index[found] as usize),
-            None => (0..self.n_messages()).rev().find(|i| self.message_key(*i) == key),
-        }
+        let index = self.buffer_index();
+        let found = index.binary_search_by(|row| self.message_key(*row as usize).cmp(key)).ok()?;
+        Some(index[found] as usize)
     }
 
     /// The number of the last message for a key, and whether it sets a value.
@@ -378,12 +328,6 @@ impl Node {
         // The index counts whether or not it has been made: a cache relies on sizes that never change.
         texts + self.keys.len() * 18 + self.n_messages() * 4 + size_of::<Node>() + BUFFERS_OVERHEAD_SIZE_BYTES
     }
-}
-
-/// Number of rows that are not null.
-fn valid_in(column: &StringArray, rows: &Range<usize>) -> usize {
-    let nulls = column.nulls().map_or(0, |nulls| nulls.slice(rows.start, rows.len()).null_count());
-    rows.len() - nulls
 }
 
 fn check_columns(schema: &Schema) -> Result<(), String> {

@@ -106,75 +106,16 @@ fn a_row_names_nothing_where_its_node_has_a_message_for_the_key() {
     assert_eq!(named, [("c", "row c"), ("b", "4"), ("d", "6")]);
 }
 
-/// Each commit sorted the buffer of the root that it made, and the next one asked it for a key or two: that took longer
-/// than to look through it. One that is asked again and again is sorted.
-#[test]
-fn a_buffer_is_sorted_once_it_is_searched_often() {
-    let buffer = (0..40).map(|number| message(&format!("{:02}", number * 7 % 40), Some("value"))).collect();
-    let node = node(&Draft { buffer, ..Draft::default() });
-    for search in 0..20 {
-        assert_eq!(
-            node.buffer_index.get().is_some(),
-            2 * search > SEARCHES_WITHOUT_INDEX,
-            "{search} times two"
-        );
-        assert_eq!(node.find_message("07"), Some((1, true)));
-        assert_eq!(node.find_message("40"), None);
-    }
-}
-
 proptest! {
-    /// To ask each row of each new root for what it may not have took longer than to hash the file. Many rows are asked at
-    /// once, and it is for the rules one by one to say what they find.
-    #[test]
-    fn rows_are_refused_at_once_like_one_by_one(
-        rows in prop::collection::vec((any::<[bool; 4]>(), 0u8..4), 6),
-        order in 2usize..5,
-        n_keys in 0usize..4,
-        wrong in prop::option::of((0usize..6, 0usize..4)),
-    ) {
-        prop_assume!(n_keys < order);
-        let is_inner = rows[0].0[2];
-        let valid = |row: usize, column: usize| {
-            let is_filled = row > 0 && row <= n_keys;
-            let rule = match (row < order, column) {
-                (true, 0 | 1) => is_filled,
-                (true, 2) => is_inner && (row == 0 || is_filled),
-                (true, _) => false,
-                (false, 0 | 3) => true,
-                (false, 1) => rows[row].0[1],
-                (false, _) => false,
-            };
-            rule != (wrong == Some((row, column)))
-        };
-        let texts = |column: usize| -> StringArray {
-            let text = |row: usize| valid(row, column).then(|| format!("{}", row as u8 * 2 + rows[row].1));
-            (0..rows.len()).map(text).collect()
-        };
-        let [keys, values, children, txns] = [0, 1, 2, 3].map(texts);
-        let (buffer_index, searches) = (OnceLock::new(), AtomicU32::new(0));
-        let node = Node { keys, values, children, txns, table: 0, n_keys, order, height: None, buffer_index, searches };
-        prop_assert_eq!(node.check(rows.len()), node.check_each(!node.is_leaf(), rows.len()));
-        let key_rows = 1..1 + n_keys;
-        let does_ascend = (1..n_keys).all(|i| node.key(i - 1) < node.key(i));
-        let is_right = node.check_each(!node.is_leaf(), rows.len()).is_ok();
-        prop_assert_eq!(does_ascend && node.has_layout(key_rows, !node.is_leaf(), rows.len()), is_right);
-    }
-
-    /// With the index of the buffer and without.
     #[test]
     fn the_last_message_of_a_key_is_found(
         buffer in prop::collection::vec((0u8..12, prop::option::of(0u8..9)), 0..40),
-        indexed in any::<bool>(),
     ) {
         let buffer: Vec<Message> = buffer
             .into_iter()
             .map(|(key, value)| message(&format!("{key:02}"), value.map(|value| value.to_string()).as_deref()))
             .collect();
         let node = node(&Draft { buffer: buffer.clone(), ..Draft::default() });
-        if indexed {
-            node.index_buffer();
-        }
         for key in 0..12 {
             let key = format!("{key:02}");
             let last = buffer.iter().enumerate().rev().find(|(_, message)| *message.key == *key);

@@ -7,7 +7,7 @@ use crate::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::memory_files::MemoryFiles;
 use trinitylake_base::environment::testing::TestEnvironment;
 
-const PATH: &str = "slot";
+const PATH: &str = "root";
 const DEADLINE_MILLIS: u64 = 30_000;
 
 struct Race {

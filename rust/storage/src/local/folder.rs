@@ -17,7 +17,7 @@ use super::containment::{Containment, KnownFolders, parent};
 use super::disk_sync::DiskSync;
 use super::staging::{Staged, is_staging_name, refuses_hard_links};
 use super::unsynced_files::UnsyncedFiles;
-use crate::{Durability, FileInfo, PutOutcome, checked_range};
+use crate::storage::{Durability, FileInfo, PutOutcome, checked_range};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::check_path;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::folder::Folder;
-use crate::FileInParts;
+use crate::storage::FileInParts;
 use trinitylake_base::error::{Error, Result};
 
 /// Files of one handle that are open at the same time: a writer of many partitions has as many, and a process a few hundred.

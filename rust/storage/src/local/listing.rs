@@ -5,7 +5,7 @@ use std::io;
 
 use super::folder::{Folder, file_info, is_absent};
 use super::staging::is_staging_name;
-use crate::{FileInfo, Place, Step, split_prefix};
+use crate::storage::{FileInfo, Place, Step, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::check_path;
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Durability;
+use crate::storage::Durability;
 
 /// A file under a staging name, removed again when this is dropped.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Drop for Staged {
 }
 
 /// `name#digits`: a file that its writer did not finish, ours or that of another library.
-pub(crate) fn is_staging_name(name: &str) -> bool {
+pub(super) fn is_staging_name(name: &str) -> bool {
     name.rsplit_once('#')
         .is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -50,14 +50,18 @@ async fn a_folder_is_known_once_it_costs_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let storage =
             LocalStorage::new(&RootUri::parse(folder.path().to_str().unwrap()).unwrap(), durability);
-        assert!(!storage.0.knows_folder("a/b"));
+        assert!(!storage.folder().knows_folder("a/b"));
         storage.write_ahead("a/b/first", Bytes::from_static(b"content")).await.unwrap();
-        assert_eq!(storage.0.knows_folder("a/b"), durability == Durability::None, "nothing is synced yet");
+        assert_eq!(
+            storage.folder().knows_folder("a/b"),
+            durability == Durability::None,
+            "nothing is synced yet"
+        );
         storage.sync(&["a/b/first".to_owned()]).await.unwrap();
-        assert!(storage.0.knows_folder("a/b") && !storage.0.knows_folder("a/c"));
+        assert!(storage.folder().knows_folder("a/b") && !storage.folder().knows_folder("a/c"));
         fs::remove_dir_all(folder.path().join("a")).unwrap();
         create(&storage, "a/b/second").await.unwrap();
-        assert!(storage.0.knows_folder("a/b"), "made again");
+        assert!(storage.folder().knows_folder("a/b"), "made again");
     }
 }
 
@@ -373,9 +377,9 @@ fn with_failing_syncs(folder: &Path, failures: usize) -> (LocalStorage, Arc<Atom
     (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync))), left)
 }
 
-async fn claim_slot(storage: &LocalStorage) -> Claim {
+async fn claim_root(storage: &LocalStorage) -> Claim {
     let environment = trinitylake_base::environment::testing::TestEnvironment::seeded(1);
-    claim(storage, environment.as_ref(), "_slot", Bytes::from_static(b"mine"), 30_000).await
+    claim(storage, environment.as_ref(), "_root", Bytes::from_static(b"mine"), 30_000).await
 }
 
 /// The disk answered EIO when the folder was synced after a root had been linked. The writer read the root
@@ -384,24 +388,24 @@ async fn claim_slot(storage: &LocalStorage) -> Claim {
 async fn mode_46_what_could_not_be_synced_is_not_committed() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, left) = with_failing_syncs(folder.path(), usize::MAX);
-    let answer = claim_slot(&storage).await;
+    let answer = claim_root(&storage).await;
     assert!(matches!(answer, Claim::Unknown(Error::CommitStateUnknown(_))), "{answer:?}");
     assert!(left.load(Ordering::SeqCst) < usize::MAX - 3, "it was tried again");
-    for doubtful in [storage.get("_slot").await.map(drop), storage.head("_slot").await.map(drop)] {
+    for doubtful in [storage.get("_root").await.map(drop), storage.head("_root").await.map(drop)] {
         assert!(matches!(doubtful, Err(Error::Storage { retryable: true, .. })), "{doubtful:?}");
     }
     // Others read what is there, and so does a new handle: a commit on top of it syncs the same folder.
     let (other, _) = with_failing_syncs(folder.path(), 0);
-    assert_eq!(other.get("_slot").await.unwrap(), "mine");
+    assert_eq!(other.get("_root").await.unwrap(), "mine");
 }
 
 #[tokio::test]
 async fn a_sync_that_succeeds_later_settles_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, left) = with_failing_syncs(folder.path(), 2);
-    assert!(matches!(claim_slot(&storage).await, Claim::Won { sent_once: false }));
+    assert!(matches!(claim_root(&storage).await, Claim::Won { sent_once: false }));
     assert_eq!(left.load(Ordering::SeqCst), 0);
-    assert_eq!(storage.get("_slot").await.unwrap(), "mine");
+    assert_eq!(storage.get("_root").await.unwrap(), "mine");
     assert_eq!(storage.list("").await.unwrap().len(), 1, "nothing else was left");
 }
 
@@ -413,7 +417,7 @@ async fn a_file_below_new_folders_is_settled_with_them() {
     assert_eq!(left.load(Ordering::SeqCst), 0);
     let again = storage.put_if_absent("a/b/file", Bytes::from_static(b"x")).await.unwrap();
     assert_eq!(again, PutOutcome::AlreadyExists, "after it was synced");
-    assert!(storage.0.durable.has("a/b"), "and the folders above it");
+    assert!(storage.folder().durable.has("a/b"), "and the folders above it");
 }
 
 /// A process that had no file descriptors left asked for one more for half a minute, at each of its requests.
@@ -560,7 +564,7 @@ async fn a_sync_needs_no_other_thread() {
     drop(runtime.spawn_blocking(move || held.recv()));
     let synced = std::thread::spawn(move || {
         let _inside = runtime.enter();
-        let synced = storage.0.sync(&["a/b/file".into()]);
+        let synced = storage.folder().sync(&["a/b/file".into()]);
         drop(release);
         synced
     });

@@ -17,7 +17,7 @@ use super::disk_sync::Unsynced;
 use super::folder::{Folder, is_absent};
 use super::staging::Staged;
 use super::unsynced_files::WrittenFile;
-use crate::Durability;
+use crate::storage::Durability;
 use trinitylake_base::error::{Error, Result};
 
 impl Folder {

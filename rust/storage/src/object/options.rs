@@ -10,10 +10,9 @@ use std::time::Duration;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::Scheme;
 
-mod other_clients;
+pub mod other_clients;
 mod spellings;
 
-pub use other_clients::{S3Settings, iceberg_properties};
 use spellings::{Convert, IGNORED, MAX_RETRIES, RETRY_TIMEOUT, translate, unknown};
 
 /// Options of one store, under the names of `object_store`.

@@ -10,33 +10,42 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 
-use super::ObjectStorage;
 use super::options::{Settings, environment_variables, is_secret};
 use crate::failure::Secrets;
-use crate::retry::RetryPolicy;
+use crate::retry_policy::RetryPolicy;
 use crate::store_clock::ListeningConnector;
 use trinitylake_base::error::{Error, Result};
+use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::{RootUri, Scheme};
 
-/// A client on the bucket of the root.
-pub(crate) fn connect(root: &RootUri, mut settings: Settings) -> Result<ObjectStorage> {
+/// Client of one store, or why there is none. It never retries. Each process has its own: a forked child must not use the
+/// connections of its parent.
+pub(super) type Client = PerProcess<Result<Arc<dyn ObjectStore>>>;
+
+/// Client for the bucket of a root, the retry policy of its storage, and the secrets that no message may contain.
+pub(super) fn client(root: &RootUri, mut settings: Settings) -> Result<(Client, RetryPolicy, Secrets)> {
     settings.add_environment(root.scheme(), environment_variables());
     let mut secrets = Secrets::default();
     settings.values.iter().filter(|(key, _)| is_secret(key)).for_each(|(_, secret)| secrets.add(secret));
     provide_cryptography();
-    let clients = match root.scheme() {
-        Scheme::S3 => s3(root, &settings),
-        Scheme::Gcs => gcs(root, &settings),
-        Scheme::Azure => azure(root, &settings),
-        Scheme::File | Scheme::Memory => {
-            return Err(Error::InvalidLocation(format!("{root} does not lie in a remote store")));
-        }
-    };
-    let store = clients.map_err(|error| {
-        let reason = secrets.redact(&error.to_string());
-        Error::InvalidArgument(format!("cannot open {root}: {reason}; check the storage options"))
-    })?;
-    Ok(ObjectStorage::remote(root, store, retry_policy(&settings), secrets))
+    let retry_policy = retry_policy(&settings);
+    let (of_process, redacted) = (root.clone(), secrets.clone());
+    let client = PerProcess::new(move || {
+        let client = match of_process.scheme() {
+            Scheme::S3 => s3(&of_process, &settings),
+            Scheme::Gcs => gcs(&of_process, &settings),
+            Scheme::Azure => azure(&of_process, &settings),
+            Scheme::File | Scheme::Memory => {
+                return Err(Error::InvalidLocation(format!("{of_process} is not in a remote store")));
+            }
+        };
+        client.map_err(|error| {
+            let reason = redacted.redact(&error.to_string());
+            Error::InvalidArgument(format!("cannot open {of_process}: {reason}; check the storage options"))
+        })
+    });
+    client.get().as_ref().map_err(Error::clone)?;
+    Ok((client, retry_policy, secrets))
 }
 
 /// Installs the cryptography provider, which clients need.

@@ -5,6 +5,7 @@ use trinitylake_base::environment::testing::TestEnvironment;
 use super::*;
 use crate::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::memory_files::MemoryFiles;
+use crate::retry_policy::within;
 
 const PATH: &str = "0000/node";
 
@@ -147,14 +148,4 @@ async fn no_request_is_sent_again_after_the_time_of_the_work_is_over() {
     // Outside of it the policy alone counts.
     ask().await;
     assert!(bench.environment.elapsed_millis() > 10_000);
-}
-
-/// Definitions that a root held were read again from the store, although the cache had them.
-#[tokio::test]
-async fn what_a_store_is_told_reaches_it() {
-    let kept = Arc::new(crate::CachingStorage::new(MemoryFiles::shared()));
-    let storage = RetryingStorage::new(kept, TestEnvironment::seeded(1));
-    let path = "0000/0000/0000/00000000-table-t-n-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.binpb";
-    storage.hold(path, &content());
-    assert_eq!(storage.get(path).await.unwrap(), content());
 }

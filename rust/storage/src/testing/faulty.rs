@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{FileInfo, PutOutcome, Storage};
+use crate::storage::{FileInfo, PutOutcome, Storage};
 use trinitylake_base::error::{Error, Result};
 
 /// The operations of [`Storage`].
@@ -387,7 +387,7 @@ impl Storage for FaultyStorage {
         let ahead = Write::Ahead(path.to_owned(), bytes.clone());
         match self.write(Verb::PutIfAbsent, path, ahead).await? {
             PutOutcome::Created => Ok(()),
-            PutOutcome::AlreadyExists => crate::retry::check_own(self, path, &bytes).await,
+            PutOutcome::AlreadyExists => crate::storage::check_own(self, path, &bytes).await,
         }
     }
 

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::store_clock::answered;
-use crate::{FileInfo, PutOutcome, Storage};
 use trinitylake_base::error::Result;
 
 /// Latency of a store. Requests do not slow each other down.

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
+use crate::storage::{FileInfo, Place, PutOutcome, Step, Storage};
 use crate::store_clock::answered;
-use crate::{FileInfo, PutOutcome, Storage};
 
 /// A store in memory that is gone when it is dropped, and may be copied as it stands.
 #[derive(Debug, Default)]
@@ -28,6 +28,7 @@ pub struct MemoryFiles {
 }
 
 const STEP_MILLIS: u64 = 10_000;
+const WALKED_AT_ONCE: usize = 1000;
 
 impl MemoryFiles {
     pub fn shared() -> Arc<MemoryFiles> {
@@ -145,6 +146,17 @@ impl Storage for MemoryFiles {
             modified_millis: *modified_millis,
         };
         Ok(below.map(info).collect())
+    }
+
+    /// A thousand files in each step, as object stores list them.
+    async fn walk(&self, place: &Place) -> Result<Step> {
+        let mut files = self.list(&place.folder).await?;
+        files.retain(|file| place.after.as_ref().is_none_or(|after| file.path > *after));
+        let is_last = files.len() <= WALKED_AT_ONCE;
+        files.truncate(WALKED_AT_ONCE);
+        let last = files.last().filter(|_| !is_last);
+        let places = last.map(|last| Place { folder: place.folder.clone(), after: Some(last.path.clone()) });
+        Ok(Step { places: places.into_iter().collect(), files })
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

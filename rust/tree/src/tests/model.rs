@@ -1,4 +1,4 @@
-//! A tree beside the dictionary that it must equal, compared after every commit.
+//! A tree and the dictionary that it must equal, compared after every commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,16 +33,16 @@ pub struct Model {
     pub environment: Arc<TestEnvironment>,
     pub root: Arc<Node>,
     pub dictionary: Dictionary,
-    /// Every key that was ever written, to be looked up also when it is gone.
+    /// Every key that was ever written; deleted keys are looked up as well.
     pub known: BTreeSet<String>,
     pub tally: Tally,
-    /// What the nodes of the latest version name.
+    /// Locations that the nodes of the latest version reference.
     pub named: BTreeSet<String>,
     /// All versions so far.
     pub versions: Vec<(Arc<Node>, Dictionary)>,
 }
 
-/// Caps of a few messages, so that a short history shakes the whole tree.
+/// Caps of a few messages, so that a short history changes the whole tree.
 pub fn config(order: usize, root_cap: usize, inner_cap: usize, node_max: usize) -> TreeConfig {
     TreeConfig {
         order,
@@ -87,7 +87,7 @@ impl Model {
         }
     }
 
-    /// One version: the changes go through the tree and the dictionary, and both are compared.
+    /// Commits one version: applies the changes to the tree and to the dictionary, and compares both.
     pub async fn commit(&mut self, changes: Changes) {
         let txn = format!("t{}", self.versions.len());
         let messages: Vec<Message> = changes
@@ -110,9 +110,6 @@ impl Model {
         let system = [("version", txn.clone())];
         let root = encode(&system, &advance.root, order, compression).unwrap();
         self.root = Arc::new(decode(root.bytes, "root", Some(order)).unwrap());
-        if self.versions.len().is_multiple_of(2) {
-            self.root.index_buffer();
-        }
         self.check_named(&messages).await;
         for (key, value) in changes {
             self.known.insert(key.clone());
@@ -127,7 +124,7 @@ impl Model {
         self.check_keys(&self.nodes).await;
     }
 
-    /// Rule 8: what the version wrote is the tail of its root's buffer, and stands nowhere else in it.
+    /// Rule 8: the messages of the version are the tail of its root's buffer, and nowhere else in it.
     fn check_tail(&self, messages: &[Message], txn: &str) {
         let buffer: Vec<Message> = self.root.messages().map(Message::from).collect();
         assert!(buffer.ends_with(messages), "the tail of the root's buffer is not what the version wrote");
@@ -135,8 +132,8 @@ impl Model {
         assert_eq!(own, messages.len(), "rows of the version stand outside of the tail");
     }
 
-    /// Rule 15: what the nodes of a version name, those of the version before named too, or it is new. A row that was
-    /// hidden came to light in a root that grew, and what it named had been collected: no collection ended from then on.
+    /// Rule 15: the nodes of a version reference only locations that the version before referenced, and new ones. A hidden
+    /// row became visible in a root that grew, and its definition had been collected: every later collection failed.
     async fn check_named(&mut self, messages: &[Message]) {
         let mut named = BTreeSet::new();
         let mut waiting = vec![self.root.clone()];
@@ -150,7 +147,7 @@ impl Model {
         let is_new =
             |location: &str| messages.iter().any(|message| message.value.as_deref() == Some(location));
         let back: Vec<&String> = named.difference(&self.named).filter(|location| !is_new(location)).collect();
-        assert!(back.is_empty(), "nodes name again what those of the version before did not: {back:?}");
+        assert!(back.is_empty(), "nodes reference again what the version before did not: {back:?}");
         self.named = named;
     }
 
@@ -161,7 +158,7 @@ impl Model {
         assert!(empty_leaf.is_none(), "a leaf without keys stays in the tree: {empty_leaf:?}");
     }
 
-    /// Rule 1: every key ever seen is found or not, one by one and all at once.
+    /// Rule 1: look-ups of every known key, one by one and all at once, equal the dictionary.
     pub async fn check_keys(&self, nodes: &NodeStore) {
         let keys = StringArray::from_iter_values(&self.known);
         let found = get_many(nodes, &self.root, &keys).await.unwrap();
@@ -177,7 +174,7 @@ impl Model {
         assert_eq!(get(nodes, &self.root, "never written").await.unwrap(), None);
     }
 
-    /// Reads the files again, as another process would.
+    /// An empty cache, as another process has it.
     pub fn cold_nodes(&self) -> Arc<NodeStore> {
         Arc::new(NodeStore::new(self.files.clone(), 0))
     }
@@ -241,7 +238,7 @@ impl Model {
         assert_eq!(found, difference(old, new));
     }
 
-    /// What a node that our writer splits or builds has at least, but for the root.
+    /// Every node except the root has the minimum number of keys of a bulk build.
     pub async fn check_filled(&self) {
         let shape = walk(&self.nodes, &self.root, "root").await.unwrap();
         let least = min_keys(self.config.order);

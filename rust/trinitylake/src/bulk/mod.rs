@@ -64,7 +64,7 @@ async fn is_collected_since(lakehouse: &Lakehouse, since: &Version, latest: &Arc
     let mut next = since.number + 1;
     while next <= latest.number {
         let last = latest.number.min(next + VERSIONS_AT_ONCE - 1);
-        match lakehouse.glance(next, last, latest).await {
+        match lakehouse.versions(next, last, latest).await {
             Ok(versions)
                 if versions.iter().all(|version| version.metadata.collects_before_millis().is_none()) => {}
             Ok(_) | Err(Error::VersionExpired(_)) => return Ok(true),

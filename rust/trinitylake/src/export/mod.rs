@@ -64,7 +64,7 @@ pub async fn publish(
     if let (Some(latest), Some(after)) = (&latest, note.after)
         && latest.number != after
     {
-        return Err(conflict(format!("version {} was made there meanwhile", latest.number)));
+        return Err(Error::conflict(format!("version {} was made there meanwhile", latest.number)));
     }
     let mut properties = note.properties;
     properties.push((OPERATION_PROPERTY.to_string(), OPERATION_EXPORT.to_string()));
@@ -159,7 +159,7 @@ pub async fn publish_same(
         if found.commit_id == source.metadata.commit_id {
             return Ok(());
         }
-        Err(conflict(format!("another version {} is there already", source.number)))
+        Err(Error::conflict(format!("another version {} is there already", source.number)))
     };
     match storage.get(&path).await {
         Ok(bytes) => return there(bytes),
@@ -202,11 +202,7 @@ async fn create_root(
     let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
     match claim(storage.as_ref(), environment.as_ref(), &path, encoded.bytes, deadline).await {
         Claim::Won { .. } => Ok(()),
-        Claim::Lost(_) => Err(conflict("somebody else made a version there meanwhile".into())),
+        Claim::Lost(_) => Err(Error::conflict("somebody else made a version there meanwhile".into())),
         Claim::Refused(error) | Claim::Unknown(error) => Err(error),
     }
-}
-
-fn conflict(message: String) -> Error {
-    Error::CommitConflict { message, keys: Vec::new(), winners: Vec::new() }
 }

@@ -215,11 +215,6 @@ impl Fsck {
         (self.numbers.len() + self.checked.len()) as u64
     }
 
-    /// The newest version that can be read.
-    pub fn newest_intact(&self) -> Option<u64> {
-        self.survey.intact.as_ref().map(|version| version.number)
-    }
-
     /// The next part; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Step>> {
         let mut step = Step::default();

@@ -147,8 +147,8 @@ impl Mender {
         Ok(self.report)
     }
 
-    /// Makes version `number`, with that tree, after whatever is in the slot before; returns when that was, by its
-    /// `created_at_millis`, which is after `after_millis`.
+    /// Publishes the tree as version `number`, whatever the version before it is. Returns its `created_at_millis`, which is
+    /// after `after_millis`.
     async fn publish(
         &self,
         number: u64,

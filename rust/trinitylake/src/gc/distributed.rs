@@ -16,11 +16,13 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::collection::{Prepared, fence, mark_since, prepare};
 use super::contents::{Contents, FileForm, Form};
 use super::mark::{Found, InlineDefinitions, Item, Marks, Paths, hash, open};
 use super::marker::GcMarker;
-use super::sweep::Sweep;
-use super::{Options, Prepared, prepare, roots};
+use super::report::Options;
+use super::roots;
+use super::sweep::{Sweep, delete_all};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
@@ -207,15 +209,14 @@ impl DistributedGc {
                 self.fresh.extend(marked.unless_expired(nodes).await?);
                 let before_millis = self.before_millis;
                 self.under_way.announce(lakehouse.environment().as_ref()).await?;
-                let fence =
-                    super::fence(lakehouse, contents, &mut self.fresh, marked, before_millis, &self.note)
-                        .await?;
-                self.fence_version = Some(fence.number);
-                fence
+                let made =
+                    fence(lakehouse, contents, &mut self.fresh, marked, before_millis, &self.note).await?;
+                self.fence_version = Some(made.number);
+                made
             }
             Some(_) => {
                 let latest = lakehouse.latest().await?;
-                super::mark_since(lakehouse, contents, &mut self.fresh, &marked, &latest).await?;
+                mark_since(lakehouse, contents, &mut self.fresh, &marked, &latest).await?;
                 latest
             }
         };
@@ -256,6 +257,6 @@ impl Fresh {
 pub async fn delete(storage: &dyn Storage, paths: Vec<String>, fresh: &Fresh) -> Result<u64> {
     let doomed: Vec<String> = paths.into_iter().filter(|path| !fresh.contains(path)).collect();
     let count = doomed.len() as u64;
-    super::sweep::delete_all(storage, doomed).await?;
+    delete_all(storage, doomed).await?;
     Ok(count)
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::Report;
 use super::classify::{Classified, Classifier};
 use super::kind::{Kind, folder_of};
 use super::mark::Marks;
+use super::report::Report;
 use super::walk::Walk;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;

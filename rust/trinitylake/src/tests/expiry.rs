@@ -312,7 +312,7 @@ async fn a_transaction_that_expiry_overtook_sends_no_root() {
 }
 
 /// A handle that was opened at version 1 stayed there after others had expired it, read tables without the rows of four
-/// commits that had been acknowledged, and wrote into a slot that had expired.
+/// commits that had been acknowledged, and wrote a root whose number had expired.
 #[tokio::test]
 async fn a_handle_finds_the_latest_as_soon_as_an_expiry_is_over() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -78,10 +78,15 @@ pub(super) async fn lake(files: &Arc<MemoryFiles>, environment: &Arc<TestEnviron
     lakehouse
 }
 
-#[tokio::test]
-async fn what_is_reached_stays_and_what_is_young_stays() {
+pub(super) async fn lake_with_old_files() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
     let (files, environment) = setting();
     let lakehouse = lake(&files, &environment).await;
+    (files, environment, lakehouse)
+}
+
+#[tokio::test]
+async fn what_is_reached_stays_and_what_is_young_stays() {
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     write(&lakehouse, 1).await;
     environment.advance(HOUR / 2);
     write(&lakehouse, 2).await;
@@ -105,8 +110,7 @@ async fn what_is_reached_stays_and_what_is_young_stays() {
 /// not, and deleted the roots under them: a reader took an old version for the latest.
 #[tokio::test]
 async fn a_collection_deletes_no_root_sooner_than_an_expiry_does() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     add_namespace(&lakehouse, "more").await.unwrap();
     let latest = lakehouse.latest().await.unwrap();
     environment.advance(HOUR);
@@ -120,8 +124,7 @@ async fn a_collection_deletes_no_root_sooner_than_an_expiry_does() {
 /// A writer slept between writing its files and its commit; they were collected, and then it committed them.
 #[tokio::test]
 async fn who_wrote_before_a_collection_does_not_commit_after_it() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let other = open(files.clone(), &environment).await;
     let mut slow = begin(&other, Isolation::Snapshot).await;
     let path = write(&other, 1).await;
@@ -141,8 +144,7 @@ async fn who_wrote_before_a_collection_does_not_commit_after_it() {
 /// A transaction missed a file that it had written hours ago, and its error said that the lakehouse is damaged.
 #[tokio::test]
 async fn who_misses_a_file_is_told_whether_it_may_have_been_collected() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let other = open(files.clone(), &environment).await;
     let slow = begin(&other, Isolation::Snapshot).await;
     let base = slow.base().number;
@@ -165,8 +167,7 @@ async fn who_misses_a_file_is_told_whether_it_may_have_been_collected() {
 /// nothing, and the outcome of the transaction stayed unknown.
 #[tokio::test]
 async fn the_record_of_a_rollback_is_written_again_if_it_may_have_been_collected() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let intruder = Intruder::new(&files);
     let is_slow = Arc::new(AtomicBool::new(true));
     let asked = is_slow.clone();
@@ -297,8 +298,7 @@ async fn an_answer_without_a_date_proves_no_age() {
 /// What an engine wrote before it asked for a commit may be older than the transaction that commits it.
 #[tokio::test]
 async fn files_that_were_there_before_prove_their_own_age() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (_, environment, lakehouse) = lake_with_old_files().await;
     let path = write(&lakehouse, 1).await;
     environment.advance(HOUR);
     let mut begun_before = begin(&lakehouse, Isolation::Snapshot).await;
@@ -318,8 +318,7 @@ async fn files_that_were_there_before_prove_their_own_age() {
 
 #[tokio::test]
 async fn an_open_saved_transaction_is_never_affected() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let options = TransactionOptions { id: Some("etl".into()), ..TransactionOptions::default() };
     let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
     let path = write(&lakehouse, 1).await;
@@ -340,8 +339,7 @@ async fn an_open_saved_transaction_is_never_affected() {
 /// A saved transaction that came too late for the collection counted from the moment when it was resumed.
 #[tokio::test]
 async fn a_transaction_that_was_saved_too_late_is_told_so() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let other = open(files.clone(), &environment).await;
     let options = TransactionOptions { id: Some("etl".into()), ..TransactionOptions::default() };
     let mut transaction = other.begin(other.latest().await.unwrap(), options).unwrap();
@@ -358,8 +356,7 @@ async fn a_transaction_that_was_saved_too_late_is_told_so() {
 /// A handle remembered a version that had expired, went back to it, and its files were gone.
 #[tokio::test]
 async fn nobody_goes_back_to_what_was_collected() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let kept = lakehouse.known().number;
     add_namespace(&lakehouse, "later").await.unwrap();
     let other = open(files.clone(), &environment).await;
@@ -374,8 +371,7 @@ async fn nobody_goes_back_to_what_was_collected() {
 /// The clock was set back while files were being deleted: what was written a moment ago looked old.
 #[tokio::test]
 async fn a_clock_that_is_set_back_ends_the_collection() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     write(&lakehouse, 1).await;
     environment.advance(HOUR);
     let options = Options { grace_millis: Some(0), ..Options::default() };
@@ -405,8 +401,7 @@ impl Contents for SetsBack {
 
 #[tokio::test]
 async fn what_is_reached_and_missing_ends_the_collection() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     write(&lakehouse, 1).await;
     environment.advance(HOUR);
     let version = lakehouse.latest().await.unwrap();
@@ -420,8 +415,7 @@ async fn what_is_reached_and_missing_ends_the_collection() {
 /// A collection looked, others committed, and what they had committed was garbage to it.
 #[tokio::test]
 async fn what_is_committed_while_it_looks_is_looked_at() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let other = open(files.clone(), &environment).await;
     let mut transaction = begin(&other, Isolation::Snapshot).await;
     let path = write(&other, 1).await;
@@ -454,8 +448,7 @@ impl Contents for Commits {
 
 #[tokio::test]
 async fn a_version_with_a_name_keeps_what_it_reaches() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let named = lakehouse.latest().await.unwrap();
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     use prost::Message as _;
@@ -471,15 +464,14 @@ async fn a_version_with_a_name_keeps_what_it_reaches() {
     collect_after(&lakehouse, Duration::ZERO).await.unwrap();
     assert!(files.has(&data(0)));
     let fresh = open(files.clone(), &environment).await;
-    assert_whole(fresh.snapshot("q3").await.unwrap().as_ref()).await;
+    assert_whole(fresh.tag("q3").await.unwrap().as_ref()).await;
 }
 
 /// A version expired and was tagged a moment later, and the process died before it took the tag back. Every collection from
 /// then on said that the lakehouse is damaged.
 #[tokio::test]
 async fn a_name_that_came_too_late_is_no_damage() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let late = lakehouse.latest().await.unwrap();
     add_namespace(&lakehouse, "later").await.unwrap();
     expire(&lakehouse, Some(late.number + 1), false).await.unwrap();
@@ -512,8 +504,7 @@ async fn a_name_that_came_too_late_is_no_damage() {
 /// Files of older versions alone were reported as garbage, or as files of the latest version, so the space that an expiry frees was unknown.
 #[tokio::test]
 async fn files_are_counted_once_by_the_first_that_holds_them() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (_, environment, lakehouse) = lake_with_old_files().await;
     write(&lakehouse, 1).await;
     environment.advance(48 * HOUR);
     let before = lakehouse.latest().await.unwrap().number;
@@ -546,8 +537,7 @@ async fn files_are_counted_once_by_the_first_that_holds_them() {
 /// Machines that share a collection had judged all files, when a writer committed one of them that was old by then.
 #[tokio::test]
 async fn a_shared_collection_keeps_what_is_committed_after_its_mark() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (files, environment, lakehouse) = lake_with_old_files().await;
     let with_file = async |number: u64, name: &str| {
         let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
         let path = write(&lakehouse, number).await;
@@ -595,8 +585,7 @@ impl Contents for Backwards {
 /// The sorts are read one after the other: what an earlier one would have to be read for again would be left out.
 #[tokio::test]
 async fn a_file_that_names_one_of_an_earlier_sort_ends_a_shared_collection() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
+    let (_, _, lakehouse) = lake_with_old_files().await;
     let named = vec![(Sort::ManifestList, write(&lakehouse, 1).await)];
     let error = links(lakehouse.storage().as_ref(), &Backwards, named).await.unwrap_err();
     assert!(matches!(&error, Error::CorruptFile { path, .. } if path == "n/metadata.json"), "{error}");

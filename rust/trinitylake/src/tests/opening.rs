@@ -217,7 +217,7 @@ async fn assert_alive(files: &Arc<MemoryFiles>) {
     assert!(files.has(&latest.metadata.lakehouse_definition));
 }
 
-/// A creator whose reply was lost found the root of another in its slot, and deleted the definition of the
+/// A creator whose reply was lost found the root of another under its name, and deleted the definition of the
 /// lakehouse, which was its own.
 #[tokio::test]
 async fn a_creation_that_cannot_tell_who_was_first_deletes_nothing() {
@@ -240,7 +240,7 @@ async fn a_creation_that_cannot_tell_who_was_first_deletes_nothing() {
     assert_alive(&files).await;
 }
 
-/// Its root landed in a slot that had expired: it believed that the lakehouse was its own, and empty.
+/// Its root got a number that had expired: it believed that the lakehouse was its own, and empty.
 #[tokio::test]
 async fn a_creation_that_comes_too_late_says_so() {
     let files = MemoryFiles::shared();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::definition::LakehouseDefinition;
 use crate::definition::proto::IsolationLevel;
 use crate::error::{Error, Result};
 
@@ -32,19 +31,12 @@ impl Isolation {
             Isolation::Serializable => "serializable",
         }
     }
-}
 
-impl Isolation {
     pub(crate) fn to_proto(self) -> IsolationLevel {
         match self {
             Isolation::Snapshot => IsolationLevel::Snapshot,
             Isolation::Serializable => IsolationLevel::Serializable,
         }
-    }
-
-    /// Default isolation of a lakehouse.
-    pub fn default_of(definition: &LakehouseDefinition) -> Isolation {
-        Isolation::of_proto(definition.default_isolation())
     }
 
     pub(crate) fn of_proto(level: IsolationLevel) -> Isolation {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::Transaction;
 use super::changes::{NewValue, Write};
+use super::handle::Transaction;
 use crate::error::Result;
 use crate::key::{KeyRange, ObjectKind};
 

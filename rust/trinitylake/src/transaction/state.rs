@@ -36,12 +36,12 @@ pub enum Proof {
     NothingSent,
     /// The store refused the root that was sent ([`Error::is_refusal`]).
     Refused,
-    /// Every slot that a root with it was sent for holds the root of another.
-    SlotsTaken,
+    /// Every root that was sent with it lost its race.
+    RacesLost,
     /// A version wrote what it depends on, so no later version admits it; no version up to that one contains it.
     Overtaken,
     /// The number of its root had expired before, so no reader finds that root.
-    VoidSlot,
+    VoidRoot,
     /// The record of its id in the tree. Every root and every intent with the transaction requires that there is no
     /// record.
     RolledBack,
@@ -77,8 +77,8 @@ impl From<Unpublished> for Failure {
         match unpublished {
             Unpublished::NotSent(error) => Failure::before_sending(error),
             Unpublished::Refused(error) => Failure::Certain(Proof::Refused, error),
-            Unpublished::SlotTaken(error) => Failure::Certain(Proof::SlotsTaken, error),
-            Unpublished::Void(error) => Failure::Certain(Proof::VoidSlot, error),
+            Unpublished::NameTaken(error) => Failure::Certain(Proof::RacesLost, error),
+            Unpublished::Void(error) => Failure::Certain(Proof::VoidRoot, error),
             Unpublished::InDoubt { error, version } => Failure::InDoubt { error, version },
         }
     }
@@ -243,7 +243,7 @@ impl TransactionState {
             Failure::Certain(proof @ (Proof::Overtaken | Proof::RolledBack), error) => (proof, error),
             Failure::Certain(proof, error) if self.in_flight_until <= seen => {
                 let lost_before = proof == Proof::NothingSent && self.has_sent;
-                (if lost_before { Proof::SlotsTaken } else { proof }, error)
+                (if lost_before { Proof::RacesLost } else { proof }, error)
             }
             Failure::Certain(_, error) => {
                 self.phase = Phase::Unknown;
@@ -321,11 +321,7 @@ impl TransactionState {
 pub(crate) fn already_committed(id: &str, version: Option<u64>) -> Error {
     let place =
         version.map_or("in a version that has expired".into(), |version| format!("as version {version}"));
-    Error::CommitConflict {
-        message: format!("transaction {id} was committed {place}: it cannot be rolled back any more"),
-        keys: Vec::new(),
-        winners: Vec::new(),
-    }
+    Error::conflict(format!("transaction {id} was committed {place}: it cannot be rolled back any more"))
 }
 
 fn no_conflict(conflict: &ConflictingTable) -> Error {

@@ -1,3 +1,4 @@
+use super::other_clients::{S3Settings, iceberg_properties};
 use super::spellings::{
     AZURE_ALIASES, AZURE_NAMES, COMMON, GCS_ALIASES, GCS_NAMES, S3_ALIASES, S3_NAMES, edit_distance,
 };

@@ -99,12 +99,12 @@ async fn the_dead_do_nothing_until_they_are_revived() {
 async fn a_late_write_lands_when_the_test_says_so() {
     let storage = faulty(Trigger::on(Verb::PutIfAbsent, 0), Action::Late);
     storage.add(Fault::new(Trigger::on(Verb::Delete, 0), Action::Late));
-    assert!(is_lost(create(&storage, "slot").await));
-    assert_eq!(storage.put_if_absent("slot", Bytes::new()).await.unwrap(), PutOutcome::Created);
-    assert!(is_lost(storage.delete("slot").await));
+    assert!(is_lost(create(&storage, "root").await));
+    assert_eq!(storage.put_if_absent("root", Bytes::new()).await.unwrap(), PutOutcome::Created);
+    assert!(is_lost(storage.delete("root").await));
     let outcomes: Vec<_> = storage.deliver_late().await.into_iter().map(Result::unwrap).collect();
     assert_eq!(outcomes, [PutOutcome::AlreadyExists, PutOutcome::Created]);
-    assert!(!storage.exists("slot").await.unwrap());
+    assert!(!storage.exists("root").await.unwrap());
     assert!(storage.deliver_late().await.is_empty());
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::submission::Submission;
 use crate::error::{Error, Result};
-use crate::lakehouse::Lakehouse;
 use crate::node::draft::Text;
 use crate::version::Version;
+use crate::version::publisher::Publisher;
 
 /// Keys and ids that a version, or the members of a group so far, have written.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Submission {
 /// For each member whether it may be in the root after `previous`. In order, each is compared with what was written
 /// since it was validated, and with the members admitted before it.
 pub(crate) async fn admit(
-    lakehouse: &Lakehouse,
+    publisher: &Publisher,
     previous: &Arc<Version>,
     group: &[Submission],
 ) -> Result<Vec<bool>> {
@@ -61,7 +61,7 @@ pub(crate) async fn admit(
             let written = match written_by_version.get(&number) {
                 Some(written) => written,
                 // The validation of the transaction reports an expired version.
-                None => match written_in(lakehouse, previous, number).await {
+                None => match written_in(publisher, previous, number).await {
                     Ok(written) => written_by_version.entry(number).or_insert(written),
                     Err(Error::VersionExpired(_)) => {
                         admitted.push(false);
@@ -86,11 +86,11 @@ pub(crate) async fn admit(
     Ok(admitted)
 }
 
-async fn written_in(lakehouse: &Lakehouse, tip: &Arc<Version>, number: u64) -> Result<Written> {
-    let version = if number == tip.number { tip.clone() } else { lakehouse.version(number).await? };
+async fn written_in(publisher: &Publisher, tip: &Arc<Version>, number: u64) -> Result<Written> {
+    let version = if number == tip.number { tip.clone() } else { publisher.version(number).await? };
     let changes = match version.recorded_changes() {
         Some(changes) => changes,
-        None => version.changes(lakehouse.version(number - 1).await?.as_ref()).await?,
+        None => version.changes(publisher.version(number - 1).await?.as_ref()).await?,
     };
     let committed = &version.metadata.committed;
     Ok(Written {

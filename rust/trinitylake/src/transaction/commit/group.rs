@@ -1,9 +1,8 @@
 //! Group commit: transactions of one handle that commit at the same time share one root.
 //!
-//! There is no extra thread. A transaction that finds no leader becomes the leader. It takes all waiting transactions in
+//! There is no extra thread. A transaction that finds no leader becomes the leader: it takes all waiting transactions in
 //! order of arrival, admits those that do not conflict with earlier ones, and creates one root for all of them. One of
 //! those that arrive meanwhile leads the next group. So a lone commit has no extra cost, and many share one root.
-//! A leader waits for `expected_members` if that makes the sum of all waits smaller.
 //!
 //! Invariants:
 //! - A waiting member has written all of its files, or the root holds them (`inline_definitions`). Only files of the
@@ -19,28 +18,117 @@
 //!   in doubt.
 //! - The state belongs to a process. A forked child begins with an empty one, without leader and members.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::channel::oneshot;
 use futures::future::{Either, join, select};
 
 use super::admission::admit;
-use super::expected_members::Announcement;
-use super::group_queue::{GroupCommit, Leadership, Leave, Reply, Seat, TRY_AGAIN, Verdict, size_bytes};
+use super::inline_definitions::max_size_bytes as inline_max_size_bytes;
+use super::intent_queue::{self, Waited};
+use super::publish::{Claimed, claim_for};
 use super::submission::Submission;
+use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::lakehouse::Lakehouse;
-use crate::transaction::commit::inline_definitions::max_size_bytes as inline_max_size_bytes;
-use crate::transaction::commit::intent_queue::{self, Waited};
-use crate::transaction::commit::publish::{Claimed, claim_for};
+use crate::per_process::PerProcess;
 use crate::transaction::state::Failure;
 use crate::version::Version;
+use crate::version::publisher::Publisher;
+
+/// Answer of a group to one member.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    Committed(Arc<Version>),
+    /// A version was committed that this transaction has to be validated against.
+    Again {
+        files_are_written: bool,
+    },
+    /// Write all files first: the transaction may not wait in a group before.
+    WriteFirst,
+}
+
+/// No root was sent, or another writer was faster.
+const TRY_AGAIN: Verdict = Verdict::Again { files_are_written: false };
+
+/// Group commit of one handle.
+#[derive(Default)]
+pub struct GroupCommit(PerProcess<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    is_led: bool,
+    waiting: VecDeque<Member>,
+    /// Number of members so far.
+    members: u64,
+    /// Size of the definitions that the next root holds, of members that joined since the last group was gathered.
+    inline_size_bytes: usize,
+    /// Number of transactions in the last root.
+    last_size: usize,
+    /// Time that the last root took.
+    round_millis: u64,
+    /// Whether several transactions waited when the last root was created.
+    is_crowded: bool,
+    /// Whether other processes commit: a race was lost, and nothing since shows that they have stopped.
+    is_contended: bool,
+    /// Size of recent groups: a lone commit between large groups must not flush their messages.
+    usual_size_bytes: usize,
+    /// Newest root created here, perhaps not yet checked against the expiry boundary.
+    tip: Option<Arc<Version>>,
+}
+
+struct Member {
+    number: u64,
+    submission: Submission,
+    reply: oneshot::Sender<Reply>,
+}
+
+enum Reply {
+    Verdict(Result<Verdict, Failure>),
+    /// Become the leader.
+    Lead(Box<Submission>),
+}
+
+enum Seat<'a> {
+    Lead(Box<Submission>),
+    Wait(Place<'a>),
+    /// There is a leader, and the files of this transaction are neither written nor small enough for the root.
+    Incomplete,
+}
+
+impl std::fmt::Debug for GroupCommit {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("GroupCommit").finish_non_exhaustive()
+    }
+}
 
 impl GroupCommit {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.get().lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether others commit at this time. A transaction then writes its files before it joins a group: as a leader it
+    /// would make all members wait for them.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.state();
+        state.is_led || state.is_crowded || state.is_contended
+    }
+
+    /// Whether other processes commit at this time.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.state().is_contended
+    }
+
+    /// Whether a root can hold the definitions of a group as large as the last one, if each has this size. Else files are
+    /// written before, so that a part of the group need not wait for another root.
+    pub(crate) fn has_room_for_all(&self, size_bytes: usize, max_size_bytes: usize) -> bool {
+        self.state().last_size.max(1) * size_bytes <= max_size_bytes
+    }
+
     /// The version that the next root follows.
-    pub(crate) fn tip(&self, lakehouse: &Lakehouse) -> Arc<Version> {
-        let known = lakehouse.known();
+    pub(crate) fn tip(&self, publisher: &Publisher) -> Arc<Version> {
+        let known = publisher.known();
         match &self.state().tip {
             Some(tip) if tip.number > known.number => tip.clone(),
             _ => known,
@@ -50,20 +138,12 @@ impl GroupCommit {
     /// Commits one transaction together with all that wait.
     pub(crate) async fn commit(
         &self,
-        lakehouse: &Lakehouse,
+        publisher: &Publisher,
         submission: Submission,
-        announcement: Option<Announcement<'_>>,
         deadline_millis: u64,
     ) -> Result<Verdict, Failure> {
-        let environment = lakehouse.environment();
-        let seat = self.enter(submission, inline_max_size_bytes(&lakehouse.known().config));
-        if !matches!(seat, Seat::Incomplete) {
-            self.expected().joined(environment.elapsed_millis());
-        }
-        if let Some(announcement) = announcement {
-            announcement.arrived(environment.elapsed_millis());
-        }
-        let submission = match seat {
+        let environment = publisher.environment();
+        let submission = match self.enter(submission, inline_max_size_bytes(&publisher.known().config)) {
             Seat::Lead(submission) => submission,
             Seat::Incomplete => return Ok(Verdict::WriteFirst),
             Seat::Wait(mut place) => {
@@ -81,16 +161,35 @@ impl GroupCommit {
                     Ok(Reply::Verdict(verdict)) => return verdict,
                     Ok(Reply::Lead(submission)) => submission,
                     // The leader was cancelled, or does not answer in time.
-                    Err(oneshot::Canceled) => return Err(self.unanswered(lakehouse)),
+                    Err(oneshot::Canceled) => return Err(self.unanswered(publisher)),
                 }
             }
         };
-        self.lead(lakehouse, *submission, deadline_millis).await
+        self.lead(publisher, *submission, deadline_millis).await
+    }
+
+    fn enter(&self, submission: Submission, inline_max_size_bytes: usize) -> Seat<'_> {
+        let mut state = self.state();
+        let inline_size_bytes = submission.inline_size_bytes();
+        if !std::mem::replace(&mut state.is_led, true) {
+            return Seat::Lead(Box::new(submission));
+        }
+        let has_room =
+            inline_size_bytes == 0 || state.inline_size_bytes + inline_size_bytes <= inline_max_size_bytes;
+        if !(submission.may_join() && has_room) {
+            return Seat::Incomplete;
+        }
+        state.inline_size_bytes += inline_size_bytes;
+        let (reply, answer) = oneshot::channel();
+        state.members += 1;
+        let number = state.members;
+        state.waiting.push_back(Member { number, submission, reply });
+        Seat::Wait(Place { group_commit: self, number, answer })
     }
 
     /// Doubt about the version after the newest known one, which a leader may have created.
-    fn unanswered(&self, lakehouse: &Lakehouse) -> Failure {
-        let version = self.tip(lakehouse).number + 1;
+    fn unanswered(&self, publisher: &Publisher) -> Failure {
+        let version = self.tip(publisher).number + 1;
         Failure::InDoubt {
             error: Error::CommitStateUnknown(format!(
                 "the leader of the group commit has not answered whether version {version} was created"
@@ -102,135 +201,219 @@ impl GroupCommit {
     /// Creates a root for `own`, which comes first in it, and for the waiting members. Returns the verdict on `own`.
     async fn lead(
         &self,
-        lakehouse: &Lakehouse,
+        publisher: &Publisher,
         own: Submission,
         deadline_millis: u64,
     ) -> Result<Verdict, Failure> {
         let leadership = Leadership(self);
-        let environment = lakehouse.environment().as_ref();
-        let ready_and_round = || {
-            let state = self.state();
-            (state.waiting.len() as u64 + 1, state.round_millis)
-        };
-        let (ready, round_millis) = ready_and_round();
-        self.expected().wait_for_returning(ready, round_millis, environment).await;
-        let (ready, round_millis) = ready_and_round();
-        self.expected().wait_for_announced(ready, round_millis, environment).await;
+        let environment = publisher.environment().as_ref();
+        let has_run_out = || environment.elapsed_millis() >= deadline_millis;
+        // 1. Gather the members, and the intents of other processes.
+        self.wait_for_last_group(environment).await;
         let started = environment.elapsed_millis();
-        let max_size_bytes = self.tip(lakehouse).config.node_max_size_bytes / 2;
-        let (mut group, replies) = self.gather(own, max_size_bytes);
+        let max_size_bytes = self.tip(publisher).config.node_max_size_bytes / 2;
+        let (mut group, mut replies) = self.gather(own, max_size_bytes);
         let members = group.len();
-        let queue = match intent_queue::wait_in_queue(lakehouse, &group, deadline_millis).await {
+        let queue = match intent_queue::wait_in_queue(publisher, &group, deadline_millis).await {
             Waited::Lead(queue) => queue,
             Waited::Served => {
                 drop(leadership);
-                return tell(replies, Ok(TRY_AGAIN));
+                return replies.answer(Ok(TRY_AGAIN));
             }
         };
-        let previous = self.tip(lakehouse);
+        let previous = self.tip(publisher);
         group.extend(queue.guests(previous.number, max_size_bytes.saturating_sub(size_bytes(&group))));
         let has_guests = group.len() > members;
-        let admitted = match admit(lakehouse, &previous, &group).await {
+
+        // 2. Admit those that fit on the version before, and on each other.
+        let admitted = match admit(publisher, &previous, &group).await {
             Ok(admitted) => admitted,
-            Err(error) => {
-                let ran_out = lakehouse.environment().elapsed_millis() >= deadline_millis;
-                return tell_failure(replies, Failure::before_sending(error), ran_out);
-            }
+            Err(error) => return replies.fail(Failure::before_sending(error), has_run_out()),
         };
-        let replies = reject(replies, &admitted[1..members]);
+        replies.reject(&admitted[1..members]);
         let own_is_in = admitted[0];
         let own_files = group[0].pending.clone().filter(|_| own_is_in);
         let mut stays = admitted.iter();
         group.retain(|_| stays.next() == Some(&true));
 
+        // 3. Create the root, and pass the leadership on.
         let usual_size_bytes = self.usual_size_bytes(&group);
         // Boxed: its future has some ten thousand bytes, which would be moved several times.
-        let claim = Box::pin(claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis));
-        let (claimed, others_wait) = join(claim, intent_queue::are_others_waiting(lakehouse, &group)).await;
+        let claim = Box::pin(claim_for(publisher, &previous, &group, usual_size_bytes, deadline_millis));
+        let (claimed, others_wait) = join(claim, intent_queue::are_others_waiting(publisher, &group)).await;
         let verdict = match claimed {
             Ok(Claimed::Root(created)) => {
-                let now = environment.elapsed_millis();
-                self.expected().created(group.len() as u64, now - started, now);
                 {
                     let mut state = self.state();
                     state.tip = Some(created.version.clone());
                     state.is_contended = others_wait || has_guests;
-                    state.is_crowded =
-                        members > 1 || !state.waiting.is_empty() || self.expected().are_expected();
-                    state.round_millis = now - started;
+                    state.is_crowded = members > 1 || !state.waiting.is_empty();
+                    state.round_millis = environment.elapsed_millis() - started;
                     state.last_size = group.len();
                 }
                 drop(leadership);
                 let version = created.version.clone();
-                queue.leave(lakehouse, version.number, |id| version.metadata.commits(id)).await;
-                let confirmed = lakehouse.publisher().confirm(created).await;
-                let confirmed = confirmed.map(Verdict::Committed).map_err(Failure::from);
+                queue.leave(publisher, version.number, |id| version.metadata.commits(id)).await;
+                let confirmed = publisher.confirm(created).await;
                 if confirmed.is_err() {
                     self.state().tip = None;
                 }
-                confirmed
+                confirmed.map(Verdict::Committed).map_err(Failure::from)
             }
             Ok(Claimed::Overtaken { files_are_written }) => {
                 self.state().is_contended = true;
-                queue.leave(lakehouse, previous.number, |_| false).await;
+                queue.leave(publisher, previous.number, |_| false).await;
                 Ok(Verdict::Again { files_are_written })
             }
             Ok(Claimed::Nothing) => {
-                queue.leave(lakehouse, previous.number, |_| false).await;
+                queue.leave(publisher, previous.number, |_| false).await;
                 Ok(TRY_AGAIN)
             }
             Err(failure) => Err(failure),
         };
+
+        // 4. Answer.
         let verdict = match verdict {
-            Ok(verdict) => tell(replies, Ok(verdict)),
+            Ok(verdict) => replies.answer(Ok(verdict)),
             // The files of the other members are durable: they try without the leader.
             Err(failure) if own_files.is_some_and(|files| files.has_failed()) => {
-                let _ = tell(replies, Ok(TRY_AGAIN));
+                let _ = replies.answer(Ok(TRY_AGAIN));
                 Err(failure)
             }
-            Err(failure) => {
-                let ran_out = lakehouse.environment().elapsed_millis() >= deadline_millis;
-                tell_failure(replies, failure, ran_out)
-            }
+            Err(failure) => replies.fail(failure, has_run_out()),
         };
         if own_is_in { verdict } else { Ok(TRY_AGAIN) }
     }
-}
 
-/// Sends members that were not admitted back to validate, at once. Returns the channels of the others.
-fn reject(replies: Vec<oneshot::Sender<Reply>>, admitted: &[bool]) -> Vec<oneshot::Sender<Reply>> {
-    let mut staying = Vec::with_capacity(replies.len());
-    for (reply, is_in) in replies.into_iter().zip(admitted) {
-        if *is_in {
-            staying.push(reply);
-        } else {
-            // A receiver that is gone does not need the answer.
-            let _ = reply.send(Reply::Verdict(Ok(TRY_AGAIN)));
+    /// Waits an eighth of the time of the last root if fewer transactions are here than it had: those usually commit again
+    /// at once, and a root without them would make all of them wait for two.
+    async fn wait_for_last_group(&self, environment: &dyn Environment) {
+        let pause_millis = {
+            let state = self.state();
+            if state.last_size > state.waiting.len() + 1 { state.round_millis / 8 } else { 0 }
+        };
+        if pause_millis > 0 {
+            environment.sleep(Duration::from_millis(pause_millis)).await;
         }
     }
-    staying
+
+    /// The leader and the waiting members, up to the size limit of a root; and the channels for their answers.
+    fn gather(&self, own: Submission, max_size_bytes: usize) -> (Vec<Submission>, Replies) {
+        let mut size_bytes = own.size_bytes();
+        let (mut group, mut replies) = (vec![own], Vec::new());
+        let mut state = self.state();
+        state.inline_size_bytes = 0;
+        while let Some(member) = state.waiting.pop_front() {
+            size_bytes += member.submission.size_bytes();
+            if size_bytes > max_size_bytes {
+                state.waiting.push_front(member);
+                break;
+            }
+            group.push(member.submission);
+            replies.push(member.reply);
+        }
+        (group, Replies(replies))
+    }
+
+    /// Size of this group, or the decaying size of recent groups.
+    fn usual_size_bytes(&self, group: &[Submission]) -> usize {
+        let mut state = self.state();
+        state.usual_size_bytes = (state.usual_size_bytes - state.usual_size_bytes / 8).max(size_bytes(group));
+        state.usual_size_bytes
+    }
 }
 
-/// Sends the verdict to each member except the leader, and returns it.
-fn tell(replies: Vec<oneshot::Sender<Reply>>, verdict: Result<Verdict, Failure>) -> Result<Verdict, Failure> {
-    for reply in replies {
-        // A receiver that is gone does not need the answer.
-        let _ = reply.send(Reply::Verdict(verdict.clone()));
-    }
-    verdict
+fn size_bytes(group: &[Submission]) -> usize {
+    group.iter().map(Submission::size_bytes).sum()
 }
 
-/// [`tell`] for a failure. If the leader's deadline has passed, the members begin again, since theirs may not have.
-fn tell_failure(
-    replies: Vec<oneshot::Sender<Reply>>,
-    failure: Failure,
-    ran_out: bool,
-) -> Result<Verdict, Failure> {
-    let may_pass = matches!(&failure, Failure::Certain(_, Error::Storage { retryable: true, .. }));
-    if !(ran_out && may_pass) {
-        return tell(replies, Err(failure));
+/// Channels for the answers to all members except the leader, in the order of the group. A receiver that is gone does not
+/// need its answer.
+struct Replies(Vec<oneshot::Sender<Reply>>);
+
+impl Replies {
+    /// Sends members that were not admitted back to validate, at once.
+    fn reject(&mut self, admitted: &[bool]) {
+        let replies = std::mem::take(&mut self.0);
+        for (reply, is_in) in replies.into_iter().zip(admitted) {
+            if *is_in {
+                self.0.push(reply);
+            } else {
+                let _ = reply.send(Reply::Verdict(Ok(TRY_AGAIN)));
+            }
+        }
     }
-    // The leader gets the failure.
-    let _ = tell(replies, Ok(TRY_AGAIN));
-    Err(failure)
+
+    /// Sends the verdict to each member, and returns it for the leader.
+    fn answer(self, verdict: Result<Verdict, Failure>) -> Result<Verdict, Failure> {
+        for reply in self.0 {
+            let _ = reply.send(Reply::Verdict(verdict.clone()));
+        }
+        verdict
+    }
+
+    /// [`Replies::answer`] for a failure. If the deadline of the leader has passed, the members begin again, since theirs
+    /// may not have.
+    fn fail(self, failure: Failure, has_run_out: bool) -> Result<Verdict, Failure> {
+        let may_pass = matches!(&failure, Failure::Certain(_, Error::Storage { retryable: true, .. }));
+        if has_run_out && may_pass {
+            let _ = self.answer(Ok(TRY_AGAIN));
+            return Err(failure);
+        }
+        self.answer(Err(failure))
+    }
+}
+
+/// Leadership; passed on to a waiting member when dropped.
+struct Leadership<'a>(&'a GroupCommit);
+
+impl Drop for Leadership<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        while let Some(Member { submission, reply, .. }) = state.waiting.pop_front() {
+            if reply.send(Reply::Lead(Box::new(submission))).is_ok() {
+                return;
+            }
+        }
+        state.is_led = false;
+    }
+}
+
+/// Place of a waiting member.
+struct Place<'a> {
+    group_commit: &'a GroupCommit,
+    number: u64,
+    answer: oneshot::Receiver<Reply>,
+}
+
+/// Result of leaving a place.
+enum Leave {
+    /// No group has taken the member, or will.
+    Untouched,
+    /// The answer has arrived.
+    Answered(Reply),
+    Taken,
+}
+
+impl Place<'_> {
+    fn leave(&mut self) -> Leave {
+        let mut state = self.group_commit.state();
+        if let Some(position) = state.waiting.iter().position(|member| member.number == self.number) {
+            state.waiting.remove(position);
+            return Leave::Untouched;
+        }
+        match self.answer.try_recv() {
+            Ok(Some(reply)) => Leave::Answered(reply),
+            Ok(None) | Err(oneshot::Canceled) => Leave::Taken,
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Leave::Answered(Reply::Lead(_)) = self.leave() {
+            // It was made the leader and has not noticed: pass on the leadership.
+            drop(Leadership(self.group_commit));
+        }
+    }
 }

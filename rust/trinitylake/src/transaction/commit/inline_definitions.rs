@@ -14,11 +14,11 @@ use futures::future::{Either, join_all, select};
 use super::submission::{Submission, files_size_bytes};
 use crate::config::TreeConfig;
 use crate::error::Result;
-use crate::lakehouse::Lakehouse;
 use crate::path::definition_id;
 use crate::storage::{Storage, is_remote};
 use crate::transaction::commit::durability_barrier::flush_files;
 use crate::version::Version;
+use crate::version::publisher::Publisher;
 use crate::version::root_metadata::{INLINE_OBJECT_MAX_SIZE_BYTES, INLINE_OBJECTS_MAX_SIZE_BYTES};
 
 /// Minimum time to wait for definition files after the root was created; else as long as the root took.
@@ -94,16 +94,16 @@ impl Inline {
 /// Creates the root and writes the files of its definitions at the same time. Returns whether the files exist. Failures
 /// are left to the writer of the next version, since the root holds the definitions.
 pub(crate) async fn write_beside<T>(
-    lakehouse: &Lakehouse,
+    publisher: &Publisher,
     inline: &Inline,
     claim: impl Future<Output = T>,
 ) -> (T, bool) {
     if inline.own.is_empty() && inline.taken_over.is_empty() {
         return (claim.await, true);
     }
-    let environment = lakehouse.environment();
+    let environment = publisher.environment();
     let started = environment.elapsed_millis();
-    let write = std::pin::pin!(inline.write(lakehouse.storage().as_ref()));
+    let write = std::pin::pin!(inline.write(publisher.storage().as_ref()));
     let claim = std::pin::pin!(claim);
     match select(claim, write).await {
         Either::Left((claimed, write)) => {

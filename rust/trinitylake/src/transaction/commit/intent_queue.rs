@@ -24,13 +24,13 @@ use crate::config::Coordination;
 use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::definition_file::{decode_file, encode_file, is_intact_copy};
 use crate::error::{Error, Result};
-use crate::lakehouse::Lakehouse;
 use crate::node::draft::{Message, Text};
 use crate::path::{INTENT_PREFIX, intent_file, intent_path};
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::footprint::Footprint;
 use crate::transaction::options::Isolation;
+use crate::version::publisher::Publisher;
 use crate::version::root_metadata::CommittedTransaction;
 use crate::version::summary::Summary;
 
@@ -63,18 +63,18 @@ struct Intent {
 /// Waits in the queue until the group may create a root, if it has to wait at all. If the store fails here, the group
 /// goes ahead without members of other processes.
 pub(crate) async fn wait_in_queue(
-    lakehouse: &Lakehouse,
+    publisher: &Publisher,
     group: &[Submission],
     deadline_millis: u64,
 ) -> Waited {
-    match try_to_wait(lakehouse, group, deadline_millis).await {
+    match try_to_wait(publisher, group, deadline_millis).await {
         Ok(turn) => turn,
         Err(_) => Waited::Lead(Intents::default()),
     }
 }
 
-async fn try_to_wait(lakehouse: &Lakehouse, group: &[Submission], deadline_millis: u64) -> Result<Waited> {
-    let (storage, environment) = (lakehouse.storage().as_ref(), lakehouse.environment().as_ref());
+async fn try_to_wait(publisher: &Publisher, group: &[Submission], deadline_millis: u64) -> Result<Waited> {
+    let (storage, environment) = (publisher.storage().as_ref(), publisher.environment().as_ref());
     let waiting: Vec<&Submission> =
         group.iter().filter(|member| member.last_version.is_some() && member.is_complete()).collect();
     if waiting.is_empty() {
@@ -94,26 +94,26 @@ async fn try_to_wait(lakehouse: &Lakehouse, group: &[Submission], deadline_milli
     loop {
         let mut listed: Vec<_> = storage.list(INTENT_PREFIX).await?;
         listed.retain(|file| {
-            is_intent(file) && file.path != own && file.size_bytes <= max_size_bytes(lakehouse)
+            is_intent(file) && file.path != own && file.size_bytes <= max_size_bytes(publisher)
         });
         let may_wait = environment.elapsed_millis() < patience_ends;
         let before_own = listed.iter().map(|file| &file.path).filter(|path| **path < own && may_wait);
         let candidates = before_own.filter(|path| !served.contains(*path)).cloned().collect();
-        let Some(leader) = first_that_leads(lakehouse, candidates).await else {
+        let Some(leader) = first_that_leads(publisher, candidates).await else {
             listed.truncate(MAX_INTENTS);
             let reads = listed.iter().map(|file| read(storage, &file.path));
             let others = join_all(reads).await.into_iter().filter_map(Read::intact).collect();
             return Ok(Waited::Lead(Intents { own: Some(own), others }));
         };
-        let before = lakehouse.known().number;
-        while lakehouse.known().number == before && environment.elapsed_millis() < patience_ends {
+        let before = publisher.known().number;
+        while publisher.known().number == before && environment.elapsed_millis() < patience_ends {
             environment.sleep(Duration::from_millis(request_millis.div_ceil(LOOKS_PER_REQUEST))).await;
-            lakehouse.latest().await?;
+            publisher.latest().await?;
         }
-        let latest = lakehouse.known();
-        for version in lakehouse.versions(before + 1, latest.number).await? {
+        let latest = publisher.known();
+        for version in publisher.versions(before + 1, latest.number, &latest).await? {
             if group.iter().any(|member| version.metadata.commits(&member.info.id)) {
-                clear(lakehouse, vec![own]).await;
+                clear(publisher, vec![own]).await;
                 return Ok(Waited::Served);
             }
         }
@@ -123,12 +123,12 @@ async fn try_to_wait(lakehouse: &Lakehouse, group: &[Submission], deadline_milli
 
 /// The first intent whose owner can be expected to lead. Intents before it that are damaged, or that no version may
 /// contain any more, are removed.
-async fn first_that_leads(lakehouse: &Lakehouse, candidates: Vec<String>) -> Option<String> {
-    let tip = lakehouse.known().number;
+async fn first_that_leads(publisher: &Publisher, candidates: Vec<String>) -> Option<String> {
+    let tip = publisher.known().number;
     let mut done = Vec::new();
     let mut leader = None;
     for path in candidates {
-        let is_over = match read(lakehouse.storage().as_ref(), &path).await {
+        let is_over = match read(publisher.storage().as_ref(), &path).await {
             Read::Intact(intent) => {
                 intent.submissions.iter().all(|one| one.last_version.is_none_or(|last| last <= tip))
             }
@@ -143,18 +143,18 @@ async fn first_that_leads(lakehouse: &Lakehouse, candidates: Vec<String>) -> Opt
         done.push(path);
     }
     if !done.is_empty() {
-        clear(lakehouse, done).await;
+        clear(publisher, done).await;
     }
     leader
 }
 
 /// Whether the queue has intents that this group, which goes ahead alone, has not seen. Asked while the root is
 /// created, so that a writer that always wins learns of the others.
-pub(crate) async fn are_others_waiting(lakehouse: &Lakehouse, group: &[Submission]) -> bool {
+pub(crate) async fn are_others_waiting(publisher: &Publisher, group: &[Submission]) -> bool {
     let is_asked =
         |member: &Submission| member.coordination == Coordination::Queue && member.last_version.is_none();
     group.iter().any(is_asked)
-        && lakehouse.storage().list(INTENT_PREFIX).await.is_ok_and(|files| files.iter().any(is_intent))
+        && publisher.storage().list(INTENT_PREFIX).await.is_ok_and(|files| files.iter().any(is_intent))
 }
 
 /// Other files in that folder are ignored.
@@ -183,29 +183,29 @@ impl Intents {
 
     /// Removes the intent of this group and those of others that are done; their owners may have died. `tip` is the
     /// newest version, `is_committed` says which ids it contains.
-    pub(crate) async fn leave(self, lakehouse: &Lakehouse, tip: u64, is_committed: impl Fn(&str) -> bool) {
+    pub(crate) async fn leave(self, publisher: &Publisher, tip: u64, is_committed: impl Fn(&str) -> bool) {
         let is_done = |guest: &Submission| {
             is_committed(&guest.info.id) || guest.last_version.is_none_or(|last| last <= tip)
         };
         let done = self.others.into_iter().filter(|intent| intent.submissions.iter().all(is_done));
         let paths: Vec<String> = self.own.into_iter().chain(done.map(|intent| intent.path)).collect();
         if !paths.is_empty() {
-            clear(lakehouse, paths).await;
+            clear(publisher, paths).await;
         }
     }
 }
 
 /// Deletes in the background. A later leader deletes the rest.
-async fn clear(lakehouse: &Lakehouse, paths: Vec<String>) {
-    let storage = lakehouse.storage().clone();
+async fn clear(publisher: &Publisher, paths: Vec<String>) {
+    let storage = publisher.storage().clone();
     let work = async move {
         join_all(paths.iter().map(|path| storage.delete(path))).await;
     };
-    lakehouse.environment().background(Box::pin(work)).await;
+    publisher.environment().background(Box::pin(work)).await;
 }
 
-fn max_size_bytes(lakehouse: &Lakehouse) -> u64 {
-    lakehouse.known().config.node_max_size_bytes as u64
+fn max_size_bytes(publisher: &Publisher) -> u64 {
+    publisher.known().config.node_max_size_bytes as u64
 }
 
 /// Content of an intent file.
@@ -307,14 +307,8 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
         footprint: Arc::new(Footprint::of_proto(&saved)),
         messages,
         coordination: Coordination::Queue,
-        attempt: 0,
-        definition: None,
-        files: Vec::new(),
-        fits_in_root: false,
-        pending: None,
         validated: saved.validated_version,
-        depends_on_past: false,
         last_version: Some(intended.last_version),
-        aborts: None,
+        ..Submission::default()
     })
 }

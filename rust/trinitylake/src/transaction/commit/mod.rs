@@ -16,9 +16,7 @@
 pub(crate) mod admission;
 pub(crate) mod conflict;
 pub(crate) mod durability_barrier;
-pub(crate) mod expected_members;
 pub(crate) mod group;
-pub(crate) mod group_queue;
 pub(crate) mod inline_definitions;
 pub(crate) mod intent_queue;
 pub(crate) mod limits;
@@ -32,10 +30,10 @@ use bytes::Bytes;
 use crate::config::Coordination;
 use crate::error::{Error, Result};
 use crate::path::transaction_path;
-use crate::storage::retry::within;
+use crate::storage::retry_policy::within;
 use crate::transaction::changes::Write;
 use crate::transaction::commit::durability_barrier::flush_files;
-use crate::transaction::commit::group_queue::Verdict;
+use crate::transaction::commit::group::Verdict;
 use crate::transaction::commit::inline_definitions::{fit_in_root, max_size_bytes};
 use crate::transaction::commit::outcome::ConflictingTable;
 use crate::transaction::commit::publish::remove_files;
@@ -128,7 +126,7 @@ impl Transaction {
             match tried {
                 Ok(Some(outcome)) => return Ok(outcome),
                 Ok(None) if is_spent => {
-                    return Err(Failure::Certain(Proof::SlotsTaken, effort.limit_error(Vec::new())));
+                    return Err(Failure::Certain(Proof::RacesLost, effort.limit_error(Vec::new())));
                 }
                 // The next validation shows which root was created.
                 Err(Failure::InDoubt { version, .. }) if !is_spent => self.state.in_doubt(version),
@@ -147,8 +145,7 @@ impl Transaction {
         let lakehouse = self.lakehouse.clone();
         // A child that was forked meanwhile may know an older version; no root is ever created below a base.
         lakehouse.learn(self.base.clone());
-        let announcement = lakehouse.commits().announce(lakehouse.environment().elapsed_millis());
-        let is_busy = announcement.is_some();
+        let is_busy = lakehouse.commits().is_busy();
         let mut missing = None;
         // An intent names files that exist.
         let may_wait = is_busy && self.waits_in_queue(limits.coordination);
@@ -170,7 +167,7 @@ impl Transaction {
         effort.attempts += 1;
         let submission = self.submit(limits.coordination, effort.attempts)?;
         let verdict =
-            lakehouse.commits().commit(&lakehouse, submission, announcement, effort.deadline_millis).await?;
+            lakehouse.commits().commit(lakehouse.publisher(), submission, effort.deadline_millis).await?;
         if matches!(verdict, Verdict::WriteFirst) {
             effort.attempts -= 1;
         }
@@ -222,10 +219,7 @@ impl Transaction {
             pending: Some(self.pending.clone()),
             validated: self.validated.number,
             depends_on_past: self.depends_on_past,
-            coordination: Coordination::None,
-            attempt: 0,
-            last_version: None,
-            aborts: None,
+            ..Submission::default()
         }
     }
 

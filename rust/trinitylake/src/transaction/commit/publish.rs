@@ -8,10 +8,9 @@ use futures::future::join;
 use futures::{StreamExt, stream};
 
 use crate::error::{Error, Result};
-use crate::lakehouse::Lakehouse;
 use crate::moved_lakehouse::Placement;
 use crate::node::draft::Draft;
-use crate::storage::retry::within;
+use crate::storage::retry_policy::within;
 use crate::storage::{BackgroundUploads, Storage};
 use crate::transaction::commit::durability_barrier::flush_all;
 use crate::transaction::commit::inline_definitions::{Inline, write_beside};
@@ -20,8 +19,8 @@ use crate::transaction::state::Failure;
 use crate::tree::advance::advance;
 use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::Version;
-use crate::version::publisher::{Created, Prepared, Slot, Unpublished};
-use crate::version::versions::NextSlot;
+use crate::version::latest::NextRoot;
+use crate::version::publisher::{Created, Prepared, Publisher, Race, Unpublished};
 
 /// A pause after a lost race is at most as long as this number of attempts: a longer one only starves the writer.
 const MAX_PAUSE_ATTEMPTS: u64 = 8;
@@ -37,7 +36,7 @@ pub(crate) enum Claimed {
 
 /// Creates the root after `previous` for the admitted members of a group.
 pub(crate) async fn claim_for(
-    lakehouse: &Lakehouse,
+    publisher: &Publisher,
     previous: &Arc<Version>,
     group: &[Submission],
     usual_size_bytes: usize,
@@ -46,18 +45,18 @@ pub(crate) async fn claim_for(
     if group.is_empty() {
         return Ok(Claimed::Nothing);
     }
-    let started = lakehouse.environment().elapsed_millis();
+    let started = publisher.environment().elapsed_millis();
     // The number after an expired version is free but void: no root is created there.
-    let (written, slot) = join(
-        write_files_below_root(lakehouse, previous, group, usual_size_bytes),
-        lakehouse.next_slot(previous.number),
+    let (written, next) = join(
+        write_files_below_root(publisher, previous, group, usual_size_bytes),
+        publisher.next_root(previous.number),
     )
     .await;
     let Written { root, nodes, inline } = match written {
         // Garbage collection deleted a file that no version refers to. It created a version before, so this number is
         // taken, and validation finds the transactions that are too old.
         Err(Error::FileNotFound { path }) => {
-            if lakehouse.latest().await?.number > previous.number {
+            if publisher.latest().await?.number > previous.number {
                 return Ok(Claimed::Nothing);
             }
             // Writing took longer than the grace period of the collection.
@@ -69,42 +68,42 @@ pub(crate) async fn claim_for(
         written => match previous.unless_expired(written).await {
             // The version expired meanwhile, and a node of it is gone: it is not the newest one.
             Err(Error::VersionExpired(_)) => {
-                lakehouse.rediscover().await?;
+                publisher.rediscover().await?;
                 return Ok(Claimed::Nothing);
             }
             written => written?,
         },
     };
     // The observation of the free number may be too old after writing.
-    let slot = match slot? {
-        NextSlot::Free => lakehouse.next_slot(previous.number).await?,
-        slot => slot,
+    let next = match next? {
+        NextRoot::Absent => publisher.next_root(previous.number).await?,
+        next => next,
     };
-    if slot != NextSlot::Free {
-        remove_files(lakehouse.storage().as_ref(), nodes).await;
-        let latest = match slot {
-            NextSlot::Expired => lakehouse.rediscover().await?,
-            _ => lakehouse.latest().await?,
+    if next != NextRoot::Absent {
+        remove_files(publisher.storage().as_ref(), nodes).await;
+        let latest = match next {
+            NextRoot::Expired => publisher.rediscover().await?,
+            _ => publisher.latest().await?,
         };
-        pause_after_lost_race(lakehouse, previous, &latest, group, started).await;
+        pause_after_lost_race(publisher, previous, &latest, group, started).await;
         return Ok(Claimed::Overtaken { files_are_written: inline.is_all_ahead() });
     }
-    let claim = lakehouse.publisher().claim(root, deadline_millis);
-    let (claimed, are_written) = write_beside(lakehouse, &inline, claim).await;
+    let claim = publisher.claim(root, deadline_millis);
+    let (claimed, are_written) = write_beside(publisher, &inline, claim).await;
     match claimed {
-        Ok(Slot::Won(created)) => {
+        Ok(Race::Won(created)) => {
             if are_written {
                 created.version.definitions_are_written();
             }
             Ok(Claimed::Root(created))
         }
         Err(refused @ Unpublished::Refused(_)) => {
-            remove_files(lakehouse.storage().as_ref(), nodes).await;
+            remove_files(publisher.storage().as_ref(), nodes).await;
             Err(refused.into())
         }
         Err(unpublished) => Err(unpublished.into()),
-        Ok(Slot::Lost(latest)) => {
-            pause_after_lost_race(lakehouse, previous, &latest, group, started).await;
+        Ok(Race::Lost(latest)) => {
+            pause_after_lost_race(publisher, previous, &latest, group, started).await;
             Ok(Claimed::Overtaken { files_are_written: are_written })
         }
     }
@@ -122,26 +121,26 @@ struct Written {
 /// uploads. After success all of them are durable. If the store refuses a node, all nodes are removed again; the
 /// transactions remove their own files.
 async fn write_files_below_root(
-    lakehouse: &Lakehouse,
+    publisher: &Publisher,
     previous: &Version,
     group: &[Submission],
     usual_size_bytes: usize,
 ) -> Result<Written> {
-    let (config, environment) = (&previous.config, lakehouse.environment().as_ref());
+    let (config, environment) = (&previous.config, publisher.environment().as_ref());
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
     let advance =
-        advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
-    let nodes = lakehouse.publisher().encode_nodes(config, advance.nodes)?;
+        advance(publisher.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
+    let nodes = publisher.encode_nodes(config, advance.nodes)?;
     let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
-    let (inline, files) = Inline::of(lakehouse.storage().as_ref(), previous, group);
-    let root = prepare_root(lakehouse, previous, group, &advance.root, &inline)?;
+    let (inline, files) = Inline::of(publisher.storage().as_ref(), previous, group);
+    let root = prepare_root(publisher, previous, group, &advance.root, &inline)?;
     let pending: Vec<&BackgroundUploads> =
         group.iter().filter_map(|member| member.pending.as_deref()).collect();
     let write_nodes = async {
-        lakehouse.nodes().write_ahead(nodes).await?;
+        publisher.nodes().write_ahead(nodes).await?;
         Ok(paths.clone())
     };
-    let storage = lakehouse.storage().as_ref();
+    let storage = publisher.storage().as_ref();
     match flush_all(storage, files, &pending, write_nodes).await {
         Ok(()) => Ok(Written { root, nodes: paths, inline }),
         Err(error) => {
@@ -154,14 +153,14 @@ async fn write_files_below_root(
 }
 
 fn prepare_root(
-    lakehouse: &Lakehouse,
+    publisher: &Publisher,
     previous: &Version,
     group: &[Submission],
     root: &Draft,
     inline: &Inline,
 ) -> Result<Prepared> {
     let committed = group.iter().map(|member| member.info.clone()).collect();
-    let mut metadata = lakehouse.publisher().next_metadata(previous, committed);
+    let mut metadata = publisher.next_metadata(previous, committed);
     metadata.inline_definitions = inline.definitions();
     let mut definition = previous.definition.clone();
     if let Some((path, changed)) = group.iter().find_map(|member| member.definition.as_ref()) {
@@ -169,8 +168,8 @@ fn prepare_root(
         metadata.inline_definition = Some(changed.encode_file(path));
         definition = changed.clone();
     }
-    Placement::of(lakehouse.storage().root(), &definition).check_writable()?;
-    lakehouse.publisher().prepare(previous, metadata, root, definition)
+    Placement::of(publisher.storage().root(), &definition).check_writable()?;
+    publisher.prepare(previous, metadata, root, definition)
 }
 
 /// Removes files that no version refers to, with one request each. Failures are ignored.
@@ -186,13 +185,13 @@ pub(crate) async fn remove_files(storage: &dyn Storage, paths: Vec<String>) {
 /// writer waits for a random part of as many rounds, which avoids most requests that would lose. A writer that has lost
 /// before waits less, so that the longest waiting goes first.
 async fn pause_after_lost_race(
-    lakehouse: &Lakehouse,
+    publisher: &Publisher,
     previous: &Version,
     latest: &Version,
     group: &[Submission],
     started_millis: u64,
 ) {
-    let environment = lakehouse.environment().as_ref();
+    let environment = publisher.environment().as_ref();
     let others = latest.number.saturating_sub(previous.number + 1).min(MAX_PAUSE_ATTEMPTS);
     let round = environment.elapsed_millis() - started_millis;
     let lost = group.iter().map(|member| member.attempt).max().unwrap_or_default().max(1);

@@ -13,7 +13,7 @@ use crate::transaction::options::Isolation;
 use crate::version::root_metadata::CommittedTransaction;
 
 /// Everything that a root has to record about one transaction.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Submission {
     pub info: CommittedTransaction,
     pub isolation: Isolation,

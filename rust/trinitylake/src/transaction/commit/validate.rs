@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::outcome::Conflicts;
-use super::{Effort, Outcome};
+use super::limits::{CommitLimits, Effort, VERSIONS_AT_ONCE};
+use super::outcome::{Conflicts, Outcome};
 use crate::error::{Error, Result};
-use crate::transaction::commit::limits::{CommitLimits, VERSIONS_AT_ONCE};
 use crate::transaction::file_age::Collected;
 use crate::transaction::handle::Transaction;
 use crate::transaction::state::{Failure, Proof};
@@ -42,7 +41,7 @@ impl Transaction {
         // A root that this handle has just created may turn out to be void. It may be built on, but it is no reason to
         // fail.
         let confirmed = self.validated.clone();
-        let tip = lakehouse.commits().tip(&lakehouse);
+        let tip = lakehouse.commits().tip(lakehouse.publisher());
         let is_confirmed = tip.number <= lakehouse.known().number;
         let caught_up = match self.catch_up(tip).await {
             Ok(Check::Valid) => Check::Valid,
@@ -79,7 +78,7 @@ impl Transaction {
         while next <= tip.number {
             let last = tip.number.min(next + VERSIONS_AT_ONCE - 1);
             // Only their changes stay in memory.
-            let versions = match lakehouse.glance(next, last, &tip).await {
+            let versions = match lakehouse.versions(next, last, &tip).await {
                 Ok(versions) => versions,
                 Err(Error::VersionExpired(message)) => {
                     return Err(Failure::before_sending(Error::TransactionExpired(format!(

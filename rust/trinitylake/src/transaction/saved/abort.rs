@@ -11,16 +11,15 @@
 
 use std::sync::Arc;
 
-use crate::config::Coordination;
 use crate::definition::proto::DistributedTransactionState;
 use crate::definition_file::encode_file;
 use crate::error::{Error, Result};
 use crate::node::draft::Message;
-use crate::storage::retry::within;
+use crate::storage::retry_policy::within;
 use crate::transaction::changes::Changes;
 use crate::transaction::changes::NewValue;
 use crate::transaction::commit::durability_barrier::flush_files;
-use crate::transaction::commit::group_queue::Verdict;
+use crate::transaction::commit::group::Verdict;
 use crate::transaction::commit::limits::CommitLimits;
 use crate::transaction::commit::limits::VERSIONS_AT_ONCE;
 use crate::transaction::commit::submission::Submission;
@@ -96,7 +95,7 @@ impl Transaction {
             };
             let submission = self.abort_submission(&latest, &value, attempt)?;
             written = Some((value, collected_millis));
-            match lakehouse.commits().commit(&lakehouse, submission, None, deadline_millis).await {
+            match lakehouse.commits().commit(lakehouse.publisher(), submission, deadline_millis).await {
                 Ok(Verdict::Committed(_)) => {
                     let location = written.and_then(|(value, _)| value.location().map(str::to_string));
                     return Ok(Record::RolledBack { location: location.unwrap_or_default() });
@@ -110,14 +109,10 @@ impl Transaction {
                 Err(Failure::InDoubt { .. }) => {}
             }
             if attempt >= limits.max_attempts || environment.elapsed_millis() >= deadline_millis {
-                return Err(Error::CommitConflict {
-                    message: format!(
-                        "transaction {} was not rolled back: others committed first {attempt} times; try again",
-                        self.info.id
-                    ),
-                    keys: Vec::new(),
-                    winners: Vec::new(),
-                });
+                return Err(Error::conflict(format!(
+                    "transaction {} was not rolled back: others committed first {attempt} times; try again",
+                    self.info.id
+                )));
             }
         }
     }
@@ -146,7 +141,7 @@ impl Transaction {
         while self.validated.number < latest.number {
             let from = self.validated.number + 1;
             let to = latest.number.min(from + VERSIONS_AT_ONCE - 1);
-            for version in lakehouse.glance(from, to, latest).await? {
+            for version in lakehouse.versions(from, to, latest).await? {
                 if version.metadata.commits(&self.info.id) {
                     self.state.committed(version.number);
                     return Err(already_committed(&self.info.id, Some(version.number)));
@@ -175,19 +170,12 @@ impl Transaction {
                 properties: [(ROLLED_BACK_PROPERTY.to_string(), self.info.id.clone())].into(),
                 summary: Summary::plain(format!("give up transaction {}", self.info.id)),
             },
-            isolation: Isolation::Snapshot,
             footprint: Arc::new(footprint),
             messages: vec![message],
-            definition: None,
-            files: Vec::new(),
-            fits_in_root: false,
-            pending: None,
             validated: latest.number,
-            coordination: Coordination::None,
             attempt,
-            depends_on_past: false,
-            last_version: None,
             aborts: Some(self.info.id.clone()),
+            ..Submission::default()
         })
     }
 }

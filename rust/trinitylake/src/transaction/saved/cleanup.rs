@@ -19,13 +19,13 @@ use crate::definition::proto::{DistributedTransactionDef, DistributedTransaction
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, root_path, transaction_file, transaction_path};
-use crate::storage::Storage;
+use crate::storage::{Place, Step, Storage};
 use crate::transaction::changes::NewValue;
 use crate::transaction::commit::limits::CommitLimits;
 use crate::transaction::footprint::Requirement;
 use crate::transaction::handle::Transaction;
 use crate::transaction::options::Note;
-use crate::transaction::saved::list::{FILES_AT_ONCE, SavedWalk, after_files_of};
+use crate::transaction::saved::list::{SavedWalk, after_files_of};
 use crate::transaction::saved::record::{ABANDONED_PROPERTY, FIRST_RECORD_SEQUENCE, record_keys, rows};
 use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::tree::search::get_many;
@@ -78,12 +78,14 @@ pub(crate) async fn remove_states(lakehouse: &Lakehouse, records: &[(String, Str
     let ids: BTreeSet<String> = kept.keys().map(|id| format!("{TRANSACTION_PREFIX}{id}/")).collect();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
     let end = after_files_of(&last[TRANSACTION_PREFIX.len()..last.len() - 1]);
-    let mut after = Some(first.trim_end_matches('/').to_string());
-    while let Some(from) = after.take() {
-        let files = lakehouse.storage().list_page(TRANSACTION_PREFIX, &from, FILES_AT_ONCE).await?;
-        if files.len() == FILES_AT_ONCE {
-            after = files.last().map(|file| file.path.clone()).filter(|path| *path < end);
-        }
+    let after = Some(first.trim_end_matches('/').to_string());
+    let mut places = vec![Place { folder: TRANSACTION_PREFIX.to_string(), after }];
+    while let Some(place) = places.pop() {
+        let Step { files, places: rest } = lakehouse.storage().walk(&place).await?;
+        places.extend(rest.into_iter().filter(|rest| match &rest.after {
+            Some(after) => *after < end,
+            None => ids.contains(&rest.folder),
+        }));
         let paths = files.into_iter().map(|file| file.path).filter(|path| {
             let record = transaction_file(path).and_then(|(id, _)| kept.get(id));
             record.is_some_and(|record| !(record == path && has_own_name(path)))

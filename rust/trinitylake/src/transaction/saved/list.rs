@@ -1,4 +1,4 @@
-//! List of saved transactions, read in pages: `_txn/` may have very many files.
+//! List of saved transactions, read step by step: `_txn/` may have very many files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use crate::definition::proto::{DistributedTransactionDef, DistributedTransaction
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, root_version};
+use crate::storage::{Place, Step};
 use crate::transaction::options::Isolation;
 use crate::transaction::saved::state_file::{
     lifetime_millis, log_properties, newest_sequence, read, restarted_from, saved_state,
@@ -55,34 +56,29 @@ pub(crate) struct Unfinished {
     pub is_over_age: bool,
 }
 
-/// Iterates over saved transactions without a record in the latest tree, page by page. A page takes a fixed number of
-/// list requests, and at most two other requests for each of its files.
+/// Iterates over saved transactions without a record in the latest tree. A step takes a fixed number of list requests,
+/// and at most two other requests for each of its files.
 pub(crate) struct SavedWalk {
     lakehouse: Arc<Lakehouse>,
     latest: Arc<Version>,
     oldest: u64,
     /// Clock of the store; without it, the clock of this machine measures their age.
     time: Option<StoreTime>,
-    /// The path after which the next page begins; `None` at the end.
-    after: Option<String>,
+    places: Vec<Place>,
 }
-
-/// Files of saved transactions that are listed at once: as many as stores list in one request.
-pub(crate) const FILES_AT_ONCE: usize = 1000;
 
 impl SavedWalk {
     pub async fn begin(lakehouse: &Arc<Lakehouse>, time: Option<StoreTime>) -> Result<SavedWalk> {
         let latest = lakehouse.latest().await?;
         let oldest = lakehouse.oldest_version().await?;
-        // Comes before all that lies in the folder.
-        let after = Some(TRANSACTION_PREFIX.trim_end_matches('/').to_string());
-        Ok(SavedWalk { lakehouse: lakehouse.clone(), latest, oldest, time, after })
+        let places = vec![Place { folder: TRANSACTION_PREFIX.to_string(), after: None }];
+        Ok(SavedWalk { lakehouse: lakehouse.clone(), latest, oldest, time, places })
     }
 
-    /// `None` after the last page. A page may be empty.
+    /// The transactions of the next step, perhaps none; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<Unfinished>>> {
-        let Some(after) = self.after.take() else { return Ok(None) };
-        let files = self.lakehouse.storage().list_page(TRANSACTION_PREFIX, &after, FILES_AT_ONCE).await?;
+        let Some(place) = self.places.pop() else { return Ok(None) };
+        let Step { files, places } = self.lakehouse.storage().walk(&place).await?;
         // The number of the last save, and the age of the first.
         let mut newest: BTreeMap<String, (u64, Option<u64>)> = BTreeMap::new();
         for file in &files {
@@ -92,17 +88,15 @@ impl SavedWalk {
                 *highest = sequence.max(*highest);
             }
         }
-        if let Some(last) = files.last().filter(|_| files.len() == FILES_AT_ONCE) {
-            // The page may end among the files of one transaction. Its others are skipped.
-            self.after = Some(match saved_state(&last.path) {
-                Some((id, _)) => {
-                    if let Some(sequence) = newest_sequence(&self.lakehouse, id).await? {
-                        newest.entry(id.to_string()).and_modify(|(highest, _)| *highest = sequence);
-                    }
-                    after_files_of(id)
+        for mut rest in places {
+            // A step may end among the files of one transaction. Its others are skipped.
+            if let Some((id, _)) = rest.after.as_deref().and_then(saved_state) {
+                if let Some(sequence) = newest_sequence(&self.lakehouse, id).await? {
+                    newest.entry(id.to_string()).and_modify(|(highest, _)| *highest = sequence);
                 }
-                None => last.path.clone(),
-            });
+                rest.after = Some(after_files_of(id));
+            }
+            self.places.push(rest);
         }
         let now = self.lakehouse.environment().now_millis();
         let (lakehouse, latest, oldest) = (&self.lakehouse, &self.latest, self.oldest);

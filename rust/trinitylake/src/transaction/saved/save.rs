@@ -151,13 +151,9 @@ impl Transaction {
     }
 
     pub(crate) fn went_on_elsewhere(&self, what: &str) -> Error {
-        Error::CommitConflict {
-            message: format!(
-                "transaction {} was {what} by someone else who resumed it; resume it again to see what became of it",
-                self.info.id
-            ),
-            keys: Vec::new(),
-            winners: Vec::new(),
-        }
+        Error::conflict(format!(
+            "transaction {} was {what} by another process that resumed it; resume it again to see what became of it",
+            self.info.id
+        ))
     }
 }

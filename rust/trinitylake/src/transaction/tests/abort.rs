@@ -89,7 +89,7 @@ async fn what_one_party_committed_the_other_does_not_roll_back() {
     assert_eq!(commit(&mut commits).await.unwrap(), version, "it is the same state");
     let refusal = commit(&mut changes).await.unwrap_err();
     assert!(
-        matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("by someone else")),
+        matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("by another process")),
         "{refusal}"
     );
     assert_eq!(changes.files(), Files::Kept);
@@ -139,7 +139,7 @@ async fn what_one_party_rolled_back_the_others_do_not_commit() {
 /// A commit timed out while its root was under way. An operator rolled the transaction back, and got the answer that it
 /// was; then the root arrived.
 #[tokio::test]
-async fn a_root_that_is_late_finds_its_slot_taken_by_the_rollback() {
+async fn a_late_root_loses_to_the_rollback() {
     for is_saved in [true, false] {
         let (files, lakehouse, environment) = lake().await;
         let slow = Slow::new(files.clone());
@@ -195,7 +195,7 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction)
     transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
     submission.last_version = Some(20);
-    assert!(matches!(wait_in_queue(lakehouse, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(wait_in_queue(lakehouse.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
 }
 
 async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) {
@@ -254,7 +254,7 @@ async fn no_root_holds_a_transaction_and_its_rollback() {
     let latest = lakehouse.latest().await.unwrap();
     let (rollback, own) = (transaction.abort_submission_for_test(&latest), transaction.submission());
     let admitted = async |group: &[_]| {
-        crate::transaction::commit::admission::admit(&lakehouse, &latest, group).await.unwrap()
+        crate::transaction::commit::admission::admit(lakehouse.publisher(), &latest, group).await.unwrap()
     };
     assert_eq!(admitted(&[own.clone(), rollback.clone()]).await, [true, false]);
     assert_eq!(admitted(&[rollback, own]).await, [true, false]);
@@ -321,7 +321,7 @@ async fn what_cannot_be_told_any_more_is_not_rolled_back() {
     assert_eq!(late.files(), Files::Kept);
 }
 
-/// A slot that was lost is a proof, and so is a store that refuses; a store that is silent is none.
+/// A lost race is a proof, and so is a refusal of the store; a missing answer is none.
 #[tokio::test]
 async fn files_of_a_failed_commit_may_go_if_it_is_certain() {
     let (_, lakehouse, _) = lake().await;

@@ -1,5 +1,5 @@
-//! The name of an expired root is free again, and a suspended writer may create it once more. A process that then
-//! looks into the slot finds a root that is nobody's past.
+//! The name of an expired root is unused again, so a suspended writer may create a root of that name. It belongs to no
+//! history, and no process may take it for a version.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn stale_root(files: &Arc<MemoryFiles>, number: u64) -> Bytes {
     aside.get(&root_path(number)).await.unwrap()
 }
 
-/// Another commit, then the version before it expires, and its slot is taken by a root that is too late.
+/// Another commit, then the version before it expires, and a late root takes its name.
 async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes) {
     let latest = add_namespace(rival, "next").await.unwrap();
     expire(rival, Some(latest), false).await.unwrap();
@@ -32,9 +32,9 @@ async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes
     files.overwrite(&root_path(latest - 1), stale);
 }
 
-/// The winner of the slot changed what the loser changes; the root that the loser finds there did not.
+/// The winner of the race changed what the loser changes; the root that the loser finds under its name did not.
 #[tokio::test]
-async fn no_update_is_lost_to_a_root_that_came_after_its_slot_expired() {
+async fn no_update_is_lost_to_a_root_created_after_its_number_expired() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();

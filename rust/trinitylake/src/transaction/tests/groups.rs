@@ -217,7 +217,7 @@ async fn a_transaction_finds_itself_in_the_log() {
     assert_eq!(lakehouse.latest().await.unwrap().number, 1);
 }
 
-/// What a lone commit asks of the store: definition, root, hint. Whether its slot had expired it knows from its beginning.
+/// What a lone commit asks of the store: definition, root, hint. It knows from its beginning that its number had not expired.
 #[tokio::test]
 async fn a_lone_commit_costs_what_it_must() {
     let environment = TestEnvironment::seeded(1);

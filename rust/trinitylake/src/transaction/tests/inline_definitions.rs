@@ -147,7 +147,7 @@ async fn rounds_each(committers: usize) -> f64 {
 async fn a_crowd_waits_once_and_a_large_one_twice() {
     let (small, large) = (rounds_each(60).await, rounds_each(300).await);
     assert!(small < 1.8, "{small} rounds each, for five commits of 60");
-    assert!(large < 2.6, "{large} rounds each, for five commits of 300");
+    assert!(large < 2.75, "{large} rounds each, for five commits of 300");
 }
 
 /// Elsewhere than on a remote store nothing is won, and the file is there before the root.

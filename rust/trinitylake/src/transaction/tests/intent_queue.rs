@@ -40,7 +40,7 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction,
     transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
     submission.last_version = Some(last_version);
-    assert!(matches!(wait_in_queue(lakehouse, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(wait_in_queue(lakehouse.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
 }
 
 /// An intent named a definition that was not written yet; the leader put it into a root, and the file never arrived.
@@ -50,7 +50,7 @@ async fn nobody_lines_up_before_his_files_are_there() {
     let mut transaction = creating(&first, "n").await;
     let mut early = transaction.submission();
     early.last_version = Some(9);
-    assert!(matches!(wait_in_queue(&first, &[early], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(wait_in_queue(first.publisher(), &[early], u64::MAX).await, Waited::Lead(_)));
     assert_eq!(intents(&files), Vec::<String>::new());
     leave_intent(&first, &mut transaction, 9).await;
     assert_eq!(intents(&files).len(), 1);
@@ -128,7 +128,7 @@ async fn what_was_committed_is_not_carried_again() {
         add_in_queue(&other, namespace).await.unwrap();
     }
     let latest = other.latest().await.unwrap();
-    let versions = other.versions(2, latest.number).await.unwrap();
+    let versions = other.versions(2, latest.number, &latest).await.unwrap();
     assert!(versions.iter().all(|version| version.metadata.committed.len() == 1));
     assert_eq!(names(&latest).await.len(), 4);
 }
@@ -199,7 +199,7 @@ async fn an_intent_that_cannot_be_read_costs_no_patience_and_goes() {
     late.write_files().await.unwrap();
     let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
-    assert!(matches!(wait_in_queue(&other, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(wait_in_queue(other.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
     assert_eq!(other.environment().elapsed_millis(), before, "nobody was waited for");
     let first = &intent_named("")[..28];
     assert!(intents(&files).iter().all(|path| !path.starts_with(first)), "{:?}", intents(&files));
@@ -215,14 +215,14 @@ async fn files_of_others_are_no_intents() {
     let mut late = creating(&other, "late").await;
     late.write_files().await.unwrap();
     let queued = Submission { coordination: Coordination::Queue, ..late.submission() };
-    assert!(!are_others_waiting(&other, std::slice::from_ref(&queued)).await);
+    assert!(!are_others_waiting(other.publisher(), std::slice::from_ref(&queued)).await);
     files.overwrite(&intent_named("one"), "");
-    assert!(are_others_waiting(&other, &[queued]).await);
+    assert!(are_others_waiting(other.publisher(), &[queued]).await);
     files.delete(&intent_named("one")).await.unwrap();
 
     let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
-    assert!(matches!(wait_in_queue(&other, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(wait_in_queue(other.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
     assert_eq!(other.environment().elapsed_millis(), before, "nobody was waited for");
     assert!(foreign.iter().all(|path| files.has(path)), "they are not ours to remove");
 }

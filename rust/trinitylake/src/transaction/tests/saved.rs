@@ -108,7 +108,7 @@ async fn of_two_who_resume_one_goes_on_and_the_other_is_told() {
     assert_eq!(one.save().await.unwrap(), 2);
     let answer = two.save().await.unwrap_err();
     assert!(
-        matches!(&answer, Error::CommitConflict { message, .. } if message.contains("saved by someone else"))
+        matches!(&answer, Error::CommitConflict { message, .. } if message.contains("saved by another process"))
     );
     let answer = commit(&mut two).await.unwrap_err();
     assert!(matches!(answer, Error::CommitConflict { .. }), "{answer}");
@@ -118,7 +118,7 @@ async fn of_two_who_resume_one_goes_on_and_the_other_is_told() {
     // The first one, which saved it to begin with, cannot go on either.
     let answer = commit(&mut transaction).await.unwrap_err();
     assert!(
-        matches!(&answer, Error::CommitConflict { message, .. } if message.contains("committed by someone else"))
+        matches!(&answer, Error::CommitConflict { message, .. } if message.contains("committed by another process"))
     );
 }
 

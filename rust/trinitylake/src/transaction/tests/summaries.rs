@@ -85,7 +85,7 @@ async fn who_waits_in_the_queue_keeps_its_own_summary() {
     waiting.write_files().await.unwrap();
     let mut submission = waiting.submission();
     submission.last_version = Some(10);
-    assert!(matches!(wait_in_queue(&lakehouse, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(wait_in_queue(lakehouse.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
     let leader = open(files, &TestEnvironment::seeded(2)).await;
     // The first makes the handle see that others wait, the second one leads.
     for namespace in ["first", "second"] {
@@ -96,7 +96,7 @@ async fn who_waits_in_the_queue_keeps_its_own_summary() {
     }
     let latest = leader.latest().await.unwrap();
     let mut summaries = Vec::new();
-    for version in leader.versions(3, latest.number).await.unwrap() {
+    for version in leader.versions(3, latest.number, &latest).await.unwrap() {
         summaries.extend(version.metadata.committed.iter().map(|one| one.summary.as_str().to_string()));
     }
     summaries.sort();

@@ -20,7 +20,7 @@ use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::{
     CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions,
 };
-use crate::version::publisher::{Slot, Unpublished};
+use crate::version::publisher::{Race, Unpublished};
 
 fn on_root(version: u64, nth: u64, action: Action) -> Fault {
     Fault::new(Trigger::on(Verb::PutIfAbsent, nth).path(&root_path(version)), action)
@@ -54,7 +54,7 @@ async fn an_error_that_is_certain_by_itself_is_not_after_one_that_is_not() {
 /// created the root again. The first one mistook that file for its own, which had come too late, and was to begin
 /// again: it committed twice.
 #[tokio::test]
-async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
+async fn another_root_of_an_expired_number_proves_nothing() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
@@ -79,8 +79,8 @@ async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
     let root = root.await.unwrap().root;
     let metadata = slow.publisher().next_metadata(&latest, vec![submission.info.clone()]);
     let prepared = slow.publisher().prepare(&latest, metadata, &root, latest.definition.clone()).unwrap();
-    let slot = slow.publisher().claim(prepared, 0).await;
-    let Ok(Slot::Won(created)) = slot else { panic!() };
+    let race = slow.publisher().claim(prepared, 0).await;
+    let Ok(Race::Won(created)) = race else { panic!() };
 
     let rival = open(files.clone(), &environment).await;
     let mut over = begin(&rival, Isolation::Snapshot).await;
@@ -93,12 +93,13 @@ async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
     assert!(files.has(&root_path(base + 1)), "what is not its own is not its to delete");
 }
 
-/// A saved transaction was in the root of two writers: of one who stood still, beside another transaction, and of one who
-/// committed it in time. Versions expired, and the first one's root went into the free slot. He found the definition of
-/// the saved transaction in the tree, and reported to its companion that it was committed: it was in no version.
+/// Two writers had a saved transaction in their roots: a suspended one, together with another transaction, and one that
+/// committed it in time. Versions expired, and the suspended writer created its root under the unused name. It found the
+/// definition of the saved transaction in the tree, and reported the other transaction as committed, which no version
+/// contained.
 #[tokio::test]
 async fn a_transaction_that_another_root_committed_tells_nothing_of_its_companions() {
-    let there = answer_in_an_expired_slot(true).await;
+    let there = answer_for_an_expired_number(true).await;
     assert!(there.contains(&"namespace of the job".to_string()), "{there:?}");
     assert!(!there.contains(&"namespace companion".to_string()), "{there:?}");
 }
@@ -106,12 +107,12 @@ async fn a_transaction_that_another_root_committed_tells_nothing_of_its_companio
 /// The same without a companion: it was reported for the version that had come too late.
 #[tokio::test]
 async fn a_transaction_that_another_root_committed_is_not_in_the_own_one() {
-    assert!(answer_in_an_expired_slot(false).await.contains(&"namespace of the job".to_string()));
+    assert!(answer_for_an_expired_number(false).await.contains(&"namespace of the job".to_string()));
 }
 
-/// The objects that are there after somebody's root with a transaction, and perhaps a companion, went into the slot of
+/// The objects that exist after a root with a transaction, and perhaps a companion, was created under the number of
 /// the version with which another committed that transaction. His answer has to be that he cannot know.
-async fn answer_in_an_expired_slot(has_companion: bool) -> Vec<String> {
+async fn answer_for_an_expired_number(has_companion: bool) -> Vec<String> {
     let environment = TestEnvironment::seeded(1);
     let files = MemoryFiles::dated(environment.clone());
     let lakehouse = create(files.clone(), &environment).await;
@@ -151,7 +152,7 @@ async fn answer_in_an_expired_slot(has_companion: bool) -> Vec<String> {
     expire(&rival, Some(latest), false).await.unwrap();
     environment.advance(Duration::from_secs(60));
 
-    let Ok(Slot::Won(created)) = slow.publisher().claim(prepared, u64::MAX).await else { panic!() };
+    let Ok(Race::Won(created)) = slow.publisher().claim(prepared, u64::MAX).await else { panic!() };
     let answer = slow.publisher().confirm(created).await;
     assert!(matches!(answer, Err(Unpublished::InDoubt { .. })), "{answer:?}");
     names(&open(files, &environment).await.known()).await
@@ -214,7 +215,7 @@ async fn who_was_redone_and_then_carried_hears_that_it_is_committed() {
     let mut submission = transaction.submission();
     submission.last_version = Some(20);
     transaction.state.sending(Some(20));
-    assert!(matches!(wait_in_queue(&lakehouse, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(wait_in_queue(lakehouse.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
     let other = open(files, &environment).await;
     let in_queue = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
     for namespace in ["a", "b"] {
