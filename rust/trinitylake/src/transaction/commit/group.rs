@@ -64,7 +64,7 @@ struct State {
     members: u64,
     /// Size of the definitions that the next root holds, of members that joined since the last group was gathered.
     inline_size_bytes: usize,
-    /// Number of transactions in the last root.
+    /// Number of transactions of this handle in the last root.
     last_size: usize,
     /// Time that the last root took.
     round_millis: u64,
@@ -249,7 +249,7 @@ impl GroupCommit {
                     state.is_contended = others_wait || has_guests;
                     state.is_crowded = members > 1 || !state.waiting.is_empty();
                     state.round_millis = environment.elapsed_millis() - started;
-                    state.last_size = group.len();
+                    state.last_size = admitted[..members].iter().filter(|is_in| **is_in).count();
                 }
                 drop(leadership);
                 let version = created.version.clone();
