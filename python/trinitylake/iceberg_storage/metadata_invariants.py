@@ -89,8 +89,6 @@ def check_schema(schema: Schema) -> None:
             case DecimalType(precision=precision, scale=scale):
                 _check_number(precision, f"the precision of {what}", least=1, most=MAX_DECIMAL_PRECISION)
                 _check_number(scale, f"the scale of {what}", most=precision)
-            case StructType(fields=()):
-                raise ValueError(f"{what} is a structure without fields, which Parquet cannot store")
 
 
 def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
@@ -248,6 +246,7 @@ def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: in
     """Check that the current schema can read files of the schema `written`. Raises `ValueError`.
 
     A column up to `last_column_id` that `written` does not have may be in older files, with its type in other schemas.
+    Parquet stores no structure without fields; in a table without rows a client may add its fields later.
     """
     schema, files = metadata.schema(), _columns(written)
     if schema.schema_id == written.schema_id:
@@ -256,6 +255,8 @@ def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: in
     is_former = any(id not in files and id <= last_column_id for id in columns)
     others = [_columns(one) for one in metadata.schemas] if is_former else []
     for id, (field, parent) in columns.items():
+        if isinstance(field.field_type, StructType) and not field.field_type.fields:
+            raise ValueError(f"column {field.name!r} of a table with rows is a structure without fields")
         for former in [files] if id in files else others:
             if id in former and not (former[id][1] == parent and _can_read(former[id][0].field_type, field.field_type)):
                 was, place = former[id][0].field_type, "" if former[id][1] == parent else " at another place"
