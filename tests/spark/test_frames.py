@@ -168,6 +168,11 @@ def test_every_mode_creates_a_table_that_is_absent_alone_and_in_a_transaction(
     assert not lake.exists("nyc.bad")
 
 
+def test_write_into_a_transaction_that_is_not_saved_names_the_next_step(lake: tl.Lakehouse, table: tl.Table) -> None:
+    with lake.transaction(id="open") as txn, pytest.raises(tl.ObjectNotFound, match=r"save\(\), or give"):
+        written(lake, rows(9), txn=txn.id)
+
+
 def test_filter_with_a_set_of_values_names_columns_in_any_case(lake: tl.Lakehouse, table: tl.Table) -> None:
     """Every option `filter` with `in` failed, because pydantic cannot copy such a predicate."""
     for text in ("ID in (1, 3)", "not id in (2)", "id not in (2, 4)"):

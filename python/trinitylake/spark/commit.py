@@ -16,7 +16,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from trinitylake.errors import CommitConflict, TransactionClosed
+from trinitylake.errors import CommitConflict, ObjectNotFound, TransactionClosed
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts
@@ -271,7 +271,13 @@ def is_written(table: Table, key: str) -> bool:
 
 def resumed(lake: Lakehouse, transaction_id: str) -> Transaction:
     """A saved transaction. Raises `TransactionClosed`, `ObjectNotFound` or `TransactionExpired` if it has ended."""
-    transaction = lake.resume(transaction_id)
+    try:
+        transaction = lake.resume(transaction_id)
+    except ObjectNotFound as error:
+        raise ObjectNotFound(
+            f"{error}; if it is open in this process, call its save(), or give the transaction itself to "
+            "trinitylake.spark.write, merge, update or delete"
+        ) from None
     if transaction.version is not None:
         raise TransactionClosed(f"transaction {transaction_id} was committed as version {transaction.version}")
     return transaction
