@@ -1,7 +1,8 @@
-"""A Spark application one of whose tasks fails and another one loses its executor, while it writes a table.
+"""A Spark application whose tasks fail, lose their executor, or are slow, while it writes a table.
 
-Run by `test_retries.py` in a process of its own. The arguments are the root of the lakehouse and the folder in which
-each attempt of a task leaves a file: `<partition>-<attempt>-<what>`.
+Run by `test_retries.py` in a process of its own. The arguments are the root of the lakehouse, the folder in which each
+attempt of a task leaves a file, `<partition>-<attempt>-<what>`, and the master of a cluster for a slow task, without
+which the application starts its own for the other faults.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +21,20 @@ from pyspark.sql import SparkSession
 from trinitylake.spark.runtime import use_this_python
 
 ROOT, MARKS = sys.argv[1], Path(sys.argv[2])
-MASTER = "local-cluster[2,2,700]"
+MASTER = sys.argv[3] if len(sys.argv) > 3 else "local-cluster[2,2,700]"
+IS_SLOW = len(sys.argv) > 3
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.minTaskRuntime": "200ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+    "spark.locality.wait": "0",
+}
 
 
 def unreliable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of four tasks one fails and one loses its executor, at the first attempt, after their rows."""
+    """Of four tasks one fails and one loses its executor, or one is slow, at the first attempt, after their rows."""
     context = TaskContext.get()
     assert context is not None
     partition, attempt = context.partitionId(), context.attemptNumber()
@@ -33,6 +44,12 @@ def unreliable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     mark("begun")
     yield from batches
+    if IS_SLOW:
+        deadline = time.monotonic() + 200
+        while attempt == 0 and partition == 2 and not (MARKS / "2-1-ends").exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        mark("ends")
+        return
     if attempt == 0 and partition == 0:
         mark("fails")
         raise RuntimeError("the disk of this worker is full")
@@ -58,7 +75,7 @@ def main() -> None:
         "spark.task.maxFailures": "8",
     }
     builder = SparkSession.builder.appName("lost tasks").master(MASTER)
-    for name, value in settings.items():
+    for name, value in {**settings, **(SPECULATION if IS_SLOW else {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

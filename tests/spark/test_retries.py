@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from trinitylake.spark.batch_write import BatchWriter
 from trinitylake.spark.options import Options
 
 JOB = Path(__file__).parent / "lost_tasks_job.py"
+ENVIRONMENT = {**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
 
 
 def rows(*ids: int) -> pa.Table:
@@ -50,18 +54,56 @@ def tables(lake: tl.Lakehouse) -> tl.Lakehouse:
     return lake
 
 
-@pytest.mark.timeout(600)
-def test_failed_and_lost_tasks_add_their_rows_once(tables: tl.Lakehouse, tmp_path: Path) -> None:
-    """The files that attempts leave prove that they failed. Spark starts no speculative attempt on the same machine:
-    for those see `test_attempts_that_are_not_reported_leave_nothing`."""
-    marks = tmp_path / "marks"
+def run_job(lake: tl.Lakehouse, marks: Path, *master: str) -> set[str]:
+    """Write rows 0 to 399 by a Spark application; returns what the attempts of its tasks did."""
     marks.mkdir()
-    environment = {**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
     done = subprocess.run(
-        [sys.executable, str(JOB), tables.uri, str(marks)], env=environment, capture_output=True, timeout=500
+        [sys.executable, str(JOB), lake.uri, str(marks), *master], env=ENVIRONMENT, capture_output=True, timeout=500
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = {path.name for path in marks.iterdir()}
+    return {path.name for path in marks.iterdir()}
+
+
+@contextmanager
+def cluster_on_two_hosts(folder: Path) -> Iterator[str]:
+    """A master with a worker on each of two loopback addresses; Spark starts no second attempt of a task on a host."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    master = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    small = ["--webui-port", "0", "--host"]
+    commands = [[f"{deploy}.master.Master", *small, "127.0.0.1", "--port", port]]
+    for host in ("127.0.0.1", "127.0.0.2"):
+        work = ["--cores", "2", "--memory", "700m", "--work-dir", str(folder / host), master]
+        commands.append([f"{deploy}.worker.Worker", *small, host, *work])
+    environment = {**ENVIRONMENT, "SPARK_DAEMON_MEMORY": "256m"}
+    launcher = str(Path(ENVIRONMENT["SPARK_HOME"]) / "bin" / "spark-class")
+    quiet = subprocess.DEVNULL
+    started = [subprocess.Popen([launcher, *one], env=environment, stdout=quiet, stderr=quiet) for one in commands]
+    try:
+        yield master
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(60)
+
+
+@pytest.mark.timeout(600)
+def test_a_speculative_attempt_adds_the_rows_of_its_task_once(tables: tl.Lakehouse, tmp_path: Path) -> None:
+    """The first attempt of a task waits until a second one, which Spark starts because of that, has ended."""
+    with cluster_on_two_hosts(tmp_path) as master:
+        found = run_job(tables, tmp_path / "marks", master)
+    assert {"2-0-begun", "2-1-begun", "2-1-ends"} <= found
+    assert ids(tables) == list(range(400))
+    assert referenced_files(tables, "nyc.flights") <= data_files(tables)
+
+
+@pytest.mark.timeout(600)
+def test_failed_and_lost_tasks_add_their_rows_once(tables: tl.Lakehouse, tmp_path: Path) -> None:
+    """The files that attempts leave prove that they failed."""
+    found = run_job(tables, tmp_path / "marks")
     assert {"0-0-fails", "1-0-kills"} <= found
     assert not {"0-0-ends", "1-0-ends"} & found
     ended = {name.partition("-")[0] for name in found if name.endswith("-ends")}
