@@ -178,3 +178,21 @@ def test_statements_take_parameters(spark: SparkSession, shop: tl.Lakehouse, cat
         ] == ["it's"]
     found = spark.sql(f"SELECT id FROM {catalog}.nyc.flights WHERE id < ? ORDER BY id", [4]).collect()
     assert [row.id for row in found] == [2, 3]
+
+
+@pytest.mark.parametrize("kind", [threading.Thread, InheritableThread])
+def test_threads_have_transactions_of_their_own(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str, kind: Callable[..., threading.Thread]
+) -> None:
+    """A transaction in a thread said CATALOG_NOT_FOUND, because the JVM's thread has no active session."""
+
+    def insert(number: int) -> None:
+        with tl.spark.transaction(spark, isolation="serializable", catalog=catalog) as tx:
+            tx.sql(f"INSERT INTO nyc.flights VALUES ({number}, 'B6')")
+
+    threads = [kind(target=insert, args=(number,)) for number in (11, 12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(shop.table("nyc.flights").scan("id > 10").to_arrow()["id"].to_pylist()) == [11, 12]
