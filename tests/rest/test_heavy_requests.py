@@ -111,9 +111,9 @@ def test_a_child_forked_during_a_parse_can_parse(monkeypatch: pytest.MonkeyPatch
     text = SHAPES["columns"]
     monkeypatch.setattr(metadata, "LARGE_SIZE_BYTES", 1)
     metadata.parsed(text)
-    with metadata._turn.lock:
+    with metadata._parsing.lock:
         if (child := os.fork()) == 0:
-            is_free = metadata._turn.lock.acquire(timeout=10)
+            is_free = metadata._parsing.lock.acquire(timeout=10)
             os._exit(0 if is_free else 1)
         _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0

@@ -68,6 +68,14 @@ class Shop:
             made.sequence_number = made.min_sequence_number = 1  # as one of an earlier snapshot has it
         return made
 
+    def manifests(self, folder: str, count: int, id: int) -> list[ManifestFile]:
+        """Manifests of one new file each."""
+        found, file = [], self.file_of("shop.orders")
+        for number in range(count):
+            file._data[1] = f"{folder}/data/{id}-{number}.parquet"
+            found.append(self.manifest(file, folder, id))
+        return found
+
     def snapshot(self, manifests: list[ManifestFile], folder: str, id: int, parent: int | None) -> list[dict[str, Any]]:
         """The updates that make a snapshot of these manifests the current one."""
         uri = f"{folder}/metadata/snap-{id}-0-{uuid.uuid4()}.avro"
@@ -228,9 +236,9 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def many(shop: Shop, count: int, id: int) -> list[dict[str, Any]]:
-    """A snapshot of so many manifests, each of which names a file of the table."""
-    own, file = shop.orders.location(), shop.file_of("shop.orders")
-    return shop.snapshot([shop.manifest(file, own, id) for _ in range(count)], own, id, shop.head)
+    """A snapshot of so many manifests, each of which names another file of the table."""
+    own = shop.orders.location()
+    return shop.snapshot(shop.manifests(own, count, id), own, id, shop.head)
 
 
 @pytest.mark.parametrize("token", [WALT, ROOT])
@@ -258,10 +266,8 @@ def test_the_tables_of_a_commit_share_its_limit(shop: Shop, small_limits: None) 
     changes = []
     for name, table, id in (("orders", orders, 7), ("other", others, 8)):
         folder = table.location()
-        file = shop.file_of("shop.orders")
-        file._data[1] = f"{folder}/data/{name}.parquet"
         parent = table.metadata.current_snapshot_id
-        updates = shop.snapshot([shop.manifest(file, folder, id) for _ in range(3)], folder, id, parent)
+        updates = shop.snapshot(shop.manifests(folder, 3, id), folder, id, parent)
         changes.append({"identifier": {"namespace": ["shop"], "name": name}, "requirements": [], "updates": updates})
     both = shop.client("POST", "/v1/transactions/commit", {"table-changes": changes}, token=WALT)
     assert (both.code, both.error) == (413, "RequestTooLargeException")
