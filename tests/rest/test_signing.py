@@ -400,6 +400,23 @@ def test_for_a_staged_table_only_its_own_folder_is_signed(sign: Signer) -> None:
     assert code(f"{sign.location.removeprefix(sign.root)}/data/a", name="orders") == 200
 
 
+@pytest.mark.parametrize("change", ["move", "drop"])
+def test_no_request_for_a_table_that_left_its_name_is_signed(
+    sign: Signer, lake_on_s3: tl.Lakehouse, change: str
+) -> None:
+    """Its former name does not exist, as that of a staged table: a reader of that name got files that were written
+    after the table had moved out of its reach, and a writer could add some."""
+    path = f"{SHOP}/sign"
+    body = {"method": "GET", "region": "us-east-1", "uri": f"{sign.bucket}/{sign.location}/data/a", "headers": {}}
+    assert sign.client("POST", path, body, token=RITA).code == 200
+    with lake_on_s3.transaction() as txn:
+        txn.rename_table("shop.orders", "payroll.secret") if change == "move" else txn.drop_table("shop.orders")
+    for method in ("GET", "PUT"):
+        for token in (RITA, WALT):
+            assert sign.client("POST", path, {**body, "method": method}, token=token).code == 403, (method, token)
+    assert sign.client("POST", path, body, token=ROOT).code == 200
+
+
 def test_a_chosen_location_is_not_signed_for(sign: Signer, lake_on_s3: tl.Lakehouse) -> None:
     columns = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
     body = {"name": "trap", "schema": columns, "location": f"{lake_on_s3.uri}payroll"}

@@ -179,12 +179,19 @@ class S3Delegation:
         return place
 
     def _staged_scope(self, call: Call, identifier: tuple[str, ...], request: SignRequest) -> Scope | None:
-        """The scope of a table that is only staged: a folder that the lakehouse may choose for it."""
+        """The scope of a table that is only staged: a folder that the lakehouse may choose for it.
+
+        A folder with a metadata file is that of a table that was moved or dropped.
+        """
         namespace, name = object_name(identifier)
         start, _, _ = _core.managed_table_folder(namespace, name, "0" * 8).rstrip("/").rpartition("-")
         root = self._store.key("")
         found = re.match(re.escape(root + start) + "-[0-9a-f]{8}(?=/)", unquote(self._store.key_of(request.uri) or ""))
-        return self._granted(call, identifier, found[0][len(root) :], True) if found else None
+        if found is None:
+            return None
+        path = found[0][len(root) :]
+        is_new = not any(".metadata.json" in one for one, _, _ in self._io.storage.list(f"{path}/metadata/"))
+        return self._granted(call, identifier, path, is_new)
 
     def _granted(self, call: Call, identifier: tuple[str, ...], path: str, is_own: bool) -> Scope | None:
         if not has_role_on_files(call.principal, Role.READER, identifier, is_own):
