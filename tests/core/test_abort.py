@@ -52,9 +52,9 @@ def test_what_one_worker_committed_the_other_cannot_roll_back(lake: tl.Lakehouse
     for late in (rolls_back, goes_on):
         with pytest.raises(tl.CommitConflict):
             late.rollback()
-    with pytest.raises(tl.CommitConflict, match="someone else"):
+    with pytest.raises(tl.CommitConflict, match="another process"):
         commits.commit()
-    with pytest.raises(tl.CommitConflict, match="someone else"):
+    with pytest.raises(tl.CommitConflict, match="another process"):
         goes_on.commit()
     with pytest.raises(tl.CommitConflict, match=f"was committed as version {version}"):
         other.resume("load").rollback()

@@ -87,7 +87,7 @@ def test_the_second_of_two_resumers_gets_a_conflict(lake: tl.Lakehouse) -> None:
     one, two = lake.resume("job"), lake.resume("job")
     two.table("ns.new").append(ROWS)
     one.commit()
-    with pytest.raises(tl.CommitConflict, match="someone else"):
+    with pytest.raises(tl.CommitConflict, match="another process"):
         two.commit()
     assert lake.table("ns.new").scan().to_arrow().num_rows == 3
     # And again, by who only wants it done.
@@ -98,7 +98,7 @@ def test_the_loser_leaves_the_files_of_the_winner_alone(lake: tl.Lakehouse) -> N
     saved_job(lake)
     one, two = lake.resume("job"), lake.resume("job")
     one.save()
-    with pytest.raises(tl.CommitConflict, match="someone else"):
+    with pytest.raises(tl.CommitConflict, match="another process"):
         two.rollback()
     one.commit()
     assert lake.table("ns.new").scan().to_arrow().num_rows == 3
