@@ -146,3 +146,36 @@ def test_the_data_source_records_its_reads_in_a_saved_transaction(
             shop.resume("job").commit()
     else:
         assert shop.resume("job").commit() == shop.version
+
+
+STATEMENTS = (
+    "SELECT * FROM nyc.{} WHERE carrier = 'AA' AND id > 3",
+    "SELECT min(id), max(id), count(*), count(carrier) FROM nyc.{}",
+    "MERGE INTO nyc.{} t USING (SELECT 1L AS id, 'AA' AS carrier UNION ALL SELECT 100L, 'UA') s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET carrier = 'mm' WHEN NOT MATCHED THEN INSERT *",
+    "UPDATE nyc.{} SET carrier = 'uu' WHERE id % 5 = 0",
+    "DELETE FROM nyc.{} WHERE id = 7",
+    "MERGE INTO nyc.{0} t USING nyc.{0} s ON t.id = s.id + 1 AND s.id < 3 WHEN MATCHED THEN DELETE",
+    "INSERT INTO nyc.{0} SELECT id + 1000, carrier FROM nyc.{0} WHERE carrier IN ('AA', 'uu')",
+    "SELECT a.id FROM nyc.{0} a JOIN nyc.{0} b ON a.id = b.id + 1000",
+    "DELETE FROM nyc.{} WHERE carrier = 'AA'",
+    "SELECT * FROM nyc.{}",
+)
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_scans_that_the_server_plans_give_the_same_rows(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str, mode: str
+) -> None:
+    """In a snapshot transaction Spark plans its scans itself."""
+    answers = []
+    for isolation in ("snapshot", "serializable"):
+        with shop.transaction() as txn:
+            modes = {f"write.{one}.mode": mode for one in ("delete", "update", "merge")}
+            table = txn.create_table(f"nyc.{isolation}", rows(1), partition_spec=["carrier"], properties=modes)
+            for carrier, ids in (("AA", range(10)), ("UA", range(10, 20))):
+                table.append(rows(*ids, carrier=carrier))
+        with tl.spark.transaction(spark, isolation=isolation, catalog=catalog) as tx:
+            answers.append([sorted(tx.sql(one.format(isolation)).collect()) for one in STATEMENTS])
+    assert answers[0] == answers[1]
+    assert len(answers[1][-1]) > 10
