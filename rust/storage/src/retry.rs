@@ -28,16 +28,21 @@ impl RetryingStorage {
         RetryingStorage { inner, environment }
     }
 
-    /// Creates a file that nobody races for. One that exists when it is sent for the second time is ours if it
-    /// holds these bytes.
+    /// Creates a file for which no other writer competes.
+    ///
+    /// A file that exists at a repeated attempt is ours if it holds these bytes. S3 also answers that a file exists
+    /// while it handles another attempt of the same request (409); if no file is there, the request is sent again.
     pub async fn create(&self, path: &str, bytes: &Bytes) -> Result<PutOutcome> {
         let mut retries = self.retries();
         let mut is_in_doubt = false;
         loop {
             match self.inner.put_if_absent(path, bytes.clone()).await {
-                Ok(PutOutcome::AlreadyExists) if is_in_doubt && self.get(path).await? == *bytes => {
-                    return Ok(PutOutcome::Created);
-                }
+                Ok(PutOutcome::AlreadyExists) => match self.get(path).await {
+                    Ok(found) if is_in_doubt && found == *bytes => return Ok(PutOutcome::Created),
+                    Ok(_) => return Ok(PutOutcome::AlreadyExists),
+                    Err(Error::FileNotFound { .. }) if retries.pause().await => is_in_doubt = true,
+                    Err(error) => return Err(error),
+                },
                 Err(Error::Storage { retryable: true, .. }) if retries.pause().await => is_in_doubt = true,
                 answer => return answer,
             }

@@ -208,11 +208,18 @@ pub(crate) fn split_prefix(prefix: &str) -> Result<(&str, &str)> {
     Ok((folder, name))
 }
 
-/// A file with a name that only we can give is there before it was sent: a client that repeats requests by
-/// itself has sent it, or something is wrong.
+/// Compares a file that exists with the bytes that were sent under its name, which no other writer uses.
+///
+/// Equal bytes are ours: a client repeats requests. S3 also answers that a file exists while it handles another attempt of
+/// the same request (409); without a file the request has to be sent again.
 pub(crate) async fn check_own<S: Storage + ?Sized>(storage: &S, path: &str, bytes: &Bytes) -> Result<()> {
-    if storage.get(path).await? == *bytes {
-        return Ok(());
+    match storage.get(path).await {
+        Ok(found) if found == *bytes => Ok(()),
+        Ok(_) => Err(Error::corrupt(path, "a file with this unique name exists and has other content")),
+        Err(Error::FileNotFound { .. }) => Err(Error::Storage {
+            message: format!("{path}: the store says that the file exists and does not have it"),
+            retryable: true,
+        }),
+        Err(error) => Err(error),
     }
-    Err(Error::corrupt(path, "a file with this unique name exists and has other content"))
 }

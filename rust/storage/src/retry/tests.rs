@@ -49,6 +49,19 @@ async fn a_throttled_creation_waits_longer_each_time_until_it_is_done() {
     assert!((3_000..=6_400).contains(&waited), "{waited}");
 }
 
+/// S3 answered 409 ConditionalRequestConflict while it handled another attempt of the same creation. That was taken for
+/// a file that exists, which then was missing: the commit failed with "was collected".
+#[tokio::test]
+async fn a_creation_that_conflicts_with_its_own_attempt_is_sent_again() {
+    let conflicts = || Bench::new(failing(Verb::PutIfAbsent, 2, Action::AlreadyExistsBefore));
+    let bench = conflicts();
+    bench.storage.put_unique(PATH, content()).await.unwrap();
+    assert_eq!((bench.sent(Verb::PutIfAbsent), bench.files.get(PATH).await.unwrap()), (3, content()));
+    let bench = conflicts();
+    assert_eq!(bench.storage.create(PATH, &content()).await.unwrap(), PutOutcome::Created);
+    assert_eq!((bench.sent(Verb::PutIfAbsent), bench.files.get(PATH).await.unwrap()), (3, content()));
+}
+
 #[tokio::test]
 async fn there_is_an_end_to_attempts() {
     let policy = RetryPolicy::default();

@@ -55,6 +55,8 @@ pub enum Action {
     FailAfter,
     /// A creation is done and reported as lost to another: a client that retried met its own work.
     AlreadyExistsAfter,
+    /// A creation is not done and reported as existing: S3 while another attempt is under way.
+    AlreadyExistsBefore,
     /// The process dies before the request arrives: this and every later operation fails, until
     /// [`FaultyStorage::revive`].
     DieBefore,
@@ -273,7 +275,7 @@ impl FaultyStorage {
         tear: impl FnOnce(T, usize) -> T + Send,
     ) -> Result<T> {
         match self.begin(verb, path)? {
-            None | Some(Action::AlreadyExistsAfter) => read.await,
+            None | Some(Action::AlreadyExistsAfter | Action::AlreadyExistsBefore) => read.await,
             Some(Action::FailBefore | Action::DieBefore) => Err(lost(verb, path, "the request was lost")),
             Some(Action::FailAfter | Action::DieAfter | Action::Late) => {
                 Err(lost(verb, path, "the reply was lost"))
@@ -301,6 +303,7 @@ impl FaultyStorage {
                 self.apply(write).await?;
                 Ok(PutOutcome::AlreadyExists)
             }
+            Some(Action::AlreadyExistsBefore) => Ok(PutOutcome::AlreadyExists),
             Some(Action::Late) => {
                 self.state().late.push(write);
                 Err(lost(verb, path, "the request is late"))

@@ -55,6 +55,7 @@ async fn each_action_leaves_the_store_as_it_says() {
         (Action::FailBefore, "lost", None),
         (Action::FailAfter, "lost", Some("content")),
         (Action::AlreadyExistsAfter, "AlreadyExists", Some("content")),
+        (Action::AlreadyExistsBefore, "AlreadyExists", None),
         (Action::Late, "lost", None),
         (Action::Torn { kept_bytes: 4 }, "Created", Some("cont")),
         (Action::Delay(Duration::from_millis(1)), "Created", Some("content")),
