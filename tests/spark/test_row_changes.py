@@ -285,3 +285,21 @@ def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, lake: tl.L
     assert tl.spark.merge(source, lake.uri, "ns.t", on="id").when_matched_update().execute().rows_updated == 2
     with pytest.raises(tl.CorruptFile):
         tl.spark.delete(spark, lake.uri, "ns.t", "length(name) = 3")
+
+
+def test_interrupt_after_the_commit_deletes_no_committed_file(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every error, also one after the commit, deleted the files of the statement, which the table had already."""
+    from trinitylake.spark import row_changes
+
+    commit_write = row_changes.commit_write
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        commit_write(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(row_changes, "commit_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tl.spark.update(spark, lake.uri, "ns.t", {"n": "0"}, "id = 2")
+    assert sorted(row[3] for row in now(lake) if row[0] == 2) == [0, 0]

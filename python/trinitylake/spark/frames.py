@@ -28,7 +28,7 @@ from pyiceberg.types import IntegerType, LongType, StringType
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as _sql
 
-from trinitylake.errors import CommitStateUnknown, InvalidArgument, ObjectAlreadyExists
+from trinitylake.errors import InvalidArgument, ObjectAlreadyExists
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.spark.commit import commit_write, is_committed, planned, resumed
@@ -132,7 +132,8 @@ def write(
     if partition_spec is not None:
         check_same_spec(partition_spec, found.iceberg.metadata, table)
     with running(plan, "write"):
-        commit_write(plan, reported(written(frame, plan, found, cluster)), mode == "overwrite", transaction)
+        reports = reported(written(frame, plan, found, cluster))
+    commit_write(plan, reports, mode == "overwrite", transaction)
     return True
 
 
@@ -157,28 +158,29 @@ def _create_and_write(
         created = target.create_table(options.table_name, arrow_schema_of(frame.schema), **definition)
         plan, _, _ = planned(options, frame.schema, target)
         with running(plan, "write"):
-            commit_write(plan, reported(written(frame, plan, created, cluster)), False, target)
-            if options.txn is None:
-                target.commit()
-            elif transaction is None:
-                target.save()
+            reports = reported(written(frame, plan, created, cluster))
+        commit_write(plan, reports, False, target)
     except BaseException:
         if options.txn is None:
             target.rollback()
         elif transaction is not None and created is not None and transaction.is_open:
             transaction.drop_table(options.table_name)
         raise
+    if options.txn is None:
+        target.commit()
+    elif transaction is None:
+        target.save()
 
 
 @contextmanager
 def running(plan: WritePlan, what: str) -> Iterator[None]:
-    """Context manager: on errors, delete what tasks wrote; raise ours for what Spark says of expressions and values."""
+    """Context manager for tasks of a write: on errors, delete what they wrote, and raise ours for what Spark says of
+    expressions and values. Not for the commit, which knows by itself whether files became part of a version."""
     try:
         with translated(plan.table_name):
             yield
     except BaseException as error:
-        if not isinstance(error, CommitStateUnknown):
-            plan.delete_all_but([])
+        plan.delete_all_but([])
         if isinstance(error, PySparkException) and (own := error_of_user(error, f"{what} of {plan.table_name}")):
             raise own from error
         raise

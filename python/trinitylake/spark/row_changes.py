@@ -39,7 +39,7 @@ from trinitylake.spark.frames import REPORT, report_of, reported, running, writt
 from trinitylake.spark.options import Options, options_for
 from trinitylake.spark.scan_tasks import storage_io
 from trinitylake.spark.types import arrow_schema_of, check_assignable, in_case_of, spark_schema, to_spark_batch
-from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, result_of
+from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, WrittenFiles, result_of
 from trinitylake.tables.merge import Merge, WriteResult
 from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, rewrite
@@ -134,7 +134,8 @@ def merge_into(
         if statement.is_done:
             return WriteResult(0, 0, 0)
         with running(statement.plan, statement.name):
-            return statement.merge(frame, keys, matched, not_matched, by_source)
+            reports = statement.merge(frame, keys, matched, not_matched, by_source)
+        return statement.commit(reports)
 
     return SparkMerge(run)
 
@@ -188,7 +189,8 @@ def _change(
     if statement.is_done:
         return WriteResult(0, 0, 0)
     with running(statement.plan, statement.name):
-        return statement.change(clause)
+        reports = statement.change(clause)
+    return statement.commit(reports)
 
 
 class _Statement:
@@ -203,6 +205,11 @@ class _Statement:
         self.plan, self.table, self.is_done = planned(options)
         self._schema: Schema = self.plan.metadata.schema()
 
+    def commit(self, reports: Sequence[WrittenFiles]) -> WriteResult:
+        """Commit what tasks reported; returns the numbers of rows."""
+        commit_write(self.plan, reports, transaction=self._transaction)
+        return result_of(reports)
+
     def merge(
         self,
         frame: DataFrame,
@@ -210,7 +217,7 @@ class _Statement:
         matched: Sequence[Clause],
         not_matched: Sequence[Clause],
         by_source: Sequence[Clause],
-    ) -> WriteResult:
+    ) -> list[WrittenFiles]:
         keys = self.table._merge_keys(self.table.iceberg, on)  # noqa: SLF001 (of our own table)
         frame = _as_columns_of(frame, self._schema)
         if missing := [name for name in keys if name not in frame.columns]:
@@ -240,15 +247,15 @@ class _Statement:
             if not_matched:
                 new = source.join(changed.select(f"`{ROW}`").where(f"`{ROW}` is not null"), ROW, "left_anti")
                 parts += self._inserted(new.alias("source"), frame.columns, not_matched)
-            return self._commit(parts)
+            return reported(reduce(lambda one, other: one.union(other), parts))
         finally:
             if not_matched:
                 changed.unpersist()
 
-    def change(self, clause: Clause) -> WriteResult:
+    def change(self, clause: Clause) -> list[WrittenFiles]:
         """Apply one clause to the rows of the table for which its condition holds."""
         target = self._located(self._named_in([clause]), self._planning_filter(clause.condition)).alias("target")
-        return self._commit([self._rewritten(self._changed(target, [(clause, f.lit(True), [])], []))])
+        return reported(self._rewritten(self._changed(target, [(clause, f.lit(True), [])], [])))
 
     def _key_filter(self, source: DataFrame, keys: Sequence[str]) -> tuple[int, BooleanExpression]:
         """The number of rows of the source, and a filter that matches at least all rows with one of its keys."""
@@ -387,11 +394,6 @@ class _Statement:
         names = [self._schema.find_column_name(field.source_id) or "" for field in self.plan.metadata.spec().fields]
         top = {name.partition(".")[0] for name in names} - {"", *defaulted(self._schema)}
         return [(field.name, field.dataType) for field in spark_schema(self._schema.select(*top))] if top else []
-
-    def _commit(self, parts: Sequence[DataFrame]) -> WriteResult:
-        reports = reported(reduce(lambda one, other: one.union(other), parts))
-        commit_write(self.plan, reports, transaction=self._transaction)
-        return result_of(reports)
 
 
 _NESTED = (spark_types.StructType, spark_types.ArrayType, spark_types.MapType)
