@@ -247,7 +247,7 @@ class History:
                 self._remove_spec()
                 with self._table.update_spec() as update:
                     update.add_field("k", BucketTransform(4), "of_k")
-                    if self.case.transform != "v":
+                    if self.case.transform != "v" and not self._kind.is_nested:
                         update.add_field("v", IdentityTransform(), "of_v")
             case "source-dropped":
                 self._remove_spec()
