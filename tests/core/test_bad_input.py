@@ -101,7 +101,7 @@ def test_a_hint_ahead_of_all_roots_stops_writing_and_nothing_else(lake: tl.Lakeh
         (1, False),
         (0, False),
     ]
-    with pytest.raises(tl.CorruptFile, match="restore the root files"):
+    with pytest.raises(tl.CorruptFile, match="restore the roots of versions"):
         fresh.create_namespace("next")
     put_hint(lake, None)
     fresh.create_namespace("next")
