@@ -210,34 +210,20 @@ def test_a_file_that_is_missing_or_damaged_is_an_error_that_names_it(lake: tl.La
     assert lake.table("a.t").scan().to_arrow_batch_reader().read_all().num_rows == 5
 
 
-#: Decodes a footer three times for each of its bytes, which is replaced, and counts the footers that were accepted.
-EACH_BYTE_REPLACED = """
-import pathlib, sys
+#: Evaluates a Bloom filter whose header claims no block.
+WITHOUT_BLOCK = """
 import pyarrow as pa
-from trinitylake._core import bloom_filter_may_hold, text_sizes
-
-whole = pathlib.Path(sys.argv[1]).read_bytes()
-footer_size = int.from_bytes(whole[-8:-4], "little") + 8
-decoded = 0
-for position in range(len(whole) - footer_size, len(whole)):
-    for byte in (0x00, 0x7F, 0xFF):
-        data = whole[:position] + bytes([byte]) + whole[position + 1:]
-        decoded += text_sizes(data[-footer_size:]) is not None
-bloom_filter_may_hold(bytes.fromhex("15001c1c00001c1c00001c1c000000"), pa.array([1]))
-print(decoded)
+from trinitylake._core import bloom_filter_may_hold
+print(bloom_filter_may_hold(bytes.fromhex("15001c1c00001c1c00001c1c000000"), pa.array([1])))
 """
 
 
-def test_a_damaged_file_prints_nothing(tmp_path: Path) -> None:
-    """Before the error that says what is wrong with a file, a user saw "thread panicked at …/parquet-59/src/…", and
-    fifty lines of functions: the library's panics were caught, and printed all the same.
-    """
-    schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
-    pq.write_table(pa.table({"id": [1, None, 3]}, schema=schema), tmp_path / "file.parquet", compression="zstd")
-    command = [sys.executable, "-c", EACH_BYTE_REPLACED, str(tmp_path / "file.parquet")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert int(done.stdout) > 0
+def test_damaged_bloom_filter_prints_nothing() -> None:
+    """Users saw "thread panicked at …": panics of the library were caught, and printed all the same."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_BLOCK], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")
 
 
 def test_a_flipped_byte_in_a_small_file_never_changes_values(lake: tl.Lakehouse) -> None:

@@ -1,5 +1,5 @@
-//! Files that an Iceberg table references: its metadata, manifest lists and manifests, decoded. Also what pyarrow cannot
-//! read of Parquet files: Bloom filters and the sizes of strings. No storage: bytes in, values out.
+//! Files that an Iceberg table references: its metadata, manifest lists and manifests, decoded. Also the
+//! Bloom filters of Parquet files, which pyarrow cannot read. No storage: bytes in, values out.
 //!
 //! A location that cannot be decoded is an error. Garbage collection deletes every unreferenced file, so no location may
 //! be skipped.
@@ -7,9 +7,7 @@
 mod avro;
 pub mod bloom_filter;
 mod metadata;
-mod parquet_footer;
 mod reference;
-pub mod text_sizes;
 
 use bytes::Bytes;
 
@@ -31,6 +29,3 @@ pub fn in_file(form: Form, bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
         Form::Content | Form::Deletes => Ok(Vec::new()),
     }
 }
-
-#[cfg(test)]
-mod tests;

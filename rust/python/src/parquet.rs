@@ -1,8 +1,7 @@
-//! What Bloom filters and footers of Parquet files say.
+//! Bloom filters of Parquet files.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3_arrow::PyArray;
 use trinitylake::iceberg;
@@ -21,13 +20,6 @@ fn bloom_filter_may_hold<'py>(
     found.map(|found| arrow::array(py, Arc::new(found))).transpose()
 }
 
-/// For each row group, the size of the texts of each column. `None` if the footer does not say.
-#[pyfunction]
-fn text_sizes(tail: Vec<u8>) -> Option<Vec<Vec<Option<u64>>>> {
-    iceberg::text_sizes::text_sizes(&Bytes::from(tail))
-}
-
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(bloom_filter_may_hold, module)?)?;
-    module.add_function(wrap_pyfunction!(text_sizes, module)?)
+    module.add_function(wrap_pyfunction!(bloom_filter_may_hold, module)?)
 }
