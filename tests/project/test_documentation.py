@@ -53,7 +53,8 @@ RUNNABLE = [README, FORMAT] + [
 ]
 #: Pages whose Python blocks need something to work on: here, in tests/lakehouse/test_tracing.py, and in tests/spark.
 PREPARED = [
-    ROOT / "docs" / f"{name}.md" for name in ("guide/pyiceberg", "guide/rest", "spark", "integrations/opentelemetry")
+    ROOT / "docs" / f"{name}.md"
+    for name in ("guide/pyiceberg", "guide/rest", "integrations/opentelemetry", "operate/bulk-on-spark", "spark")
 ]
 #: Pages for tools that are too heavy for here: `make integrations` runs them in environments of their own.
 ELSEWHERE = [ROOT / "docs" / "integrations" / f"{name}.md" for names in ENVIRONMENTS.values() for name in names]
