@@ -13,11 +13,10 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
-from local_files import local_path
+from local_files import local_path, write_parquet_of_size
 from trinitylake.tables.queries import planning, source
 from trinitylake.tables.queries.source import TableSource
 
@@ -115,14 +114,7 @@ def written_elsewhere(table: tl.Table, names: list[str], ids: list[int | None]) 
         for name, id in zip(names, ids, strict=True)
     ]
     rows = pa.table([[number] for number in range(1, len(names) + 1)], schema=pa.schema(fields))
-    path = local_path(task.file.file_path)
-    for padding in range(1000):  # up to the size that the manifest says
-        with pq.ParquetWriter(path, rows.schema, write_statistics=False, store_schema=False) as writer:
-            writer.write_table(rows)
-            writer.add_key_value_metadata({"padding": "x" * padding})
-        if os.path.getsize(path) >= task.file.file_size_in_bytes:
-            break
-    assert os.path.getsize(path) == task.file.file_size_in_bytes
+    write_parquet_of_size(rows, local_path(task.file.file_path), task.file.file_size_in_bytes)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
-from local_files import local_path
+from local_files import local_path, write_parquet_of_size
 
 NARROW = pa.schema(
     [
@@ -95,7 +95,7 @@ def by_spark(table: tl.Table, folder: Path) -> None:
     table.append(rows(1, 2))
     (task,) = table.iceberg.scan().plan_files()
     path = local_path(task.file.file_path)
-    pq.write_table(pq.read_table(path), path, store_schema=False)
+    write_parquet_of_size(pq.read_table(path), path, task.file.file_size_in_bytes)
     assert b"ARROW:schema" not in (pq.read_metadata(path).metadata or {})
     assert pq.read_schema(path).field("city").type == pa.string()
 
