@@ -338,3 +338,22 @@ def test_integer_in_a_column_of_floats_is_exact(loader: Loader, type: str, exact
     assert f"{str(rounded)!r} in column a is no {type}" in refused.stderr
     loader.load(f"a\n{exact}\n-{exact}\n1e20\n1.5\n", "--type", f"a={type}")
     assert loader.rows()[:2] == [{"a": float(exact)}, {"a": -float(exact)}]
+
+
+def test_blank_line_of_a_single_column_is_a_null_row_with_a_line(loader: Loader) -> None:
+    refused = loader.load("a\n1\n\nx\n", "--type", "a=int", code=2)
+    assert "line 4: 'x' in column a is no int" in refused.stderr
+    loader.load("a\n1\n\n3\n")
+    assert [row["a"] for row in loader.rows()] == [1, None, 3]
+
+
+def test_row_with_several_fields_too_many_is_one_bad_row(loader: Loader) -> None:
+    """DuckDB reports each superfluous field, so such a row counted several times against --max-bad-rows."""
+    done = loader.load("a,b\n1,2\n3,4,5,6,7\n", "--max-bad-rows", "1", "--json")
+    assert json.loads(done.stdout)["bad_rows"] == 1
+    loader.load("a,b\n1,2\n3,4,5,6,7\n8\n", "--max-bad-rows", "1", code=2)
+    assert loader.rows() == [{"a": 1, "b": 2}]
+
+
+def test_select_reads_nothing_but_the_input(loader: Loader) -> None:
+    loader.load("a\n1\n", "--select", "SELECT * FROM stream", code=2)

@@ -51,7 +51,11 @@ _PART_SIZE_BYTES = 8 * 1024 * 1024
 SAMPLE_ROWS = 20_480
 ENCODINGS = ("utf-8", "utf-16", "latin-1")
 _BAD = "__bad"
-_REJECTS = "SELECT line, column_name, error_message, csv_line FROM reject_errors ORDER BY line"
+#: DuckDB has one entry for each superfluous field of a row.
+_REJECTS = (
+    "SELECT DISTINCT ON (line_byte_position) line, column_name, error_message, csv_line FROM reject_errors "
+    "ORDER BY line_byte_position, byte_position"
+)
 _JSON_NUMBERS = ("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DOUBLE", "DECIMAL")
 _JSON_TEXTS = ("VARCHAR", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 _SHOWN_TEXT_MAX = 200
@@ -246,6 +250,7 @@ class InputFiles:
             # A table: a query may read its input several times, a stream can be read once.
             self._connection.register("stream", rows)
             self._connection.execute("CREATE TEMP TABLE input AS FROM stream")
+            self._connection.unregister("stream")
             return arrow_result(self._connection, select).to_arrow_reader(_BATCH_ROWS)
 
     def _counted(self, on_rows: Callable[[int], object]) -> Iterator[pa.RecordBatch]:
@@ -341,7 +346,7 @@ class InputFiles:
             "strict_mode": "true",
         }
         if options.bad_rows_max:
-            settings |= {"store_rejects": "true", "rejects_limit": str(options.bad_rows_max + 1)}
+            settings["store_rejects"] = "true"
         arguments = ", ".join(f"{setting} = {value}" for setting, value in settings.items())
         self._sources[path] = f"SELECT * FROM read_csv({literal(str(path))}, {arguments})", columns
         return dict.fromkeys(columns, (text_conversion.BOOLEAN, *text_conversion.NUMBERS, *text_conversion.TIMES))
@@ -436,7 +441,8 @@ class InputFiles:
         delimiter = self._delimiters[path]
         with self._text(path) as lines:
             reader = csv.reader(islice(lines, self._options.skip, None), delimiter=delimiter)
-            rows = (fields for fields in reader if fields)
+            # A blank line is a row only if there is one column.
+            rows = (fields for fields in reader if fields or len(self._sources[path][1]) == 1)
             next(islice(rows, row + self._options.has_header, None), None)
             return reader.line_num + self._options.skip
 
