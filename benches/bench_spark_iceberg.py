@@ -180,7 +180,7 @@ def _discarding_source() -> Any:
 
 
 def _cost_of_the_interface(both: Sides, bench: Bench, rows: int, rounds: int) -> None:
-    """Sources without storage: what Spark's interface for Python data sources costs, whoever implements it."""
+    """Sources without storage: the cost of Spark's interface for Python data sources."""
     empty, memory = _sources()
     for kind in (empty, memory):
         both.spark.dataSource.register(kind)

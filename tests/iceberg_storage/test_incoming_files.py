@@ -247,7 +247,7 @@ def test_every_way_refuses_ambiguous_file_names(place: Place, way: str) -> None:
 def test_every_way_refuses_a_file_that_contradicts_itself(
     place: Place, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only commits over REST were checked. A table whose manifest calls a Parquet file Avro can be read by nobody.
+    """Only commits over REST were checked. No reader can read a table whose manifest calls a Parquet file Avro.
 
     `append_files` takes what this library wrote. Bulk registrations differ from others in the transaction alone.
     """

@@ -2,7 +2,7 @@
 
 An unauthenticated client grew the server by 100 MB per 70 MB of HTTP trailers, which were kept without a limit. Silent
 connections used up the file descriptors of the process. One header of 100 kB was accepted if it arrived at once, and
-what is not HTTP got an answer in plain text.
+bytes that are not HTTP got an answer in plain text.
 """
 
 from __future__ import annotations

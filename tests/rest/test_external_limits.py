@@ -115,7 +115,7 @@ class Odd(http.server.BaseHTTPRequestHandler):
 
     how = ""
     asked = 0
-    #: Nobody has cut it off.
+    #: Whether an answer was sent to its end, so that the client did not close the connection.
     has_ended = False
 
     def do_GET(self) -> None:

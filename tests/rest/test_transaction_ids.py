@@ -307,8 +307,8 @@ def test_the_id_of_an_idempotent_request_is_reserved(http_client: Client, lake: 
 
 
 def test_ids_in_the_form_of_the_library_are_reserved(http_client: Client, lake: tl.Lakehouse) -> None:
-    """Of an id that nobody chose, nothing but the log knows whether it is used: a client began with the one of somebody
-    else's commit, and from then on the outcome of that one was the client's."""
+    """A client began a transaction with the generated id of another commit, which only the log records. From then on
+    the outcome of that commit was the client's."""
     with lake.transaction() as txn:
         txn.create_namespace("shop")
     assert http_client("POST", OPEN, {"id": txn.id}).code == 400

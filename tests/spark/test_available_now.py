@@ -26,7 +26,7 @@ def source(lake: tl.Lakehouse) -> tl.Table:
 
 
 def run(spark: SparkSession, lake: tl.Lakehouse, checkpoint: Path, **limits: int) -> StreamingQuery:
-    """A query over what is there, to its end."""
+    """Run a query over the available data to its end."""
     stream = spark.readStream.format("trinitylake").option("root", lake.uri).options(**limits).load("nyc.flights")
     sink = stream.writeStream.format("trinitylake").option("root", lake.uri).trigger(availableNow=True)
     query = sink.option("checkpointLocation", str(checkpoint)).start("nyc.copy")

@@ -347,7 +347,7 @@ class Table(ABC):
     def upsert(
         self, data: Any, on: Iterable[str] | None = None, *, message: str = "", author: str = ""
     ) -> UpsertResult:
-        """Update the rows whose key is there already, insert the others.
+        """Update the rows whose key exists, insert the others.
 
         The key is `on`, or else the primary key. A column that `data` does not have keeps its value where a row is
         updated, and becomes null where one is inserted. A key with a null in it is never there already, as in SQL; NaN

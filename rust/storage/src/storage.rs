@@ -105,14 +105,14 @@ pub trait Storage: Send + Sync + Debug {
         self.write_ahead(path, bytes).await?;
         self.sync(&[path.to_owned()]).await
     }
-    /// Begins a file with a name that nobody else can give, to be written part by part where it lies, for a file that
-    /// comes later and will name it. `None` where a store takes whole files only.
+    /// Begins a file with a unique name that is written part by part, as [`Storage::write_ahead`] writes a whole one.
+    /// `None` if the store accepts whole files only.
     async fn begin_ahead(&self, _path: &str) -> Result<Option<Box<dyn FileInParts>>> {
         Ok(None)
     }
     /// The durability barrier: files that were written ahead survive from now on what an acknowledged creation survives.
     async fn sync(&self, paths: &[String]) -> Result<()>;
-    /// Replaces a file nobody relies on (the version hint): last write wins, not synced.
+    /// Replaces the version hint, which readers verify: the last write wins, without a sync.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()>;
     /// Files, sorted by path. Empty, or ending in `/`: every file below, at any depth. Anything else is
     /// the start of a file name: the files directly in that folder whose names start with it, so that
@@ -127,9 +127,8 @@ pub trait Storage: Send + Sync + Debug {
         files.retain(|file| place.after.as_ref().is_none_or(|after| file.path > *after));
         Ok(Step { files, places: Vec::new() })
     }
-    /// Has the store copy a file from below another root of the same store, to the same path; false where it cannot, or
-    /// not without its bytes passing through here. What was there is replaced, so only files go here whose names
-    /// nobody else can give.
+    /// Copies a file from another root of the same store to the same path, inside the store. False if the store cannot.
+    /// It replaces an existing file, so it is for files with unique names only.
     async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
         Ok(false)
     }

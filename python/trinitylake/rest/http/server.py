@@ -117,7 +117,7 @@ class _Config(uvicorn.Config):
 
 
 class _Protocol(H11Protocol):
-    """Uvicorn's protocol with a time limit for the head of a request, and the error model for what is not HTTP.
+    """Uvicorn's protocol with a time limit for request heads, and the error model for bytes that are not HTTP.
 
     Uvicorn's own timer starts after a response and ends with the first byte of the next request.
     """

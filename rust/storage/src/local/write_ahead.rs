@@ -21,7 +21,7 @@ use crate::storage::Durability;
 use trinitylake_base::error::{Error, Result};
 
 impl Folder {
-    /// Creates a file under its own name. One that is there already must hold these bytes.
+    /// Creates a file under its unique name. An existing one must hold these bytes.
     pub(super) fn write_ahead(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (file, created, folders) = self.create_ahead(path)?;
         let handle = match created {

@@ -47,7 +47,7 @@ pub struct ExportNote {
 }
 
 /// Publishes the next version of the lakehouse at `target`, or its first one. Returns its number. `CommitConflict` if
-/// somebody else made a version there meanwhile.
+/// another writer publishes a version there first.
 pub async fn publish(
     storage: &Arc<dyn Storage>,
     environment: &Arc<dyn Environment>,
@@ -159,7 +159,7 @@ pub async fn publish_same(
         if found.commit_id == source.metadata.commit_id {
             return Ok(());
         }
-        Err(Error::conflict(format!("another version {} is there already", source.number)))
+        Err(Error::conflict(format!("the target already has another version {}", source.number)))
     };
     match storage.get(&path).await {
         Ok(bytes) => return there(bytes),
@@ -202,7 +202,9 @@ async fn create_root(
     let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
     match claim(storage.as_ref(), environment.as_ref(), &path, encoded.bytes, deadline).await {
         Claim::Won { .. } => Ok(()),
-        Claim::Lost(_) => Err(Error::conflict("somebody else made a version there meanwhile".into())),
+        Claim::Lost(_) => {
+            Err(Error::conflict("another writer published a version at the target first".into()))
+        }
         Claim::Refused(error) | Claim::Unknown(error) => Err(error),
     }
 }
