@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -140,7 +141,7 @@ def test_rows_that_were_deleted_by_position_do_not_come_back(lake: tl.Lakehouse)
     gone = next(iter(table.scan("id = 23").iceberg.plan_files())).file
     tasks = list(table.scan().iceberg.plan_files())
     live = LiveRows(table.iceberg.metadata, table.iceberg.io, tasks)
-    live.deletes[gone.file_path] = [pa.chunked_array([pa.array([3, 5], pa.int64())])]
+    live.deletes[gone.file_path] = np.array([3, 5])
     found = sorted(one for batch in live.batches_of(tasks) for one in batch["id"].to_pylist())
     assert found == [one for one in range(50) if one not in (23, 25)]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 _MAGIC = b"PFA1"
 _REFERENCED = "referenced-data-file"
@@ -35,3 +36,44 @@ def with_data_files(file: bytes, renamed: Callable[[str], str]) -> bytes:
         return file
     text = json.dumps(footer, separators=(",", ":")).encode()
     return file[:start] + text + len(text).to_bytes(4, "little") + file[-8:]
+
+
+class Blob(NamedTuple):
+    """A blob of a Puffin file, uncompressed.
+
+    Attributes:
+        type: as in the Puffin specification.
+        field_ids: of the columns that it is about.
+        content: its bytes.
+        properties: in the footer.
+    """
+
+    type: str
+    field_ids: list[int]
+    content: bytes
+    properties: dict[str, str]
+
+
+def puffin_file(blobs: Iterable[Blob]) -> tuple[bytes, list[int]]:
+    """A file with blobs whose snapshot is the one that adds the file, and the offset of each blob."""
+    parts, offsets, described = [_MAGIC], [], []
+    offset = len(_MAGIC)
+    for blob in blobs:
+        parts.append(blob.content)
+        offsets.append(offset)
+        described.append(
+            {
+                "type": blob.type,
+                "fields": blob.field_ids,
+                "snapshot-id": -1,
+                "sequence-number": -1,
+                "offset": offset,
+                "length": len(blob.content),
+                "properties": blob.properties,
+            }
+        )
+        offset += len(blob.content)
+    footer = json.dumps({"blobs": described, "properties": {"created-by": "TrinityLake"}}, separators=(",", ":"))
+    text = footer.encode()
+    parts += [_MAGIC, text, len(text).to_bytes(4, "little"), bytes(4), _MAGIC]
+    return b"".join(parts), offsets

@@ -40,7 +40,7 @@ class LiveRows:
         tasks: the plan, with delete files.
 
     Attributes:
-        deletes: the deleted positions, by the path of the data file as its task spells it.
+        deletes: the deleted positions, ascending, by the path of the data file as its task spells it.
     """
 
     def __init__(self, metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask]) -> None:
@@ -94,7 +94,7 @@ class LiveRows:
             yield from ArrowScan(self._metadata, self._io, wanted, AlwaysTrue()).to_record_batches([task])
             return
         location = task.file.file_path
-        deletes = self.deletes.get(location)
+        gone = self.deletes.get(location)
         with reading(location), self._io.new_input(location).open() as stream:
             file = open_parquet(stream)
             for what, found, recorded in (
@@ -105,7 +105,7 @@ class LiveRows:
                     raise CorruptFile(f"{location} has {found} {what}, and its manifest {recorded}", path=location)
             present = self._columns_of(file)
             groups = None
-            if filter is not None and not deletes and filter.field_ids:
+            if filter is not None and gone is None and filter.field_ids:
                 groups = self._row_groups(file, present, filter)
                 if not groups:
                     return
@@ -115,7 +115,7 @@ class LiveRows:
                 needed = Schema(present.fields[0])  # for the number of rows
             constants = self._constants(task, present)
             batches = batches_of(stream, file, [field.name for field in needed.fields], groups)
-            for batch in self._alive(task, batches) if deletes else batches:
+            for batch in batches if gone is None else _alive(batches, gone):
                 yield project(batch, needed, wanted, constants)
 
     def _constants(self, task: FileScanTask, present: Schema) -> dict[int, Any]:
@@ -173,20 +173,20 @@ class LiveRows:
         self._columns = None if is_nested else (metadata, columns)
         return columns
 
-    def _alive(self, task: FileScanTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        deletes = self.deletes.get(task.file.file_path, [])
-        gone = np.unique(np.concatenate([np.empty(0, np.int64), *(part.to_numpy() for part in deletes)]))
-        begin = 0
-        for batch in batches:
-            end = begin + batch.num_rows
-            here = gone[slice(*np.searchsorted(gone, [begin, end]))]
-            if len(here):
-                stays = np.ones(batch.num_rows, dtype=bool)
-                stays[here - begin] = False
-                batch = batch.filter(pa.array(stays))
-            if batch.num_rows:
-                yield batch
-            begin = end
+
+def _alive(batches: Iterable[pa.RecordBatch], gone: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """The rows of a whole file but those at some positions, which are ascending."""
+    begin = 0
+    for batch in batches:
+        end = begin + batch.num_rows
+        here = gone[slice(*np.searchsorted(gone, [begin, end]))]
+        if len(here):
+            stays = np.ones(batch.num_rows, dtype=bool)
+            stays[here - begin] = False
+            batch = batch.filter(pa.array(stays))
+        if batch.num_rows:
+            yield batch
+        begin = end
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -1,51 +1,211 @@
-"""Position deletes: the positions of deleted rows, by data file."""
+"""Position deletes: the positions of deleted rows of data files.
+
+They are in deletion vectors, several of which share a Puffin file, or in Parquet files (format version 2). A data file
+has at most one vector, and one delete file is written for each data file: it contains the positions of the file that it
+replaces.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask
-from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
-from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import TableVersion
+from pyiceberg.types import LongType, StringType
+from pyroaring import BitMap64
 
+from trinitylake.errors import CorruptFile
+from trinitylake.iceberg_storage.delete_files import (
+    FILE_PATH_ID,
+    POSITION_ID,
+    blob_of,
+    file_key,
+    of_one_data_file,
+    referenced_data_file,
+)
 from trinitylake.iceberg_storage.file_io import canonical_uri
+from trinitylake.iceberg_storage.puffin import Blob, puffin_file
+
+#: The first bytes of a vector in a blob, after its length.
+_VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
+#: The field id of the positions of rows, which vectors are about.
+_ROW_POSITION_ID = 2147483645
+#: The first format version with deletion vectors.
+_VECTORS_SINCE: TableVersion = 3
+_PARQUET_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": str(FILE_PATH_ID)}),
+        pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(POSITION_ID)}),
+    ],
+    {"delete-type": "position"},
+)
 
 
-def positions_in(io: FileIO, file: DataFile) -> dict[str, pa.ChunkedArray]:
+def positions_in(io: FileIO, file: DataFile) -> dict[str, np.ndarray]:
     """The deleted positions that a delete file lists, by the path of the data file as it is spelled there.
 
-    Raises `ValueError` for a format other than Parquet and Puffin.
+    Raises `CorruptFile` for a damaged vector, and `ValueError` for a format other than Parquet and Puffin.
     """
     with io.new_input(file.file_path).open() as stream:
-        match file.file_format:
-            case FileFormat.PARQUET:
-                rows = pq.read_table(stream, columns=["file_path", "pos"], read_dictionary=["file_path"])
-                paths = rows.column("file_path")
-                return {path: rows.filter(pc.equal(paths, path)).column("pos") for path in paths.unique().to_pylist()}
-            case FileFormat.PUFFIN:
-                vectors = deletion_vectors_from_puffin_file(PuffinFile(stream.read()))
-                return {one.referenced_data_file: one.to_vector() for one in vectors}
-    raise ValueError(f"Delete file format not supported: {file.file_format}")
+        if file.file_format == FileFormat.PARQUET:
+            rows = pq.read_table(stream, columns=["file_path", "pos"], read_dictionary=["file_path"])
+            paths = rows.column("file_path")
+            return {
+                path: rows.filter(pc.equal(paths, path)).column("pos").to_numpy() for path in paths.unique().to_pylist()
+            }
+        path, blob = referenced_data_file(file), blob_of(file)
+        if file.file_format != FileFormat.PUFFIN or path is None or blob is None:
+            raise ValueError(f"Delete file format not supported: {file.file_format}")
+        stream.seek(blob[0])
+        return {path: _positions_of_vector(stream.read(blob[1]), file)}
 
 
-def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str, list[pa.ChunkedArray]]:
-    """The deleted positions of the tasks' data files, by the path of the data file as its task spells it.
+def _positions_of_vector(blob: bytes, file: DataFile) -> np.ndarray:
+    """The positions in a blob: the length of the next two, the magic, the bitmap, and their checksum."""
+    content, checksum = blob[4:-4], blob[-4:]
+    is_whole = len(blob) >= 12 and int.from_bytes(blob[:4], "big") == len(content) and content[:4] == _VECTOR_MAGIC
+    if is_whole and zlib.crc32(content) == int.from_bytes(checksum, "big"):
+        positions = np.array(BitMap64.deserialize(content[4:]).to_array()).astype(np.int64)
+        if len(positions) == file.record_count:
+            return positions
+    raise CorruptFile(
+        f"the deletion vector of {referenced_data_file(file)} in {file.file_path} is damaged", path=file.file_path
+    )
+
+
+def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str, np.ndarray]:
+    """The deleted positions of the tasks' data files, ascending, by the path of the data file as its task spells it.
 
     Engines spell one location differently, such as `file:/x` and `file:///x`, so paths are compared in one spelling.
     """
     tasks = list(tasks)
-    files = {delete_file.file_path: delete_file for task in tasks for delete_file in task.delete_files}
-    by_location: dict[str, list[pa.ChunkedArray]] = {}
+    files = {file_key(delete_file): delete_file for task in tasks for delete_file in task.delete_files}
+    by_location: dict[str, list[np.ndarray]] = {}
     for delete_file in files.values():
         for path, positions in positions_in(io, delete_file).items():
             by_location.setdefault(canonical_uri(path), []).append(positions)
     return {
-        task.file.file_path: by_location[location]
+        task.file.file_path: np.unique(np.concatenate(by_location[location]))
         for task in tasks
         if (location := canonical_uri(task.file.file_path)) in by_location
     }
+
+
+@dataclass
+class RowDeletes:
+    """Rows that are deleted by their positions, and files that go with all of their rows.
+
+    Args:
+        deletes: the positions that are deleted already, by the path of the data file.
+
+    Attributes:
+        removed: data files without remaining rows, and delete files that are replaced or obsolete.
+    """
+
+    deletes: Mapping[str, np.ndarray]
+    removed: list[DataFile] = field(default_factory=list)
+    _positions: list[tuple[DataFile, np.ndarray]] = field(default_factory=list)
+
+    def remove(self, task: FileScanTask) -> None:
+        """Remove a data file, with the delete files that apply to no other one."""
+        self.removed += [task.file, *of_one_data_file(task.delete_files)]
+
+    def delete(self, task: FileScanTask, positions: np.ndarray) -> None:
+        """Delete the rows of a data file at positions."""
+        known = self.deletes.get(task.file.file_path, positions[:0])
+        self._positions.append((task.file, np.union1d(known, positions)))
+        self.removed += of_one_data_file(task.delete_files)
+
+    def write(self, metadata: TableMetadata, io: FileIO) -> list[DataFile]:
+        """Write the delete files; returns them."""
+        return write_position_deletes(metadata, io, self._positions)
+
+
+def write_position_deletes(
+    metadata: TableMetadata, io: FileIO, deleted: Sequence[tuple[DataFile, np.ndarray]]
+) -> list[DataFile]:
+    """Write a delete file for each of some data files, with all of its deleted positions, which are ascending."""
+    if metadata.format_version >= _VECTORS_SINCE:
+        return _write_vectors(metadata, io, deleted) if deleted else []
+    return [_write_parquet(metadata, io, file, positions) for file, positions in deleted]
+
+
+def _write_vectors(
+    metadata: TableMetadata, io: FileIO, deleted: Sequence[tuple[DataFile, np.ndarray]]
+) -> list[DataFile]:
+    blobs = []
+    for file, positions in deleted:
+        bitmap = BitMap64(positions.astype(np.uint64))
+        bitmap.run_optimize()
+        content = _VECTOR_MAGIC + bitmap.serialize()
+        blob = len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
+        properties = {"referenced-data-file": file.file_path, "cardinality": str(len(positions))}
+        blobs.append(Blob("deletion-vector-v1", [_ROW_POSITION_ID], blob, properties))
+    content, offsets = puffin_file(blobs)
+    output = _new_output(metadata, io, "puffin")
+    with output.create() as stream:
+        stream.write(content)
+    return [
+        _delete_file(
+            file,
+            len(positions),
+            file_path=output.location,
+            file_format=FileFormat.PUFFIN,
+            file_size_in_bytes=len(content),
+            referenced_data_file=file.file_path,
+            content_offset=offset,
+            content_size_in_bytes=len(blob.content),
+        )
+        for (file, positions), blob, offset in zip(deleted, blobs, offsets, strict=True)
+    ]
+
+
+def _write_parquet(metadata: TableMetadata, io: FileIO, file: DataFile, positions: np.ndarray) -> DataFile:
+    rows = pa.table([pa.repeat(file.file_path, len(positions)), pa.array(positions)], schema=_PARQUET_SCHEMA)
+    output = _new_output(metadata, io, "parquet")
+    with output.create() as stream:
+        encoding = {"pos": "DELTA_BINARY_PACKED"}
+        pq.write_table(rows, stream, compression="zstd", use_dictionary=["file_path"], column_encoding=encoding)
+    bounds = [
+        {FILE_PATH_ID: to_bytes(StringType(), file.file_path), POSITION_ID: to_bytes(LongType(), int(position))}
+        for position in (positions[0], positions[-1])
+    ]
+    return _delete_file(
+        file,
+        len(positions),
+        file_path=output.location,
+        file_format=FileFormat.PARQUET,
+        file_size_in_bytes=len(output),
+        lower_bounds=bounds[0],
+        upper_bounds=bounds[1],
+    )
+
+
+def _new_output(metadata: TableMetadata, io: FileIO, ending: str) -> OutputFile:
+    provider = load_location_provider(metadata.location, metadata.properties)
+    return io.new_output(provider.new_data_location(f"{uuid.uuid4()}-deletes.{ending}"))
+
+
+def _delete_file(of: DataFile, count: int, **fields: Any) -> DataFile:
+    file = DataFile.from_args(
+        _table_format_version=_VECTORS_SINCE,
+        content=DataFileContent.POSITION_DELETES,
+        partition=of.partition,
+        record_count=count,
+        **fields,
+    )
+    file.spec_id = of.spec_id
+    return file

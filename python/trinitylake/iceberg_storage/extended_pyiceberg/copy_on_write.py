@@ -61,8 +61,7 @@ def rows_without(
 
 def _count(live: LiveRows, task: FileScanTask, filter: RowFilter) -> tuple[int, int]:
     """How many rows of a file match, and how many it has."""
-    deleted = sum(map(len, live.deletes.get(task.file.file_path, ())))
-    if not deleted:
+    if task.file.file_path not in live.deletes:
         return sum(batch.num_rows for batch in live.matching(task, Schema(), filter)), task.file.record_count
     rows = sum(batch.num_rows for batch in live.matching(task, Schema()))
     return sum(batch.num_rows for batch in live.matching(task, Schema(), filter)), rows

@@ -14,7 +14,6 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
-    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
@@ -27,8 +26,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IcebergType
 
 from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, of_manifest, of_metrics, of_partition
+from trinitylake.iceberg_storage.delete_files import is_vector, referenced_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-from trinitylake.iceberg_storage.manifests.row_ids import referenced_data_file
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_filter import FALSE, TRUE, RowFilter
 
@@ -194,11 +193,6 @@ def plan_files(
         FileScanTask(entry.data_file, deletes_of(entry), AlwaysTrue() if outcomes == TRUE else filter)
         for entry, outcomes in data
     ]
-
-
-def is_vector(file: DataFile) -> bool:
-    """Whether a delete file is a deletion vector."""
-    return bool(file.file_format == FileFormat.PUFFIN)
 
 
 def _to_be_read(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:

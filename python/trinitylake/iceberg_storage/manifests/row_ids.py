@@ -32,9 +32,6 @@ ROW_IDS_SINCE = 3
 _IN_MANIFEST = [field.name for field in MANIFEST_LIST_FILE_SCHEMAS[3].fields].index("first_row_id")
 _FILE_FIELDS = [field.name for field in DATA_FILE_TYPE[3].fields]
 _IN_FILE = _FILE_FIELDS.index("first_row_id")
-_REFERENCED_DATA_FILE = _FILE_FIELDS.index("referenced_data_file")
-_CONTENT_OFFSET = _FILE_FIELDS.index("content_offset")
-_CONTENT_SIZE_BYTES = _FILE_FIELDS.index("content_size_in_bytes")
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -54,18 +51,6 @@ def first_row_id_of_file(file: DataFile) -> int | None:
     """The id of the first row of a data file, as `inherit_row_ids` set it; None without row ids."""
     first: int | None = _value(file, _IN_FILE)
     return first
-
-
-def referenced_data_file(file: DataFile) -> str | None:
-    """The URI of the only data file that a delete file applies to; None if it may apply to several."""
-    value: str | None = _value(file, _REFERENCED_DATA_FILE)
-    return value
-
-
-def blob_of(file: DataFile) -> tuple[int, int] | None:
-    """Offset and length in bytes of a deletion vector in its Puffin file; None for any other file."""
-    offset, size_bytes = _value(file, _CONTENT_OFFSET), _value(file, _CONTENT_SIZE_BYTES)
-    return None if offset is None or size_bytes is None else (offset, size_bytes)
 
 
 def assigned(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[tuple[ManifestFile, ...], int]:

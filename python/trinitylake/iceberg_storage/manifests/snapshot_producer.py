@@ -34,6 +34,7 @@ from pyiceberg.table.snapshots import (
     Snapshot,
     SnapshotSummaryCollector,
     Summary,
+    UpdateMetrics,
     update_snapshot_summaries,
 )
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
@@ -43,6 +44,7 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 from trinitylake.iceberg_storage.column_summary import of_bounds, plain_value
 from trinitylake.iceberg_storage.conflict_errors import RowConflict
 from trinitylake.iceberg_storage.data_files.partitioned_rows import partition_path, values_of
+from trinitylake.iceberg_storage.delete_files import blob_of, file_key
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists, write_list
 from trinitylake.iceberg_storage.manifests.manifest_merging import FAN_IN, mergeable
@@ -91,7 +93,7 @@ class SnapshotProducer:
         self._id = metadata.new_snapshot_id() if snapshot_id is None else snapshot_id
         self._sequence_numbers = sequence_numbers
         self._added: list[DataFile] = []
-        self._removed: set[DataFile] = set()
+        self._removed: dict[tuple[str, int | None], DataFile] = {}
         self._specs = metadata.specs()
         self._names, self._numbers = uuid.uuid4(), count()
         self.written_uris: list[str] = []
@@ -110,7 +112,7 @@ class SnapshotProducer:
 
     def remove(self, files: Iterable[DataFile]) -> SnapshotProducer:
         """Remove data files and delete files."""
-        self._removed.update(files)
+        self._removed.update((file_key(file), file) for file in files)
         return self
 
     def updates(self) -> UpdatesAndRequirements:
@@ -210,28 +212,28 @@ class SnapshotProducer:
         return rewritten
 
     def _without_removed(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        wanted = {file.file_path for file in self._removed}
+        wanted = self._removed.keys()
         may_list = self._may_list_removed()
         kept: list[ManifestFile] = []
         removed: dict[tuple[int, ManifestContent], list[ManifestEntry]] = defaultdict(list)
         for manifest in manifests:
             entries = self._entries([manifest]) if may_list(manifest) else []
-            gone = [entry for entry in entries if entry.data_file.file_path in wanted]
+            gone = [entry for entry in entries if file_key(entry.data_file) in wanted]
             if not gone:
                 kept.append(manifest)
                 continue
             kind = manifest.partition_spec_id, manifest.content
             removed[kind] += gone
-            if staying := [entry for entry in entries if entry.data_file.file_path not in wanted]:
+            if staying := [entry for entry in entries if file_key(entry.data_file) not in wanted]:
                 kept.append(self._existing(*kind, staying))
-        found = {entry.data_file.file_path for entries in removed.values() for entry in entries}
-        data = {file.file_path for file in self._removed if manifest_content(file) == ManifestContent.DATA}
-        if missing := data - found:
+        found = {file_key(entry.data_file): entry.data_file for entries in removed.values() for entry in entries}
+        missing = [file for key, file in self._removed.items() if key not in found]
+        if data := [file.file_path for file in missing if manifest_content(file) == ManifestContent.DATA]:
             raise RowConflict(
-                f"assert-ref-snapshot-id: data file {min(missing)}, which {self._operation.value} removes, was removed "
-                "by another commit"
+                f"assert-ref-snapshot-id: data file {min(data)}, which {self._operation.value} removes, was removed by "
+                "another commit"
             )
-        self._removed = {file for file in self._removed if file.file_path in found}
+        self._removed = found
         listed = [
             self._written(
                 *kind,
@@ -246,9 +248,9 @@ class SnapshotProducer:
 
     def _may_list_removed(self) -> Callable[[ManifestFile], bool]:
         """Whether a manifest may list a removed file, by its content, partition spec and partition bounds."""
-        contents = {manifest_content(file) for file in self._removed}
+        contents = {manifest_content(file) for file in self._removed.values()}
         partitions: dict[int, list[Record]] = defaultdict(list)
-        for file in self._removed:
+        for file in self._removed.values():
             partitions[file.spec_id].append(file.partition)
         schema = schema_with_sources(self._metadata)
         types = {id: [field.field_type for field in self._specs[id].partition_type(schema).fields] for id in partitions}
@@ -302,15 +304,41 @@ class SnapshotProducer:
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
         )
         collector = SnapshotSummaryCollector(partition_summary_limit=limit or 0)
+        collector.metrics, collector.partition_metrics = _Metrics(), defaultdict(_Metrics)
         paths: dict[int, Any] = {id: _PartitionPaths(spec) for id, spec in self._specs.items()}
         for file in self._added:
             collector.add_file(file, schema, paths[file.spec_id])
-        for file in self._removed:
+        for file in self._removed.values():
             collector.remove_file(file, schema, paths[file.spec_id])
         # PyIceberg has no totals for `replace`.
         counted = Summary(operation=Operation.OVERWRITE, **collector.build(), **self._properties)
         totals = update_snapshot_summaries(counted, None if parent is None else parent.summary)
         return Summary(operation=self._operation, **totals.additional_properties)
+
+
+class _Metrics(UpdateMetrics):
+    """Counts deletion vectors as Iceberg for Java does, and of their Puffin files only the vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._vectors: dict[str, int] = defaultdict(int)
+
+    def add_file(self, data_file: DataFile) -> None:
+        super().add_file(data_file)
+        if (blob := blob_of(data_file)) is not None:
+            self._vectors["added-dvs"] += 1
+            self.added_pos_delete_files -= 1
+            self.added_file_size += blob[1] - data_file.file_size_in_bytes
+
+    def remove_file(self, data_file: DataFile) -> None:
+        super().remove_file(data_file)
+        if (blob := blob_of(data_file)) is not None:
+            self._vectors["removed-dvs"] += 1
+            self.removed_pos_delete_files -= 1
+            self.removed_file_size += blob[1] - data_file.file_size_in_bytes
+
+    def to_dict(self) -> dict[str, str]:
+        return super().to_dict() | {name: str(count) for name, count in self._vectors.items()}
 
 
 @dataclass(frozen=True)

@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import PrimitiveType, StringType
+from pyiceberg.types import PrimitiveType
 
 from trinitylake.iceberg_storage.column_summary import ColumnSummary, of_metrics
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 from trinitylake.iceberg_storage.data_files.position_deletes import positions_in
+from trinitylake.iceberg_storage.delete_files import referenced_data_file
 from trinitylake.iceberg_storage.file_io import canonical_uri
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
-
-#: The column of a position delete file with the path of the data file (Iceberg's reserved field ids).
-_FILE_PATH = 2147483546
 
 
 class OverlappingFiles:
@@ -121,8 +118,5 @@ def _paths(io: FileIO, deletes: DataFile) -> Iterable[str]:
 
 
 def _only_path(deletes: DataFile) -> str | None:
-    """The only data file that a delete file applies to; None if there may be several."""
-    lower, upper = (bounds.get(_FILE_PATH) for bounds in (deletes.lower_bounds or {}, deletes.upper_bounds or {}))
-    if lower is None or lower != upper:
-        return None
-    return canonical_uri(from_bytes(StringType(), lower))
+    path = referenced_data_file(deletes)
+    return None if path is None else canonical_uri(path)

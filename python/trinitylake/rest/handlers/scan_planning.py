@@ -30,15 +30,12 @@ from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
 from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg_storage.delete_files import blob_of, file_key, referenced_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
-from trinitylake.iceberg_storage.manifests.row_ids import (
-    blob_of,
-    first_row_id_of_file,
-    referenced_data_file,
-)
+from trinitylake.iceberg_storage.manifests.row_ids import first_row_id_of_file
 from trinitylake.iceberg_storage.metadata_invariants import check_parents
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
@@ -250,14 +247,14 @@ def _check_residuals(tasks: Iterable[FileScanTask]) -> None:
 
 
 def _document(table: Table, tasks: Iterable[FileScanTask]) -> dict[str, Any]:
-    deletes: dict[tuple[str, tuple[int, int] | None], int] = {}  # a Puffin file holds many deletion vectors
+    deletes: dict[tuple[str, int | None], int] = {}
     delete_files: list[dict[str, Any]] = []
     file_scan_tasks: list[dict[str, Any]] = []
     residuals: dict[int, Any] = {}  # by identity: files of one partition share theirs
     for task in tasks:
         keys = []
         for file in sorted(task.delete_files, key=lambda one: one.file_path):
-            keys.append((file.file_path, blob_of(file)))
+            keys.append(file_key(file))
             if keys[-1] not in deletes:
                 deletes[keys[-1]] = len(delete_files)
                 delete_files.append(_file(table, file))
