@@ -257,7 +257,7 @@ def test_a_definition_that_is_lost_goes_back_to_the_one_before(copied: Callable[
     (root / path).unlink()
     report = tl.open(root, durability="none").maintenance.fsck(repair=True)
     assert report.repair is not None
-    assert report.repair.lost[0].startswith("namespace n03: is as version")
+    assert report.repair.lost[0].startswith("namespace n03: has the state of version")
     assert tl.open(root).namespace("n03").properties == {"number": "3"}
     assert report.is_sound
 
@@ -302,7 +302,7 @@ def test_the_command_ends_with_five(copied: Callable[[], Path]) -> None:
     (root / core.root_path(lake.version)).write_bytes(b"")
     assert run(app, ["fsck", "--root", str(root)]).exit_code == 5
     dry_run = run(app, ["fsck", "--root", str(root), "--repair", "--dry-run"])
-    assert "goes on from version" in dry_run.stdout
+    assert "continues from version" in dry_run.stdout
     assert run(app, ["fsck", "--root", str(root), "--repair"]).exit_code == 0
     assert run(app, ["fsck", "--root", str(root), "--version", "x"]).exit_code == 2
 

@@ -17,9 +17,11 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::definitions::checked_definition;
-use super::places::{Place, child_at, leads_to};
-use super::{Finding, Fsck, Kind, Scope};
+use super::definition_checks::checked_definition;
+use super::finding::{Finding, Kind};
+use super::place::{Place, child_at, leads_to};
+use super::state::Fsck;
+use super::survey::{NODE_CACHE_SIZE_BYTES, Scope};
 use crate::definition::LakehouseDefinition;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -41,17 +43,17 @@ use crate::version::summary::Summary;
 use crate::version::versions::Versions;
 use crate::version::{Version, discovery};
 
-/// More lost versions than that are rather a damaged hint, and nobody can tell.
+/// More lost versions than this mean that the hint is probably damaged.
 const LOST_VERSIONS_MAX: u64 = 1000;
 
 /// Result of a repair or of its dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
-    /// The newest version that was made.
+    /// The newest version that the repair created.
     pub version: Option<u64>,
-    /// Descriptions of what was repaired completely.
+    /// What was recovered completely.
     pub saved: Vec<String>,
-    /// Descriptions of what was lost, or is older now.
+    /// What was lost, or replaced by an older state.
     pub lost: Vec<String>,
 }
 
@@ -62,7 +64,7 @@ impl Repair {
     }
 }
 
-struct Mender {
+struct Repairer {
     storage: Arc<dyn Storage>,
     environment: Arc<dyn Environment>,
     nodes: Arc<NodeStore>,
@@ -72,7 +74,7 @@ struct Mender {
     report: Repair,
 }
 
-/// Mends what [`Fsck`] finds wrong with the newest version. `storage` repeats requests.
+/// Repair the faults of the newest version. `storage` retries requests.
 pub async fn repair(
     storage: Arc<dyn Storage>,
     environment: Arc<dyn Environment>,
@@ -81,28 +83,28 @@ pub async fn repair(
 ) -> Result<Repair> {
     let mut fsck = Fsck::begin(storage.clone(), Scope::Latest, false).await?;
     let Some(intact) = fsck.survey.intact.clone() else {
-        let lost = vec!["no version can be read: restore the root files from a copy".to_string()];
+        let lost = vec!["no version can be read: restore the root files from a backup".to_string()];
         return Ok(Repair { lost, ..Repair::default() });
     };
-    fsck.numbers = vec![intact.number];
+    fsck.versions = vec![intact.number];
     let mut findings = Vec::new();
-    while !fsck.waiting.is_empty() || !fsck.numbers.is_empty() {
+    while !fsck.waiting.is_empty() || !fsck.versions.is_empty() {
         findings.extend(fsck.next().await?.into_iter().flat_map(|step| step.findings));
     }
-    let nodes = Arc::new(NodeStore::new(storage.clone(), super::CACHE_SIZE_BYTES));
-    let mender = Mender { storage, environment, nodes, fsck, intact, is_dry, report: Repair::default() };
-    mender.run(findings, author).await
+    let nodes = Arc::new(NodeStore::new(storage.clone(), NODE_CACHE_SIZE_BYTES));
+    let repairer = Repairer { storage, environment, nodes, fsck, intact, is_dry, report: Repair::default() };
+    repairer.run(findings, author).await
 }
 
-impl Mender {
+impl Repairer {
     async fn run(mut self, findings: Vec<Finding>, author: &str) -> Result<Repair> {
         let survey = &self.fsck.survey;
         let (intact, newest, highest) = (self.intact.number, survey.newest(), survey.highest());
         let lost: Vec<u64> = (intact + 1..=newest).take(LOST_VERSIONS_MAX as usize + 1).collect();
         if lost.len() as u64 > LOST_VERSIONS_MAX {
             self.report.lost.push(format!(
-                "{LATEST_HINT_PATH} names version {newest}, and the newest that can be read is {intact}: if the hint is \
-                 wrong, stop all who write, and delete it"
+                "{LATEST_HINT_PATH} names version {newest}, and the newest readable version is {intact}: if the hint is \
+                 wrong, stop all writers and delete it"
             ));
             return Ok(self.report);
         }
@@ -111,8 +113,8 @@ impl Mender {
         for number in &lost {
             let what = if survey.has(*number) { "damaged" } else { "missing" };
             self.report.lost.push(format!(
-                "version {number}: its root is {what}, and what it changed is not known; the lakehouse goes on from \
-                 version {intact}"
+                "version {number}: its root is {what} and its changes are lost; the lakehouse continues from version \
+                 {intact}"
             ));
         }
         for finding in findings.iter().filter(|finding| finding.kind == Kind::Broken) {
@@ -120,8 +122,9 @@ impl Mender {
         }
         let id = self.environment.uuid().to_string();
         let definition = self.definition(&findings).await?;
-        let mended = self.mended_tree(&id).await?;
-        if numbers.last() != Some(&newest) && (newest > intact || mended.is_some() || definition.is_some()) {
+        let repaired = self.repaired_tree(&id).await?;
+        if numbers.last() != Some(&newest) && (newest > intact || repaired.is_some() || definition.is_some())
+        {
             numbers.push(newest + 1);
         }
         if self.is_dry {
@@ -134,7 +137,7 @@ impl Mender {
             }
             return Ok(self.report);
         }
-        let draft = match mended {
+        let draft = match repaired {
             Some(draft) => draft,
             None => Draft::of(&self.intact.root, self.nodes.height_of(&self.intact.root).await?),
         };
@@ -147,7 +150,7 @@ impl Mender {
         Ok(self.report)
     }
 
-    /// Publishes the tree as version `number`, whatever the version before it is. Returns its `created_at_millis`, which is
+    /// Publish the tree as version `number`, without its previous version. Returns its `created_at_millis`, which is
     /// after `after_millis`.
     async fn publish(
         &self,
@@ -165,7 +168,7 @@ impl Mender {
             properties.push((ROLLBACK_TARGET_PROPERTY.to_string(), target.to_string()));
         }
         let transaction = CommittedTransaction {
-            // One for each version: a transaction is in one only.
+            // A transaction is in one version only.
             id: if goes_back { self.environment.uuid().to_string() } else { id.to_string() },
             isolation: "serializable".into(),
             message: "repair".into(),
@@ -186,7 +189,6 @@ impl Mender {
         let publisher = Publisher::new(versions.clone());
         let previous = versions.known();
         let mut metadata = publisher.next_metadata(&previous, vec![transaction]);
-        // Time does not run backwards from one to the next.
         metadata.created_at_millis = metadata.created_at_millis.max(after_millis + 1);
         let created_at_millis = metadata.created_at_millis;
         if goes_back {
@@ -201,12 +203,12 @@ impl Mender {
         Ok(created_at_millis)
     }
 
-    /// The lakehouse definition, if the file of it cannot be read and another one is needed.
+    /// The path and content of a new lakehouse definition, if the file of the present one is damaged.
     async fn definition(&mut self, findings: &[Finding]) -> Result<Option<(String, LakehouseDefinition)>> {
         let path = self.intact.metadata.lakehouse_definition.clone();
         let Some(finding) = findings.iter().find(|finding| finding.path == path) else { return Ok(None) };
         let definition = self.intact.definition.as_ref().clone();
-        self.report.saved.push(format!("{path}: the lakehouse definition, from the root that repeats it"));
+        self.report.saved.push(format!("{path}: the lakehouse definition, from the copy in the root"));
         self.report.lost.retain(|lost| !lost.starts_with(&path));
         if finding.kind == Kind::Missing {
             if !self.is_dry {
@@ -221,8 +223,8 @@ impl Mender {
         Ok(Some((path, definition)))
     }
 
-    /// The tree of the newest version that can be read, without what is damaged in it; `None` if nothing is.
-    async fn mended_tree(&mut self, id: &str) -> Result<Option<Draft>> {
+    /// The tree of the newest readable version with its damaged nodes and definitions replaced; `None` without damage.
+    async fn repaired_tree(&mut self, id: &str) -> Result<Option<Draft>> {
         let mut places = Vec::new();
         let mut rows: Vec<(String, String)> = Vec::new();
         for bad in std::mem::take(&mut self.fsck.bad_nodes) {
@@ -230,17 +232,17 @@ impl Mender {
             match self.rows_before(&bad.place).await? {
                 Some((version, found)) => {
                     self.report.saved.push(format!(
-                        "{}: {range}, {} objects as of version {version}, and what was changed since",
+                        "{}: {range}, {} objects as of version {version}, with all later changes",
                         bad.place.path,
                         found.len()
                     ));
                     rows.extend(found);
                     places.push(bad.place);
                 }
-                None => self.report.lost.push(format!(
-                    "{}: {range}, because no version that is kept can be read that shows it",
-                    bad.place.path
-                )),
+                None => self
+                    .report
+                    .lost
+                    .push(format!("{}: {range}, because no readable version shows them", bad.place.path)),
             }
         }
         let suspects = std::mem::take(&mut self.fsck.suspects);
@@ -258,16 +260,16 @@ impl Mender {
                 .map_or_else(|| suspect.key.clone(), |name| name.to_string());
             if self.can_be_decoded(&suspect.key, &suspect.finding.path).await? {
                 self.report.lost.push(format!(
-                    "{name}: {} can be read and is not what was written; it is left as it is",
+                    "{name}: {} can be decoded, but is not the file that was written; it was not changed",
                     suspect.finding.path
                 ));
                 continue;
             }
             match self.older_definition(&suspect.key, &bad).await? {
                 Some((version, location)) => {
-                    self.report.lost.push(format!(
-                        "{name}: is as version {version} has it; what was changed since is lost"
-                    ));
+                    self.report
+                        .lost
+                        .push(format!("{name}: has the state of version {version}; later changes are lost"));
                     older.push((suspect.key, location));
                 }
                 None => self
@@ -303,7 +305,7 @@ impl Mender {
         let mut messages = Vec::new();
         for (key, location) in rows {
             let decision = decide(&self.nodes, &root, "(root)", &key).await?;
-            // What a message above says is newer.
+            // A message above is newer.
             if decision.location.is_none() && matches!(decision.by, DecidedBy::Node(_)) {
                 messages.push(Message::new(key.into(), Some(location.into()), txn.clone()));
             }
@@ -316,8 +318,7 @@ impl Mender {
         with_messages(&self.nodes, environment.as_ref(), &publisher, &config, root, messages).await.map(Some)
     }
 
-    /// What a range of keys held right before the node was written that hangs there: from the newest version without
-    /// it.
+    /// The rows of a range of keys before its node was written, from the newest version without that node.
     async fn rows_before(&self, place: &Place) -> Result<Option<(u64, Vec<(String, String)>)>> {
         let mut number = self.intact.number;
         while number > self.fsck.survey.boundary {
@@ -361,7 +362,7 @@ impl Mender {
         }
     }
 
-    /// The newest definition of a key in an older version that can be read.
+    /// The newest readable definition of a key in an older version.
     async fn older_definition(&self, key: &str, bad: &HashSet<String>) -> Result<Option<(u64, String)>> {
         let Some((kind, _, name)) = self.fsck.name_of(key) else { return Ok(None) };
         if kind == ObjectKind::TransactionRecord {
@@ -384,7 +385,7 @@ impl Mender {
         Ok(None)
     }
 
-    /// A node with empty subtrees at these places; new nodes on the way there go into `new`.
+    /// A copy of a node with empty subtrees at `places`; appends the new nodes below it to `new`.
     fn grafted<'a>(
         &'a self,
         node: Arc<Node>,
@@ -411,7 +412,7 @@ impl Mender {
                     self.empty_subtree(height - 1, new)
                 } else {
                     let below = self.nodes.load(&path, Some(height - 1)).await?;
-                    // A place lies below this child only if the way there leads through it.
+                    // The parents of a place are ancestors of it too.
                     self.grafted_below(below, height - 1, within, new).await?
                 };
                 let path: Text = node_path(self.environment.uuid()).into();

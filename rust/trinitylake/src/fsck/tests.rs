@@ -134,6 +134,6 @@ async fn a_definition_that_was_written_for_another_path_is_damaged() {
         (Kind::Damaged, &["namespace n07".to_string()][..])
     );
     let done = mend(&files, &environment).await;
-    assert!(done.lost[0].starts_with("namespace n07: is as version"), "{done:?}");
+    assert!(done.lost[0].starts_with("namespace n07: has the state of version"), "{done:?}");
     assert_eq!(check(&files, Scope::Latest).await, []);
 }

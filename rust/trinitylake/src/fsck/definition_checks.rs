@@ -4,7 +4,8 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use prost::Message as _;
 
-use super::{Finding, FoundTable, Fsck, Kind};
+use super::finding::{Finding, FoundTable, Kind, Suspect};
+use super::state::Fsck;
 use crate::definition::proto::{DistributedTransactionDef, NamespaceDef, TableDef, ViewDef};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
@@ -12,22 +13,15 @@ use crate::key::ObjectKind;
 use crate::path::{definition_id, is_saved_state, transaction_file};
 use crate::tree::nodes::PARALLEL_REQUESTS;
 
-/// A definition with which something is wrong, if any version shows it.
-#[derive(Clone, Debug)]
-pub(super) struct Suspect {
-    pub key: String,
-    pub finding: Finding,
-}
-
 impl Fsck {
-    /// Reads the definitions that nodes name; returns those of tables, if they are wanted.
+    /// Read and check the definitions that nodes name. Returns those of tables if the caller checks them.
     pub(super) async fn check_definitions(
         &mut self,
         named: Vec<(String, String)>,
     ) -> Result<Vec<FoundTable>> {
         let mut wanted = Vec::new();
         for (key, location) in named {
-            // Keys of another form were written for other readers.
+            // Unknown key formats belong to extensions.
             if let Some(name) = self.name_of(&key) {
                 wanted.push((key, location, name));
             }
@@ -40,7 +34,7 @@ impl Fsck {
                 let inline = self.inline_definitions.get(&location).cloned();
                 async move {
                     let bytes = match (storage.get(&location).await, inline) {
-                        // The root holds it until somebody writes its file.
+                        // The root contains a definition until its file is written.
                         (Err(Error::FileNotFound { .. }), Some(bytes)) => Ok(bytes),
                         (read, _) => read,
                     };
@@ -64,7 +58,7 @@ impl Fsck {
                         }
                     }
                 }
-                // An expiry is about to remove the key, and has removed the saved state that it names.
+                // A running expiry has deleted the saved state, and deletes the key next.
                 Err(Error::FileNotFound { .. })
                     if kind == ObjectKind::TransactionRecord && is_saved_state(&location) =>
                 {
@@ -83,7 +77,7 @@ impl Fsck {
     }
 }
 
-/// The definition in a file, or what is wrong with the file.
+/// The definition in a file, or the fault of the file.
 pub(crate) fn checked_definition(
     kind: ObjectKind,
     name: &str,
@@ -97,22 +91,20 @@ pub(crate) fn checked_definition(
     if let Some((named, _)) = definition_id(location)
         && named != kind
     {
-        let message =
-            format!("the definition of a {} stands where a {} is expected", named.word(), kind.word());
+        let message = format!(
+            "it is the definition of a {}, where that of a {} is expected",
+            named.word(),
+            kind.word()
+        );
         return Err((Kind::Misplaced, message));
     }
-    match what_cannot_be_decoded(kind, name, location, &definition) {
+    match fault_of(kind, name, location, &definition) {
         Some(problem) => Err(problem),
         None => Ok(definition),
     }
 }
 
-fn what_cannot_be_decoded(
-    kind: ObjectKind,
-    name: &str,
-    location: &str,
-    bytes: &Bytes,
-) -> Option<(Kind, String)> {
+fn fault_of(kind: ObjectKind, name: &str, location: &str, bytes: &Bytes) -> Option<(Kind, String)> {
     let decoded = match kind {
         ObjectKind::Namespace => NamespaceDef::decode(bytes.clone()).map(|definition| definition.id),
         ObjectKind::Table => TableDef::decode(bytes.clone()).map(|definition| definition.id),

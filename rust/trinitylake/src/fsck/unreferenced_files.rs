@@ -1,8 +1,9 @@
-//! Files that no retained version refers to: left by writers that died, or waiting for garbage collection.
+//! Search for unreferenced files: of failed writers, or awaiting garbage collection. Also checks saved transactions.
 
 use prost::Message as _;
 
-use super::{Finding, Fsck, Kind, fingerprint};
+use super::finding::{Finding, Kind};
+use super::state::{Fsck, fingerprint};
 use crate::definition::proto::{DistributedTransactionDef, Footprint};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
@@ -12,14 +13,14 @@ use crate::path::{
 };
 use crate::transaction::saved::list::is_alive;
 
-/// Prefix of file names in the root folder.
-const TOP: &str = "_";
+/// Prefix of files in the root folder.
+const ROOT_FOLDER: &str = "_";
 
-/// Folders to look through, the last one first: saved transactions, which refer to files too, then the folders of
-/// hashed names, a sixteenth of them at a time, then the root itself.
+/// The folders to search; the last one is the first to be searched. Saved transactions come first, because they
+/// reference files; then intents, the hashed folders by the first four bits, and the root folder.
 pub(super) fn folders() -> Vec<String> {
     let hashed = (0..16).map(|bits| format!("{bits:04b}/"));
-    [TOP.to_string()]
+    [ROOT_FOLDER.to_string()]
         .into_iter()
         .chain(hashed)
         .chain([INTENT_PREFIX.to_string(), TRANSACTION_PREFIX.to_string()])
@@ -27,22 +28,24 @@ pub(super) fn folders() -> Vec<String> {
 }
 
 impl Fsck {
-    pub(super) async fn look_for_unreferenced(&mut self, folder: &str) -> Result<()> {
+    pub(super) async fn find_unreferenced(&mut self, folder: &str) -> Result<()> {
         for file in self.storage.list(folder).await? {
             let path = file.path.as_str();
             if folder == TRANSACTION_PREFIX {
-                self.take_saved(path).await?;
+                self.check_saved(path).await?;
                 continue;
             }
             let is_unreferenced = match folder {
-                TOP => lakehouse_definition_id(path).is_some() && !self.lakehouse_definitions.contains(path),
+                ROOT_FOLDER => {
+                    lakehouse_definition_id(path).is_some() && !self.lakehouse_definitions.contains(path)
+                }
                 INTENT_PREFIX => intent_file(path).is_none(),
                 _ if node_id(path).is_some() => !self.seen.contains_key(&fingerprint(path)),
                 _ if definition_id(path).is_some() => !self.locations.contains(&fingerprint(path)),
                 _ => true,
             };
             if is_unreferenced {
-                let message = "no version that is kept refers to it";
+                let message = "no retained version references it";
                 self.findings.push(Finding::new(Kind::Unreferenced, path, message));
             }
         }
@@ -51,12 +54,12 @@ impl Fsck {
 
     /// Checks the files that only a saved state references. Files of a state that cannot be resumed may be missing:
     /// garbage collection deletes them, and an export does not copy them.
-    async fn take_saved(&mut self, path: &str) -> Result<()> {
+    async fn check_saved(&mut self, path: &str) -> Result<()> {
         let Some((id, _)) = transaction_file(path) else {
             self.findings.push(Finding::new(
                 Kind::Unreferenced,
                 path,
-                "its name is not that of a saved transaction",
+                "its name is not one of a saved transaction",
             ));
             return Ok(());
         };
@@ -98,31 +101,31 @@ impl Fsck {
                 self.findings.push(finding);
             }
         }
-        self.take_running_root(&saved.running_root, id, is_alive).await
+        self.check_running_root(&saved.running_root, id, is_alive).await
     }
 
-    /// Whether a saved transaction can be resumed. It is over age if a version was created after its lifetime.
+    /// Whether a saved transaction can be resumed. It is too old if a version was created after its lifetime.
     async fn is_saved_alive(&self, saved: &DistributedTransactionDef) -> Result<bool> {
         let Some(newest) = &self.survey.intact else { return Ok(true) };
         let key = newest.config.names.transaction_key(&saved.id)?;
         let has_record = match newest.get(&key).await {
             Ok(record) => record.is_some(),
-            // The damaged node has a finding of its own.
+            // The damaged node is reported separately.
             Err(Error::FileNotFound { .. } | Error::CorruptFile { .. }) => false,
             Err(error) => return Err(error),
         };
-        let is_over_age = newest.metadata.created_at_millis > saved.expire_at_millis;
-        Ok(is_alive(saved, has_record, is_over_age, self.survey.boundary))
+        let is_too_old = newest.metadata.created_at_millis > saved.expire_at_millis;
+        Ok(is_alive(saved, has_record, is_too_old, self.survey.boundary))
     }
 
-    /// The nodes that only the running root of a saved transaction names.
-    async fn take_running_root(&mut self, path: &str, id: &str, is_alive: bool) -> Result<()> {
+    /// Check the nodes that only the running root of a saved transaction references.
+    async fn check_running_root(&mut self, path: &str, id: &str, is_alive: bool) -> Result<()> {
         let mut waiting = vec![path.to_string()];
         while let Some(path) = waiting.pop() {
             if path.is_empty() || self.seen.contains_key(&fingerprint(&path)) && node_id(&path).is_some() {
                 continue;
             }
-            self.remember_node(&path);
+            self.mark_referenced(&path);
             let node = match self.nodes.load(&path, None).await {
                 Ok(node) => node,
                 Err(Error::FileNotFound { .. } | Error::CorruptFile { .. }) if !is_alive => continue,
