@@ -8,7 +8,6 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,6 @@ class Issuer:
         self.code = 200
         self.leads_to = ""
         self.body: bytes | None = None
-        self.drips = False
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -54,18 +52,8 @@ class Issuer:
                 if issuer.leads_to:
                     self.send_header("Location", issuer.leads_to)
                 self.send_header("Content-Length", str(len(body)))
-                if issuer.drips:
-                    self._drip()
-                    return
                 self.end_headers()
                 self.wfile.write(body)
-
-            def _drip(self) -> None:
-                self.flush_headers()
-                with suppress(OSError):
-                    for letter in b"X-Padding: " + b"x" * 600:
-                        self.wfile.write(bytes([letter]))
-                        time.sleep(0.1)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Nothing."""
@@ -175,22 +163,6 @@ def test_known_keys_stay_valid_while_the_issuer_fails(
     assert not counts(bearers, token("k2"))
     monkeypatch.setattr(key_set, "MAX_AGE_SECONDS", 0)
     assert counts(bearers, token("k1", jti="another"))
-
-
-def test_an_issuer_that_sends_headers_byte_by_byte_is_not_waited_for(
-    issuer: Issuer, waiting_is_over: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Five seconds were the limit for the next bytes of a header, not for all of them. An issuer that sent one now and
-    then was waited for as long as it liked, and everybody whose token named an unknown key waited behind."""
-    monkeypatch.setattr(key_set, "_FETCH_TIMEOUT_SECONDS", 0.5)
-    bearers = JwtBearers(JwtSettings(ISSUER, "lake", issuer.url))
-    issuer.drips = True
-    waiting = threading.Thread(target=counts, args=(bearers, token("k1")), daemon=True)
-    waiting.start()
-    waiting.join(30)
-    assert not waiting.is_alive()
-    issuer.drips = False
-    assert counts(bearers, token("k1"))
 
 
 def test_a_server_starts_before_its_issuer(authority: trustme.CA, issuer: Issuer, waiting_is_over: None) -> None:

@@ -1,4 +1,4 @@
-"""A slow or endless credential service delays only the requests that need credentials.
+"""A credential service that accepts connections and never answers delays only the requests that need credentials.
 
 The client got an error at the deadline, but the thread continued to read. Four such threads blocked all credentials
 until the server restarted. With temporary credentials of the server itself, each sign request waited without a
@@ -24,7 +24,7 @@ from rest.conftest import ROOT, WALT
 from rest.test_signing import Signer
 from s3_server import S3Server
 from trinitylake.rest import S3Access, ServerOptions, outbound
-from trinitylake.rest.files import bounded_aws
+from trinitylake.rest.files import s3_store
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
 
 ROLE = "arn:aws:iam::123456789012:role/lake"
@@ -53,40 +53,16 @@ class Service(http.server.BaseHTTPRequestHandler):
         type(self).asked += 1
         with suppress(OSError):  # who asked has gone
             operation = "AssumeRoleWithWebIdentity" if b"WebIdentity" in body else "AssumeRole"
-            getattr(self, self.how.replace(" ", "_"))(given(operation))
-
-    def _begin(self, length: int | None) -> None:
-        self.send_response(200)
-        if length is not None:
-            self.send_header("Content-Length", str(length))
-        self.end_headers()
+            getattr(self, self.how)(given(operation))
 
     def well(self, answer: bytes) -> None:
-        self._begin(len(answer))
-        self.wfile.write(answer)
-
-    def byte_by_byte(self, answer: bytes) -> None:
-        self._begin(len(answer))
-        for byte in answer:
-            self.wfile.write(bytes([byte]))
-            time.sleep(0.2)
-
-    def headers_byte_by_byte(self, answer: bytes) -> None:
         self.send_response(200)
-        self.flush_headers()
-        self.wfile.write(b"X-Padding: ")
-        for _ in range(600):
-            self.wfile.write(b"x")
-            time.sleep(0.2)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
 
     def silence(self, answer: bytes) -> None:
         time.sleep(60)
-
-    def without_end(self, answer: bytes) -> None:
-        self._begin(None)
-        for _ in range(300):  # seen from where this is tested it is without end
-            self.wfile.write(b" " * (1 << 20))
-            time.sleep(0.1)
 
     def log_message(self, *arguments: object) -> None:
         pass
@@ -106,8 +82,7 @@ def service() -> Iterator[type[Service]]:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_aws, "HEADERS_SECONDS", 0.5)
-    monkeypatch.setattr(bounded_aws, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(s3_store, "_SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(outbound, "CALL_SECONDS", 0.2)
     monkeypatch.setattr(Outbound.__init__, "__defaults__", (0.2,))
 
@@ -120,12 +95,11 @@ def in_the_end(ask: Callable[[], Answer]) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize("how", ["byte by byte", "headers byte by byte", "silence", "without end"])
 def test_temporary_credentials_are_given_after_the_service_recovers(
-    lake_on_s3: tl.Lakehouse, s3: S3Server, tokens: Path, service: Any, how: str, short: None
+    lake_on_s3: tl.Lakehouse, s3: S3Server, tokens: Path, service: Any, short: None
 ) -> None:
     access = S3Access(role_arn=ROLE, sts_endpoint=service.address, storage_options=s3.storage_options)
-    service.how = how
+    service.how = "silence"
     with running(lake_on_s3, token_file=tokens, options=ServerOptions(s3_access=access)) as server:
         client = Client(server)
         codes = [client("GET", f"{ORDERS}/credentials", token=WALT).code for _ in range(MAX_WAITING_FOR_ONE + 2)]
@@ -157,7 +131,7 @@ def test_waiting_for_the_servers_own_credentials_delays_no_other_request(
         "AWS_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
-    service.how = "byte by byte"
+    service.how = "silence"
     access = S3Access(signs_requests=True, storage_options={"endpoint": s3.endpoint, "region": "us-east-1"})
     with running(lake_on_s3, token_file=tokens, options=ServerOptions(s3_access=access)) as server:
         signer = Signer(server, lake_on_s3, s3)

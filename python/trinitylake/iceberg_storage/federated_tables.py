@@ -111,32 +111,13 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
         raise StorageError(f"what the catalog {name!r} answers is not the table {table}: {reason}") from error
 
 
-def is_asked_over_http(definition: TableDef) -> bool:
-    """Whether the catalog of a federated table uses HTTP, for which each response has a deadline.
-
-    Raises `InvalidArgument` as `open_federated` does.
-    """
-    stored = dict(definition.format_properties)
-    name = stored.pop(CATALOG_PROPERTY, DEFAULT_CATALOG_NAME)
-    stored.pop(TABLE_PROPERTY, "")
-    return _is_asked_over_http(_configuration(name, _beside_configured(name, stored)))
-
-
 def _catalog(name: str, properties: dict[str, str]) -> Catalog:
     """The catalog of that name with its configuration. Over HTTP only the given address is used."""
-    configuration = _configuration(name, properties)
-    if _is_asked_over_http(configuration):
+    configuration: dict[str, Any] = merge_config(dict(configuration_at_start(name)), cast(RecursiveDict, properties))
+    is_http = str(configuration.get("uri", "")).startswith("http") and "py-catalog-impl" not in configuration
+    if configuration.get("type", "rest" if is_http else "") == "rest":
         return FederatedRestCatalog(name, **configuration)
     return load_catalog(name, **properties)
-
-
-def _configuration(name: str, properties: dict[str, str]) -> dict[str, Any]:
-    return merge_config(dict(configuration_at_start(name)), cast(RecursiveDict, properties))
-
-
-def _is_asked_over_http(configuration: Mapping[str, Any]) -> bool:
-    is_http = str(configuration.get("uri", "")).startswith("http") and "py-catalog-impl" not in configuration
-    return bool(configuration.get("type", "rest" if is_http else "") == "rest")
 
 
 def _beside_configured(name: str, stored: Mapping[str, str]) -> dict[str, str]:

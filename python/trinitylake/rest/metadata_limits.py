@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
+from pyiceberg.io import InputStream
 
 from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
@@ -86,13 +86,6 @@ def too_many_incoming_files(error: SizeLimitExceeded) -> RestError:
     )
 
 
-def weighing(io: FileIO, allowance: SizeBudget) -> FileIO:
-    """The same file access, within a budget."""
-    if isinstance(io, LakehouseFileIO):
-        return BoundedFileIO(io, allowance)
-    return BoundedForeignFileIO(io.io if isinstance(io, BoundedForeignFileIO) else io, allowance)
-
-
 class BoundedFileIO(LakehouseFileIO):
     """File access of the lakehouse within a budget.
 
@@ -127,63 +120,27 @@ class _WeighedFile(LakehouseInputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         """Raises `SizeLimitExceeded`."""
-        return _weighed(super().open, len(self), self.location, self._allowance)
+        if len(self) > MAX_STORED_SIZE_BYTES:
+            raise _too_large(self.location)
+        with super().open(seekable=False) as stream:
+            return spent(stream.read(MAX_STORED_SIZE_BYTES + 1), self.location, self._allowance)
 
 
-class BoundedForeignFileIO(FileIO):
-    """File access outside of the lakehouse within a budget.
+def spent(data: bytes, location: str, budget: SizeBudget | None) -> InputStream:
+    """The content of a file, taken from a budget, by default one of its own. Raises `SizeLimitExceeded`.
 
-    Args:
-        io: the file access.
-        allowance: the budget; None for a budget of each file.
+    `data` may have one byte more than `MAX_STORED_SIZE_BYTES`.
     """
-
-    def __init__(self, io: FileIO, allowance: SizeBudget | None = None) -> None:
-        super().__init__(io.properties)
-        self.io = io
-        self._allowance = allowance
-
-    def new_input(self, location: str) -> InputFile:
-        return _WeighedForeignFile(self.io.new_input(location), self._allowance)
-
-    def new_output(self, location: str) -> OutputFile:
-        return self.io.new_output(location)
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        self.io.delete(location)
-
-
-class _WeighedForeignFile(InputFile):
-    def __init__(self, file: InputFile, allowance: SizeBudget | None) -> None:
-        super().__init__(file.location)
-        self._file = file
-        self._allowance = allowance
-
-    def __len__(self) -> int:
-        return len(self._file)
-
-    def exists(self) -> bool:
-        return self._file.exists()
-
-    def open(self, seekable: bool = True) -> InputStream:
-        """Raises `SizeLimitExceeded`."""
-        # Without a request for its size, which an untrusted store may report wrongly.
-        return _weighed(self._file.open, 0, self.location, self._allowance)
-
-
-def _weighed(
-    open_file: Callable[[bool], InputStream], size_bytes: int, location: str, allowance: SizeBudget | None
-) -> InputStream:
-    """The content of a file. Raises `SizeLimitExceeded` before more than the limit is in memory."""
-    if size_bytes <= MAX_STORED_SIZE_BYTES:
-        with open_file(False) as stream:
-            data = stream.read(MAX_STORED_SIZE_BYTES + 1)
-    if size_bytes > MAX_STORED_SIZE_BYTES or len(data) > MAX_STORED_SIZE_BYTES:
-        raise SizeLimitExceeded(f"{location} exceeds the limit of {MAX_STORED_SIZE_BYTES >> 20} MiB")
+    if len(data) > MAX_STORED_SIZE_BYTES:
+        raise _too_large(location)
     if location.endswith(".metadata.json"):
         check_metadata(data, location)
-    (allowance or SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES)).spend(data, location)
+    (budget or SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES)).spend(data, location)
     return pa.BufferReader(data)  # type: ignore[no-any-return]
+
+
+def _too_large(location: str) -> SizeLimitExceeded:
+    return SizeLimitExceeded(f"{location} exceeds the limit of {MAX_STORED_SIZE_BYTES >> 20} MiB")
 
 
 def check_metadata(data: bytes, location: str) -> None:

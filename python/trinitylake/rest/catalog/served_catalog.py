@@ -22,7 +22,6 @@ from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import client_faults
-from trinitylake.rest.metadata_limits import BoundedForeignFileIO
 from trinitylake.rest.transactions.open_transactions import committed_version
 from trinitylake.rest.workers.foreign_files import ForeignFileIO, load_federated_table
 from trinitylake.rest.workers.pool import WorkerPool
@@ -77,14 +76,10 @@ class ServedCatalog(TrinityLakeCatalog):
         self.has_tracked_scans = False
 
     def _guarded(self, io: FileIO) -> FileIO:
-        # The server does not know who can write there.
-        return BoundedForeignFileIO(ForeignFileIO(io, self._workers))
+        return ForeignFileIO(io, self._workers)
 
     def _federated(self, definition: TableDef) -> Table:
-        if (table := load_federated_table(definition, self._workers, self._guarded)) is None:
-            table = super()._federated(definition)
-            table.io = self._guarded(table.io)
-        return table
+        return load_federated_table(definition, self._workers)
 
     def definition(self, namespace: str, name: str) -> bytes | None:
         source = self._source

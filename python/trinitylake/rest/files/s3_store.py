@@ -16,12 +16,13 @@ from trinitylake import _core
 from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
 from trinitylake.rest.errors import RestError
-from trinitylake.rest.files.bounded_aws import bound
 from trinitylake.rest.outbound import Outbound
 
 logger = logging.getLogger("trinitylake.rest")
 
 DEFAULT_REGION = "us-east-1"
+#: For a connection, and for the next bytes of a response, of services that give credentials.
+_CONNECT_SECONDS, _SILENCE_SECONDS = 5, 10
 #: Peer of calls for the server's own temporary credentials.
 OWN_CREDENTIALS = "the service that gives this server its credentials"
 
@@ -67,6 +68,7 @@ class S3Store:
         if not root.startswith("s3://"):
             raise InvalidArgument(f"access delegation works on S3 only, and the lakehouse is at {root}")
         with optional_dependency("access delegation on S3"):
+            from botocore.config import Config
             from botocore.session import Session
         for name in _TALKATIVE:
             if (logger := logging.getLogger(name)).level == logging.NOTSET:
@@ -76,7 +78,11 @@ class S3Store:
         self.bucket = urlsplit(root).netloc
         self._outbound = outbound or Outbound()
         self._session = Session()
-        bound(self._session)
+        # Also for the clients that fetch the server's own credentials.
+        attempts = {"total_max_attempts": 2}
+        self._session.set_default_client_config(
+            Config(connect_timeout=_CONNECT_SECONDS, read_timeout=_SILENCE_SECONDS, retries=attempts)
+        )
         if settings.access_key_id:
             self._session.set_credentials(
                 settings.access_key_id, settings.secret_access_key or "", settings.session_token
@@ -105,12 +111,7 @@ class S3Store:
 
     def client(self, service: str, endpoint: str) -> Any:
         """A client of a service, with the server's credentials. `endpoint`: "" for that of AWS."""
-        from botocore.config import Config
-
-        config = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
-        return self._session.create_client(
-            service, region_name=self.region, endpoint_url=endpoint or None, config=config
-        )
+        return self._session.create_client(service, region_name=self.region, endpoint_url=endpoint or None)
 
     def key(self, path: str) -> str:
         """The object key of a path below the root."""

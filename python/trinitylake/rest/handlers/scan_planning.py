@@ -42,11 +42,12 @@ from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.rest.errors import RestError, bad_request, input_fault
 from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.handlers.plan_filter import filter_of, with_binary_values
-from trinitylake.rest.metadata_limits import weighing
+from trinitylake.rest.metadata_limits import BoundedFileIO
 from trinitylake.rest.request.body import HEAVY_VALUES, check_values
 from trinitylake.rest.request.call import Call, json_response, parsed_json
 from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role
+from trinitylake.rest.workers.foreign_files import ForeignFileIO
 from trinitylake.tables.transaction_table import TransactionTable
 
 MAX_FILES = 5000
@@ -160,7 +161,10 @@ def _planned(call: Call, table: Table, request: PlanRequest, start: int) -> dict
             raise _for_clients_alone("the table is outside of its own folder: plan the scan at the client")
         table.io = TableFileIO(table.io, path)
     with call.service.manifests.for_plan(call.principal.name) as allowance:
-        table.io = weighing(table.io, allowance)
+        if isinstance(table.io, LakehouseFileIO):
+            table.io = BoundedFileIO(table.io, allowance)
+        elif isinstance(table.io, ForeignFileIO):
+            table.io = table.io.within(allowance)
         return _document_of(call, table, request, start)
 
 

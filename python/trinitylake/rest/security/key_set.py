@@ -5,7 +5,7 @@ withdrawn key becomes invalid, and when a token names an unknown key, so that a 
 `MIN_SECONDS_BETWEEN_FETCHES`, because anybody can send such tokens. A token that names a known key never waits.
 
 PyJWT parses the keys. Its `PyJWKClient` is not used: it drops old keys while their issuer is down and fetches again for
-each token, makes known keys wait for a fetch, and limits neither size nor duration of a response.
+each token, and makes known keys wait for a fetch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 import jwt
 
-from trinitylake.base.header_timeouts import tls_handler
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class FetchedKeySet:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._opener = urllib.request.build_opener(_OverTls(), tls_handler(_FETCH_TIMEOUT_SECONDS))
+        self._opener = urllib.request.build_opener(_OverTls())
         self._keys: list[jwt.PyJWK] = []
         self._fetched_at = self._tried_at = float("-inf")
         self._lock = threading.Lock()

@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-import pyarrow as pa
 from pyiceberg.catalog.rest.auth import AUTH_MANAGER
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, load_file_io
 from pyiceberg.table import Table
@@ -24,7 +23,8 @@ from trinitylake.definitions import TableDef
 from trinitylake.errors import InvalidArgument, ObjectNotFound, PermissionDenied, StorageError
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.external_tables import ExternalCatalog
-from trinitylake.iceberg_storage.federated_tables import is_asked_over_http, open_federated
+from trinitylake.iceberg_storage.federated_tables import open_federated
+from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget
 from trinitylake.iceberg_storage.metadata import parsed
 from trinitylake.rest import metadata_limits, outbound
 from trinitylake.rest.outbound import CallAtWork
@@ -123,36 +123,40 @@ def _file_io(pickled: bytes) -> FileIO:
 
 
 class ForeignFileIO(FileIO):
-    """Access to files outside of the lakehouse that ends by the deadline of the call in which it was made.
-
-    Files of a local disk are read in this process, as are all on Windows, which has no worker processes.
+    """Access to files outside of the lakehouse, within a budget and by the deadline of the call in which it was made.
 
     Args:
-        io: the access, used in a worker process.
+        io: the access, used in a worker process; for files of a local disk in this process.
         workers: of the server.
+        budget: of all files; None for a budget of each file.
     """
 
-    def __init__(self, io: FileIO, workers: WorkerPool) -> None:
+    def __init__(self, io: FileIO, workers: WorkerPool, budget: SizeBudget | None = None) -> None:
         super().__init__(io.properties)
-        self.io = io
+        self._io = io
         self._workers = workers
+        self.budget = budget
         # Not asked for when a file is read: threads that read manifests know of no call.
         self._call = outbound.call_at_work()
 
+    def within(self, budget: SizeBudget) -> ForeignFileIO:
+        """The same access within a budget."""
+        return ForeignFileIO(self._io, self._workers, budget)
+
     def new_input(self, location: str) -> InputFile:
-        if os.name != "posix" or urlsplit(location).scheme in ("", "file"):
-            return self.io.new_input(location)
         return _ForeignFile(self, location)
 
     def new_output(self, location: str) -> OutputFile:
-        return self.io.new_output(location)
+        return self._io.new_output(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        self.io.delete(location)
+        self._io.delete(location)
 
     def read(self, location: str, operation: Literal["content", "size", "exists"], max_size_bytes: int = 0) -> Any:
         """The result of a `FileJob`. Raises as `run_job`."""
-        job = FileJob((type(self.io), _properties_of(self.io)), location, operation, max_size_bytes)
+        job = FileJob((type(self._io), _properties_of(self._io)), location, operation, max_size_bytes)
+        if urlsplit(location).scheme in ("", "file"):
+            return job.read()
         return run_job(self._workers, job, self._call, urlsplit(location).netloc)
 
 
@@ -168,16 +172,19 @@ class _ForeignFile(InputFile):
         return bool(self._io.read(self.location, "exists"))
 
     def open(self, seekable: bool = True) -> InputStream:
-        """The content, at most one byte more than the limit of `metadata_limits.py`."""
+        """Raises `SizeLimitExceeded`."""
+        # Without a request for its size, which an untrusted store may report wrongly.
         content = self._io.read(self.location, "content", metadata_limits.MAX_STORED_SIZE_BYTES + 1)
-        return pa.BufferReader(content)  # type: ignore[no-any-return]
+        return metadata_limits.spent(content, self.location, self._io.budget)
 
 
 def run_job(workers: WorkerPool, job: ForeignJob, call: CallAtWork | None, peer: str = "a catalog") -> Any:
     """The result of a job by the deadline of a call, or of one that begins now.
 
-    Raises `TimeoutError` at the deadline, and one of `_ERRORS`.
+    Windows has no worker processes, and runs the job here. Raises `TimeoutError` at the deadline, and one of `_ERRORS`.
     """
+    if os.name != "posix":
+        return job.run(lambda progress: None)
     call = call or CallAtWork(peer, time.monotonic() + outbound.CALL_SECONDS)
     seconds = max(call.deadline + _GRACE_SECONDS - time.monotonic(), 0.0)
     try:
@@ -186,20 +193,13 @@ def run_job(workers: WorkerPool, job: ForeignJob, call: CallAtWork | None, peer:
         raise OSError(f"{call.peer}: what was read took more memory than there is for it") from error
 
 
-def load_federated_table(
-    definition: TableDef, workers: WorkerPool, guarded: Callable[[FileIO], FileIO]
-) -> Table | None:
-    """A table of another catalog, for reading. None if the catalog is accessed over HTTP, which has its own deadline.
-
-    Raises as `open_federated` and `run_job` do, and `SizeLimitExceeded`.
-    """
-    if os.name != "posix" or is_asked_over_http(definition):
-        return None
+def load_federated_table(definition: TableDef, workers: WorkerPool) -> Table:
+    """A table of another catalog, for reading. Raises as `open_federated` and `run_job` do, and `SizeLimitExceeded`."""
     job = FederatedTableJob(dict(definition.format_properties))
     location, properties, metadata = run_job(workers, job, outbound.call_at_work())
     metadata_limits.check_metadata(metadata, location)
     found = parsed(metadata)
-    io = guarded(load_file_io(properties, found.location))
+    io = ForeignFileIO(load_file_io(properties, found.location), workers)
     return Table(("federated",), found, location, io, ExternalCatalog("federated"))
 
 
