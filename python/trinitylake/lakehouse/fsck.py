@@ -7,7 +7,7 @@ definitions of tables. This module checks that the files of these tables exist, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -267,8 +267,3 @@ def _scope(version: Versions) -> tuple[str, int, int]:
             return "range", first, last
         case one:
             return "range", one, one
-
-
-def objects_harmed(findings: Iterable[Finding]) -> Iterator[str]:
-    """Names of objects that some finding harms, each once."""
-    yield from dict.fromkeys(name for finding in findings for name in finding.affected)

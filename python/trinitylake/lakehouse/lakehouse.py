@@ -14,7 +14,7 @@ from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import NotALakehouse
-from trinitylake.lakehouse.bulk.engines import exporter_of
+from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 from trinitylake.lakehouse.handle import Handle
 from trinitylake.lakehouse.history import (
@@ -371,7 +371,7 @@ class Lakehouse(Statements):
             message=message,
             author=author,
             progress=progress,
-            workers=None if engine is None else exporter_of(engine).workers(engine, progress),
+            workers=None if engine is None else engine_module(engine, "export").workers(engine, progress),
         )
 
     def register(

@@ -14,9 +14,9 @@ from trinitylake.base.arguments import checked, checked_as, flag, version_or_mom
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
-from trinitylake.lakehouse.bulk.engines import checker_of, collector_of
+from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.history import Expired
-from trinitylake.lakehouse.maintenance_policy import MaintenanceReport, Tables, run_policy
+from trinitylake.lakehouse.maintenance_policy import MaintainedTables, MaintenanceReport, maintain_tables, policy_of
 from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
 from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, VacuumRequest, vacuumed
 from trinitylake.lakehouse.version_reference import find_version
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from trinitylake.lakehouse.fsck import FsckReport, OnProgress, Versions
     from trinitylake.lakehouse.handle import Handle
+    from trinitylake.lakehouse.reader import Reader
     from trinitylake.lakehouse.relocation import OnProgress as RelocationProgress
     from trinitylake.lakehouse.relocation import Relocation
     from trinitylake.lakehouse.stats import Stats
@@ -36,7 +37,7 @@ class LakehouseMaintenance:
 
     __slots__ = ("_handle", "_tables")
 
-    def __init__(self, handle: Handle, tables: Tables) -> None:
+    def __init__(self, handle: Handle, tables: Reader) -> None:
         self._handle = handle
         self._tables = tables
 
@@ -70,8 +71,27 @@ class LakehouseMaintenance:
         Raises `InvalidArgument` for an unknown or malformed property, and otherwise as `expire` and `vacuum` do.
         """
         note = CommitInfo(message or "maintenance", author)
-        return run_policy(
-            self._handle.definition, self._tables, self, note, dry_run=dry_run, progress=progress, engine=engine
+        tables = maintain_tables(self._handle.definition, self._tables, note, dry_run=dry_run, progress=progress)
+        return self._run_steps(tables, note, dry_run, progress, engine)
+
+    def _run_steps(
+        self,
+        tables: MaintainedTables,
+        note: CommitInfo,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        engine: SparkSession | None = None,
+    ) -> MaintenanceReport:
+        """The steps after the maintenance of tables."""
+        policy = policy_of(self._handle.definition.properties)
+        log = note._asdict()
+        tree = self.compact(dry_run=dry_run, **log) if policy.compact_tree else None
+        expired = self.expire(dry_run=dry_run, **log) if policy.expire else None
+        vacuumed = None
+        if policy.vacuum:
+            vacuumed = self.vacuum(grace=policy.grace, dry_run=dry_run, progress=progress, engine=engine, **log)
+        return MaintenanceReport(
+            policy, tables.compacted, tables.snapshots_expired, tables.skipped, tree, expired, vacuumed
         )
 
     @checked_as(files=flag)
@@ -183,7 +203,8 @@ class LakehouseMaintenance:
         examples = sys.maxsize if paths else EXAMPLES
         if engine is not None:
             request = VacuumRequest(cast("int | None", grace), dry_run, examples, CommitInfo(message, author), progress)
-            return collector_of(engine).vacuum(engine, self._handle.core, request)
+            done: Vacuumed = engine_module(engine, "vacuum").vacuum(engine, self._handle.core, request)
+            return done
         found = self._handle.core.vacuum(cast("int | None", grace), dry_run, examples, progress, message, author)
         return vacuumed(found, dry_run)
 
@@ -240,7 +261,8 @@ class LakehouseMaintenance:
         if engine is not None:
             if repair or dry_run:
                 raise InvalidArgument("fsck repairs only without `engine`")
-            return checker_of(engine).fsck(engine, self._handle.core, version, files, data)
+            checked: FsckReport = engine_module(engine, "fsck").fsck(engine, self._handle.core, version, files, data)
+            return checked
         storage = self._handle.storage
         report = fsck(
             storage,

@@ -1,4 +1,4 @@
-"""The maintenance policy of a lakehouse, and its execution.
+"""The maintenance policy of a lakehouse, and the maintenance of its tables.
 
 The policy is stored in the definition of the lakehouse: settings say how long versions are kept (format §6), properties
 say the rest. A table can override parts of it in its own properties.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from trinitylake.base.commit_info import CommitInfo
-from trinitylake.base.durations import Duration, milliseconds
+from trinitylake.base.durations import milliseconds
 from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.settings import DEFAULTS as DEFAULT_SETTINGS
@@ -19,9 +19,8 @@ from trinitylake.lakehouse.tree_compaction import TreeCompaction
 from trinitylake.lakehouse.vacuum import Progress, Vacuumed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from trinitylake.definitions import LakehouseDef
+    from trinitylake.lakehouse.reader import Reader
     from trinitylake.tables.compaction import CompactResult
     from trinitylake.tables.table import Table
 
@@ -99,38 +98,6 @@ class MaintenanceReport:
     vacuumed: Vacuumed | None
 
 
-class Tables(Protocol):
-    """The tables of a lakehouse."""
-
-    def tables(self) -> list[str]:
-        """Full names of all tables."""
-
-    def table(self, identifier: str) -> Table:
-        """One of them, whose writes commit at once."""
-
-
-class Steps(Protocol):
-    """The steps of maintenance that concern the whole lakehouse: `lake.maintenance`."""
-
-    def compact(self, *, dry_run: bool = False, message: str = "", author: str = "") -> TreeCompaction:
-        """Rebuild the tree."""
-
-    def expire(self, *, dry_run: bool = False, message: str = "", author: str = "") -> Expired:
-        """Delete old versions."""
-
-    def vacuum(
-        self,
-        *,
-        grace: Duration | None = None,
-        dry_run: bool = False,
-        progress: Progress | None = None,
-        message: str = "",
-        author: str = "",
-        engine: SparkSession | None = None,
-    ) -> Vacuumed:
-        """Delete unreachable files."""
-
-
 def policy_of(properties: Mapping[str, str]) -> Policy:
     """The policy in the properties of a lakehouse. Raises `InvalidArgument` for one that is misspelt."""
     _check_names(properties, DEFAULTS)
@@ -160,7 +127,7 @@ class MaintainedTables:
 
 def maintain_tables(
     definition: LakehouseDef,
-    tables: Tables,
+    tables: Reader,
     note: CommitInfo,
     *,
     dry_run: bool = False,
@@ -176,43 +143,18 @@ def maintain_tables(
         on_table: called with the name of each table before any of its files is read, and for each file that is done.
     """
     run = _TableRun(definition, tables, note, dry_run, progress)
-    run.skipped.update(skip or {})
+    run.done.skipped.update(skip or {})
     run.run(on_table)
-    return MaintainedTables(run.compacted, run.snapshots_expired, run.skipped)
-
-
-def run_policy(
-    definition: LakehouseDef,
-    tables: Tables,
-    steps: Steps,
-    note: CommitInfo,
-    *,
-    dry_run: bool,
-    progress: Progress | None,
-    maintained: MaintainedTables | None = None,
-    engine: SparkSession | None = None,
-) -> MaintenanceReport:
-    """See `LakehouseMaintenance.run`. `maintained` are the tables, where another process has maintained them."""
-    policy = policy_of(definition.properties)
-    log = note._asdict()
-    done = maintained or maintain_tables(definition, tables, note, dry_run=dry_run, progress=progress)
-    tree = steps.compact(dry_run=dry_run, **log) if policy.compact_tree else None
-    expired = steps.expire(dry_run=dry_run, **log) if policy.expire else None
-    vacuumed = None
-    if policy.vacuum:
-        vacuumed = steps.vacuum(grace=policy.grace, dry_run=dry_run, progress=progress, engine=engine, **log)
-    return MaintenanceReport(policy, done.compacted, done.snapshots_expired, done.skipped, tree, expired, vacuumed)
+    return run.done
 
 
 class _TableRun:
     """Maintenance of each table; a table that fails is skipped, with the reason, and the others are maintained."""
 
     def __init__(
-        self, definition: LakehouseDef, tables: Tables, note: CommitInfo, dry_run: bool, progress: Progress | None
+        self, definition: LakehouseDef, tables: Reader, note: CommitInfo, dry_run: bool, progress: Progress | None
     ) -> None:
-        self.compacted: dict[str, CompactResult] = {}
-        self.snapshots_expired: dict[str, int] = {}
-        self.skipped: dict[str, Skipped] = {}
+        self.done = MaintainedTables({}, {}, {})
         self._tables = tables
         self._policy = policy_of(definition.properties)
         self._note = note._asdict()
@@ -225,7 +167,7 @@ class _TableRun:
 
     def run(self, on_table: Callable[[str], None]) -> None:
         for name in self._tables.tables():
-            if name in self.skipped:
+            if name in self.done.skipped:
                 continue
             on_table(name)
             try:
@@ -236,9 +178,9 @@ class _TableRun:
             except ObjectNotFound:  # dropped meanwhile
                 continue
             except TrinityLakeError as error:
-                self.skipped[name] = Skipped(error.kind, str(error))
+                self.done.skipped[name] = Skipped(error.kind, str(error))
             except MemoryError:
-                self.skipped[name] = TOO_LARGE
+                self.done.skipped[name] = TOO_LARGE
 
     def _compact(self, name: str, table: Table, on_table: Callable[[str], None]) -> None:
         own = table.properties
@@ -250,15 +192,15 @@ class _TableRun:
             min_files=min_files, dry_run=self._dry_run, progress=lambda done, total: on_table(name), **self._note
         )
         if done.files_removed:
-            self.compacted[name] = done
+            self.done.compacted[name] = done
             if self._progress is not None:
-                self._progress("compacted", sum(one.files_removed for one in self.compacted.values()))
+                self._progress("compacted", sum(one.files_removed for one in self.done.compacted.values()))
 
     def _expire_snapshots(self, name: str, table: Table) -> None:
         if not self._policy.expire_snapshots or self._dry_run:
             return
         if gone := table.maintenance.expire_as_versions(*self._retention, **self._note):
-            self.snapshots_expired[name] = len(gone)
+            self.done.snapshots_expired[name] = len(gone)
 
 
 def _check_names(properties: Mapping[str, str], known: Mapping[str, str] | tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from trinitylake import _core
 from trinitylake.base.arguments import checked_as, version_reference
 from trinitylake.definitions import parse_lakehouse_def, serialize
 from trinitylake.errors import ObjectAlreadyExists
-from trinitylake.lakehouse.bulk.engines import exporter_of
+from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.export import FROM_PROPERTY, MODE_PROPERTY, PART_PROPERTY, export, opened_at, part_of
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.opening import open as open_lakehouse
@@ -76,7 +76,7 @@ def restore(
         message=f"restored from {lake.uri}",
         author=author,
         progress=progress,
-        workers=None if engine is None else exporter_of(engine).workers(engine, progress),
+        workers=None if engine is None else engine_module(engine, "export").workers(engine, progress),
     )
     core = _core.Lakehouse.open(storage)
     transaction = core.begin(message=f"restored from {lake.uri}", author=author)

@@ -6,8 +6,8 @@
 
     spark.read.format("trinitylake").option("root", uri).load("nyc.flights")     # no jar, no server
 
-Needs PySpark 4.1, which the extra `trinitylake[spark]` brings. With PySpark 3.5 there is SQL, its transactions and
-`lake.fsck(engine=spark)`; the data source and the functions need 4.1. Importing this package starts no JVM.
+Needs PySpark 4.1, which the extra `trinitylake[spark]` brings. With PySpark 3.5 there are SQL, its transactions and
+`lake.maintenance.fsck(engine=spark)`. Importing this package starts no JVM.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from trinitylake.lakehouse.bulk.definition_writer import (
     ObjectRow,
     require_uncollected,
 )
-from trinitylake.lakehouse.bulk.engines import engine_of
+from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 from trinitylake.lakehouse.handle import retry_conflicts
 from trinitylake.tables.input_rows import read_all
@@ -50,7 +50,8 @@ def register(
 ) -> Registration:
     """See `Lakehouse.register`; `progress` is called with the objects whose definitions are written on this machine."""
     if engine is not None:
-        return engine_of(engine).register(engine, lake, objects, options)
+        done: Registration = engine_module(engine, "registration").register(engine, lake, objects, options)
+        return done
     since = lake.core.latest()
     table = read_objects(objects)
     if "location" in table.schema.names:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.lakehouse.maintenance_policy import Skipped, run_policy
+from trinitylake.lakehouse.maintenance_policy import Skipped
 from trinitylake.rest.secret_redaction import without_secrets
 from trinitylake.rest.server_metrics import ServerMetrics
 from trinitylake.rest.workers.maintenance_jobs import maintain_tables
@@ -101,16 +101,7 @@ class MaintenanceSchedule:
         if not isinstance(lake, Lakehouse) or os.name != "posix" or lake.uri.startswith("memory:"):
             return lake.maintenance.run(progress=self._stop_if_closing)
         tables = maintain_tables(self._workers, lake._storage, self._skipped, lambda: not self._ending.is_set())
-        note = CommitInfo("maintenance", "")
-        return run_policy(
-            lake._definition,
-            lake,
-            lake.maintenance,
-            note,
-            dry_run=False,
-            progress=self._stop_if_closing,
-            maintained=tables,
-        )
+        return lake.maintenance._run_steps(tables, CommitInfo("maintenance"), progress=self._stop_if_closing)
 
     def _stop_if_closing(self, what: str, files: int) -> None:
         if self._ending.is_set():
