@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import trinitylake as tl
 from trinitylake.errors import InvalidArgument
-from trinitylake.spark.one_line_errors import one_line_errors
+from trinitylake.spark.task_errors import one_line_errors
 
 READS = {
     "unknown table": ({}, "nyc.nothing", "ObjectNotFound: table nyc.nothing does not exist"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyiceberg.catalog import PropertiesUpdateSummary
 from pyiceberg.exceptions import (
@@ -27,31 +27,47 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.types import transform_dict_value_to_str
 
-from trinitylake.definitions import TableDef
-from trinitylake.errors import NamespaceNotEmpty
+from trinitylake.definitions import EXTERNAL, MANAGED, TableDef, parse_table_def
+from trinitylake.errors import CorruptFile, NamespaceNotEmpty
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
-from trinitylake.iceberg.identifiers import namespace_name, object_name, object_tuple
 from trinitylake.iceberg.namespaces import (
     child_namespaces,
     materialize_namespace,
     namespace_exists,
+    namespace_name,
     namespace_properties,
+    object_name,
+    object_tuple,
     require_namespace,
 )
-from trinitylake.iceberg.table_reading import open_table
 from trinitylake.iceberg.view_catalog import ViewCatalog
 from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
+from trinitylake.iceberg_storage.external_tables import load_external
 from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.staging.handle_commits import committed
 from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.tables.table_definition import metadata_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
+
+
+class FrozenCatalogTable(ReadAheadTable):
+    """A table of one version. Writing raises `InvalidArgument` before a file is written."""
+
+    catalog: TrinityLakeCatalog
+
+    def transaction(self) -> NoReturn:
+        self.catalog.refuse_write()
 
 
 class TrinityLakeCatalog(ViewCatalog):
@@ -125,9 +141,30 @@ class TrinityLakeCatalog(ViewCatalog):
             definition = self.definition(namespace, name)
             if definition is None:
                 raise table_writing.no_such_table(namespace, name)
-            properties = self._file_io_properties()
-            io, guarded, federated = self.file_io, self._guarded, self._federated
-            return open_table(self, self._source, io, namespace, name, definition, properties, guarded, federated)
+            return self._opened(namespace, name, definition)
+
+    def _opened(self, namespace: str, name: str, data: bytes) -> Table:
+        definition, identifier, source = parse_table_def(data), object_tuple(namespace, name), self._source
+        if definition.table_type == EXTERNAL:
+            return load_external(definition, self._file_io_properties(), identifier, self._guarded)
+        table: Table
+        if definition.table_type != MANAGED:
+            table = self._federated(definition)
+        elif isinstance(source, Transaction):
+            staged = source._staged_tables.open(namespace, name, data)._open_staged()
+            table = CatalogTable(identifier, staged.metadata, staged.table.metadata_location, staged.io, self)
+        else:
+            io, path = self.file_io(), metadata_path(definition, f"{namespace}.{name}")
+            uri = io.uri_of(path)
+            try:
+                metadata = read_metadata(io, uri, path, table_id=definition.id)
+            except FileNotFoundError as error:
+                name = f"{namespace}.{name}"
+                raise CorruptFile(f"{path}: the metadata file of table {name} is missing", path=path) from error
+            table = CatalogTable(identifier, metadata, uri, io, self)
+        if isinstance(source, LakehouseVersion):
+            return FrozenCatalogTable(identifier, table.metadata, table.metadata_location, table.io, self)
+        return table
 
     def definition(self, namespace: str, name: str) -> bytes | None:
         """The definition of a table; None if it does not exist."""

@@ -1,24 +1,51 @@
-"""Namespaces as Iceberg's clients expect them: a namespace with nested ones exists.
+"""Namespaces and names in them as Iceberg's clients expect them.
 
-The lakehouse allows `a.b` without `a`. Such an `a` is *implicit*: it has no properties, and it becomes an object of the
-lakehouse when something is created in it.
+PyIceberg writes `"a.b.t"` or `("a", "b", "t")`; the lakehouse has the namespace `"a.b"` and the name `"t"`.
+
+For Iceberg's clients a namespace with nested ones exists, but the lakehouse allows `a.b` without `a`. Such an `a` is
+*implicit*: it has no properties, and it becomes an object of the lakehouse when something is created in it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 
 from trinitylake.definitions import new_namespace_def, parse_namespace_def, serialize
-from trinitylake.iceberg.identifiers import namespace_tuple
 
 if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.lakehouse.transaction import Transaction
 
     State = _core.Version | _core.Transaction
+
+
+def object_name(identifier: str | Identifier, missing: type[Exception] = NoSuchNamespaceError) -> tuple[str, str]:
+    """Namespace and name of a table or view. Raises `missing` for an identifier without a namespace."""
+    parts = Catalog.identifier_to_tuple(identifier)
+    try:
+        namespace = Catalog.namespace_to_string(parts[:-1])
+    except ValueError as error:
+        raise missing(f"{'.'.join(parts)!r} has no namespace: expected namespace.name") from error
+    return namespace, parts[-1]
+
+
+def namespace_name(identifier: str | Identifier) -> str:
+    """The full name of a namespace. Raises `NoSuchNamespaceError` for an empty one."""
+    return Catalog.namespace_to_string(identifier, NoSuchNamespaceError)
+
+
+def namespace_tuple(namespace: str) -> Identifier:
+    """Identifier of a namespace; the inverse of `namespace_name`."""
+    return tuple(namespace.split("."))
+
+
+def object_tuple(namespace: str, name: str) -> Identifier:
+    """Identifier of a table or view; the inverse of `object_name`."""
+    return (*namespace_tuple(namespace), name)
 
 
 def namespace_exists(state: State, namespace: str) -> bool:

@@ -22,8 +22,7 @@ from pyiceberg.table.update import (
 
 from trinitylake.definitions import new_id, new_table_def, serialize
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg.identifiers import object_tuple
-from trinitylake.iceberg.namespaces import materialize_namespace
+from trinitylake.iceberg.namespaces import materialize_namespace, object_tuple
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import empty_table_metadata, indexed, new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO

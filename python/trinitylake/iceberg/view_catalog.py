@@ -14,8 +14,13 @@ from pyiceberg.view import View
 from trinitylake.definitions import new_id, parse_view_def, serialize
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg.bound_catalog import BoundCatalog, names_checked
-from trinitylake.iceberg.identifiers import namespace_name, object_name, object_tuple
-from trinitylake.iceberg.namespaces import materialize_namespace, require_namespace
+from trinitylake.iceberg.namespaces import (
+    materialize_namespace,
+    namespace_name,
+    object_name,
+    object_tuple,
+    require_namespace,
+)
 from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.iceberg_storage.table_location import default_location, managed_location
 from trinitylake.iceberg_storage.view_metadata import (

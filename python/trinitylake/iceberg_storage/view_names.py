@@ -12,12 +12,17 @@ import re
 
 from pyiceberg.view.metadata import ViewMetadata, ViewVersion
 
-from trinitylake.base.sql_tokens import tokens_of
 from trinitylake.errors import InvalidArgument
 
 #: What the catalog of a transaction in Spark is called, after the name of the catalog that it belongs to.
 TRANSACTION_CATALOG_INFIX = "_txn_"
 _TRANSACTION_CATALOG = re.compile(r"\w+" + TRANSACTION_CATALOG_INFIX + "[0-9a-f]{12}")
+#: Text and comments, in which nothing is a name; names in backticks; plain words; any other character.
+_TOKEN = re.compile(
+    r"""(?P<other>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|--[^\n]*|/\*.*?\*/|\s+)"""
+    r"""|(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<sign>.)""",
+    re.DOTALL,
+)
 
 
 def named_by_lakehouse(metadata: ViewMetadata, transaction_catalog: str = "") -> ViewMetadata:
@@ -76,3 +81,8 @@ def _outside(text: str, transaction_catalog: str, names_catalogs: bool) -> str:
         kept.append(tokens[number][1])
         number += 1
     return "".join(kept)
+
+
+def tokens_of(statement: str) -> list[tuple[str, str]]:
+    """Kind and text of each token; the texts make up the statement. Kinds: other, quoted, word, sign."""
+    return [(match.lastgroup or "", match.group()) for match in _TOKEN.finditer(statement)]

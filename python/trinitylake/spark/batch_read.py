@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import ALL_ROWS, option_filter, push
-from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import ScanPartition, ScanPlan
+from trinitylake.spark.task_errors import one_line_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument, StorageError
 from trinitylake.spark.commit import commit_write, planned
-from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
+from trinitylake.spark.task_errors import one_line_errors
 from trinitylake.spark.write_tasks import WrittenFiles
 
 if TYPE_CHECKING:

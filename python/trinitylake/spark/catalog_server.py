@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from trinitylake.base.arguments import moment
@@ -33,56 +34,6 @@ ANSWER_SECONDS = 60.0
 COMMIT_SECONDS = 300.0
 
 
-class CatalogServer(Protocol):
-    """Operations of a server that a connection uses."""
-
-    @property
-    def url(self) -> str:
-        """The property `uri` of clients."""
-
-    @property
-    def token(self) -> str:
-        """The token of clients; "" if the server requires none."""
-
-    def start(self) -> None:
-        """Start the server, or check that it answers."""
-
-    def stop(self) -> None:
-        """Stop what `start` started."""
-
-    def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
-        """The version of a number or a time. Raises `VersionNotFound` and `VersionExpired`."""
-
-    def begin(
-        self,
-        isolation: str | None,
-        message: str,
-        author: str,
-        id: str | None,
-        properties: Mapping[str, str],
-        restart: bool,
-    ) -> str:
-        """Begin a transaction; returns its id."""
-
-    def require_open(self, id: str) -> None:
-        """Raise `ObjectNotFound`, `TransactionClosed` or `TransactionExpired` unless the transaction is open."""
-
-    def add_check(self, id: str, check: str | Check[Transaction]) -> None:
-        """Add a condition that must hold at the commit."""
-
-    def commit(self, id: str) -> int:
-        """Commit; returns the version."""
-
-    def rollback(self, id: str) -> None:
-        """Roll back."""
-
-    def hand_over(self, id: str) -> None:
-        """Save, so that another process can resume it."""
-
-    def latest_commits(self) -> list[int]:
-        """The versions that requests committed outside of transactions, as far as they are known; oldest first."""
-
-
 class LocalServer:
     """A server in this process, on loopback, with a random port and a random token.
 
@@ -95,25 +46,25 @@ class LocalServer:
         self._lake = lake
         self._principal = THIS_PROGRAM
         options = ServerOptions(client_properties=dict(client_properties))
-        self._token = secrets.token_urlsafe(32)
+        self.token = secrets.token_urlsafe(32)
         # The name is that of the author in the log.
-        self._server = serve(lake, token=f"{self._token} spark", options=options)
+        self._server = serve(lake, token=f"{self.token} spark", options=options)
 
     @property
     def url(self) -> str:
+        """The property `uri` of clients."""
         return self._server.url
 
-    @property
-    def token(self) -> str:
-        return self._token
-
     def start(self) -> None:
+        """Start the server, or check that it answers."""
         self._server.start()
 
     def stop(self) -> None:
+        """Stop what `start` started."""
         self._server.stop()
 
     def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
+        """The version of a number or a time. Raises `VersionNotFound` and `VersionExpired`."""
         if version is not None and timestamp is not None:
             raise InvalidArgument("give a version or a timestamp, not both")
         return self._lake.at(version if timestamp is None else moment(timestamp, "timestamp")).version
@@ -127,53 +78,51 @@ class LocalServer:
         properties: Mapping[str, str],
         restart: bool,
     ) -> str:
+        """Begin a transaction; returns its id."""
         begun = self._server.transactions.begin(
             isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
         )
         return begun.id
 
     def require_open(self, id: str) -> None:
+        """Raise `ObjectNotFound`, `TransactionClosed` or `TransactionExpired` unless the transaction is open."""
         with self._server.transactions.borrowed(id, self._principal):
             pass
 
     def add_check(self, id: str, check: str | Check[Transaction]) -> None:
+        """Add a condition that must hold at the commit."""
         with self._server.transactions.borrowed(id, self._principal) as transaction:
             transaction.add_check(check)
 
     def commit(self, id: str) -> int:
+        """Commit; returns the version."""
         return self._server.transactions.commit(id, self._principal)
 
     def rollback(self, id: str) -> None:
         self._server.transactions.rollback(id, self._principal)
 
     def hand_over(self, id: str) -> None:
+        """Save, so that another process can resume it."""
         with self._server.transactions.borrowed(id, self._principal) as transaction:
             transaction.save()
         self._server.transactions.release(id)
 
     def latest_commits(self) -> list[int]:
+        """The versions that requests committed outside of transactions, as far as they are known; oldest first."""
         return self._server.latest_commits
 
 
 class RemoteServer:
-    """A server that runs elsewhere, asked over HTTP."""
+    """A server that runs elsewhere, asked over HTTP. Its methods are those of `LocalServer`."""
 
     def __init__(self, url: str, token: str = "") -> None:
         if not url.startswith(("http://", "https://")):
             raise InvalidArgument(f"the address of a server begins with http:// or https://, not {url!r}")
-        self._url = url.rstrip("/")
-        self._token = token
+        self.url = url.rstrip("/")
+        self.token = token
 
     def __repr__(self) -> str:
-        return f"RemoteServer({self._url!r})"
-
-    @property
-    def url(self) -> str:
-        return self._url
-
-    @property
-    def token(self) -> str:
-        return self._token
+        return f"RemoteServer({self.url!r})"
 
     def start(self) -> None:
         self._ask("GET", "/v1/config?warehouse=%40latest")
@@ -201,12 +150,13 @@ class RemoteServer:
         properties: Mapping[str, str],
         restart: bool,
     ) -> str:
-        chosen: dict[str, Any] = {
-            name: value for name, value in (("id", id), ("isolation", isolation)) if value is not None
-        }
+        body: dict[str, Any] = {"message": message, "author": author, "properties": dict(properties)}
+        if id is not None:
+            body["id"] = id
+        if isolation is not None:
+            body["isolation"] = isolation
         if restart:
-            chosen["restart"] = True
-        body = {**chosen, "message": message, "author": author, "properties": dict(properties)}
+            body["restart"] = True
         return str(self._ask("POST", "/trinitylake/v1/transactions", body)["id"])
 
     def require_open(self, id: str) -> None:
@@ -233,29 +183,32 @@ class RemoteServer:
     def _ask(self, method: str, path: str, body: Any = None, commits: bool = False) -> dict[str, Any]:
         import requests
 
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         seconds = COMMIT_SECONDS if commits else ANSWER_SECONDS
         try:
-            answer = requests.request(method, self._url + path, json=body, headers=headers, timeout=(10.0, seconds))
+            answer = requests.request(method, self.url + path, json=body, headers=headers, timeout=(10.0, seconds))
         except requests.ConnectTimeout as error:
-            raise StorageError(f"the server {self._url} cannot be reached: {error}") from error
+            raise StorageError(f"the server {self.url} cannot be reached: {error}") from error
         except requests.RequestException as error:
             if commits:  # it may have gone through
-                raise CommitStateUnknown(f"the server {self._url} did not answer to a commit: {error}") from error
-            raise StorageError(f"the server {self._url} does not answer: {error}") from error
+                raise CommitStateUnknown(f"the server {self.url} did not answer to a commit: {error}") from error
+            raise StorageError(f"the server {self.url} does not answer: {error}") from error
         if answer.ok:
             return dict(answer.json()) if answer.content else {}
         raise _error_of(answer.status_code, answer.text, answer.headers.get("content-type", ""), commits)
+
+
+CatalogServer: TypeAlias = LocalServer | RemoteServer
 
 
 def _error_of(code: int, text: str, content_type: str, commits: bool) -> TrinityLakeError:
     """An error of a server as the one that the same call raises here."""
     message, kind = text[:500], ""
     if "json" in content_type:
-        import json
-
-        error = dict(_errors(json.loads(text)))
-        message, kind = str(error.get("message", message)), str(error.get("type", ""))
+        answer = json.loads(text)
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if isinstance(error, dict):
+            message, kind = str(error.get("message", message)), str(error.get("type", ""))
     if code in (401, 403):
         return PermissionDenied(message)
     if kind == "CommitStateUnknownException" or (commits and code >= 500):
@@ -269,8 +222,3 @@ def _error_of(code: int, text: str, content_type: str, commits: bool) -> Trinity
         410: TransactionClosed,
     }
     return by_code.get(code, StorageError)(message)
-
-
-def _errors(answer: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
-        yield from answer["error"].items()

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import option_filter
-from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Metadata, Options
+from trinitylake.spark.task_errors import one_line_errors
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse

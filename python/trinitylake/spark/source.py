@@ -13,9 +13,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
 from trinitylake.spark.planning_workers import spare_repeated_work
+from trinitylake.spark.task_errors import one_line_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter

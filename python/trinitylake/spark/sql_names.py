@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinitylake.base.sql_tokens import tokens_of
+from trinitylake.iceberg_storage.view_names import tokens_of
 
 #: Words before a name that consists of a catalog and a namespace.
 _BEFORE_NAMESPACES = {"database", "databases", "exists", "from", "in", "namespace", "schema", "use"}

@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.spark.filters import option_filter
-from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import ScanPartition, ScanPlan
 from trinitylake.spark.stream_position import Offset, Position, TableHistory
+from trinitylake.spark.task_errors import one_line_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from trinitylake.errors import CommitConflict, InvalidArgument, StorageError
 from trinitylake.spark.commit import begin_on, planned, stage
-from trinitylake.spark.one_line_errors import one_line_errors
 from trinitylake.spark.options import Options
+from trinitylake.spark.task_errors import one_line_errors
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
 
 if TYPE_CHECKING:

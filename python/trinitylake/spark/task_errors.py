@@ -1,6 +1,18 @@
-"""Errors of this library that a task raised, as the driver raises them."""
+"""Errors of this library in Spark's worker processes: how a worker shows them, and how the driver raises them.
+
+Spark sends an error of a Python worker to its JVM as text, with the traceback unless the environment variable
+`SPARK_HIDE_TRACEBACK` is set. The process ends after an error, so the variable is set only for errors that the caller
+can act on: an error of another kind is a fault, and keeps its traceback.
+"""
 
 from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from pyspark.errors import (
     AnalysisException,
@@ -20,6 +32,7 @@ from trinitylake.errors import (
     VersionExpired,
 )
 
+_Class = TypeVar("_Class", bound=type)
 #: Errors that a caller can act on.
 _TRANSLATED = (CorruptFile, CommitConflict, InvalidArgument, InvalidLocation, VersionExpired)
 #: Errors of Spark about an expression, or a value that it cannot convert.
@@ -41,3 +54,35 @@ def error_of_user(error: PySparkException, what: str) -> TrinityLakeError | None
     if (own := raised_in_task(error)) is not None:
         return own
     return InvalidArgument(f"{what}: {str(error).strip().splitlines()[0]}") if isinstance(error, _OF_USER) else None
+
+
+def one_line_errors(kind: _Class) -> _Class:
+    """Class decorator for what Spark calls in its workers: data sources, readers and writers."""
+    for name, member in list(vars(kind).items()):
+        if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
+            setattr(kind, name, _wrapped(member))
+    return kind
+
+
+def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _without_traceback():
+            result = method(*args, **kwargs)
+        return _items(result) if isinstance(result, Iterator) else result
+
+    return run
+
+
+def _items(rows: Iterator[Any]) -> Iterator[Any]:
+    with _without_traceback():
+        yield from rows
+
+
+@contextmanager
+def _without_traceback() -> Iterator[None]:
+    try:
+        yield
+    except TrinityLakeError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise

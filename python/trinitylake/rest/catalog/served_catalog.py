@@ -16,7 +16,7 @@ from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
-from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import object_name
 from trinitylake.lakehouse.handle import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from trinitylake import _core
 from trinitylake.definitions import parse_table_def
-from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import object_name
 from trinitylake.rest.catalog.addresses import LATEST, is_transaction
 from trinitylake.rest.catalog.table_responses import with_access
 from trinitylake.rest.errors import RestError

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pyiceberg.exceptions import NoSuchTableError
 
 from trinitylake.definitions import MANAGED, METADATA_LOCATION, TableDef, parse_table_def
-from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.federated_tables import CATALOG_PROPERTY
 
 if TYPE_CHECKING:

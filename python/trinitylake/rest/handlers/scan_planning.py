@@ -29,7 +29,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
-from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.delete_files import blob_of, file_key, referenced_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge

@@ -25,8 +25,7 @@ from pyiceberg.table.update import (
 from trinitylake.base.arguments import user_names
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.iceberg import table_writing
-from trinitylake.iceberg.identifiers import object_name
-from trinitylake.iceberg.namespaces import require_namespace
+from trinitylake.iceberg.namespaces import object_name, require_namespace
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import NO_FIELD_ID, StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO

@@ -19,7 +19,7 @@ from trinitylake.definitions import MANAGED, parse_table_def
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
-from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded

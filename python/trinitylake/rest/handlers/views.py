@@ -16,8 +16,7 @@ from starlette.responses import Response
 
 from trinitylake.definitions import new_id, parse_view_def, serialize
 from trinitylake.errors import InvalidLocation, StorageError
-from trinitylake.iceberg.identifiers import object_name
-from trinitylake.iceberg.namespaces import materialize_namespace
+from trinitylake.iceberg.namespaces import materialize_namespace, object_name
 from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
 from trinitylake.iceberg_storage.table_location import default_location

@@ -10,7 +10,7 @@ from pyiceberg.table.snapshots import Snapshot, Summary
 from starlette.responses import Response
 
 from trinitylake.errors import ObjectNotFound
-from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import object_name
 from trinitylake.lakehouse.history import millis_of
 from trinitylake.lakehouse.object_history import changes_of_object
 from trinitylake.rest.catalog.served_catalog import ServedCatalog

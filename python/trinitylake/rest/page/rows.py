@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from starlette.responses import Response
 
 from trinitylake.base.pickling import StorageForTasks
-from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.page import visibility

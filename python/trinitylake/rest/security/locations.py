@@ -25,7 +25,7 @@ from pyiceberg.table.update import TableUpdate
 
 from trinitylake import _core
 from trinitylake.errors import InvalidLocation
-from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.incoming_files import incoming_paths, snapshots_of
 from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
