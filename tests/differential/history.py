@@ -57,8 +57,6 @@ STATEMENTS = (
     "relocate",
     "restore",
 )
-#: In format version 3 only whole files are deleted here.
-STATEMENTS_V3 = ("append", "stream", "rewrite_manifests", "export", "relocate", "restore")
 #: Filters that the short form compares for each case.
 _FILTERS = 6
 _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
@@ -96,7 +94,7 @@ def all_cases() -> Iterator[Case]:
             for evolution in EVOLUTIONS:
                 if evolution == "widened" and not kind.wider:
                     continue
-                for statement in STATEMENTS if kind.format_version < 3 else STATEMENTS_V3:
+                for statement in STATEMENTS:
                     if statement == "upsert-by-v" and (evolution == "source-dropped" or kind.is_nested):
                         continue
                     yield Case(name, transform, evolution, statement)
@@ -379,8 +377,7 @@ class History:
 
     def _restore(self) -> None:
         version = self._lake.version
-        if self._kind.format_version < 3:
-            self._table.delete("k >= 0")
+        self._table.delete("k >= 0")
         self._lake.drop_table("n.t")
         self._lake.rollback(version, objects="n.t")
 

@@ -101,16 +101,38 @@ def test_a_deletion_vector_of_a_transaction_that_lost_a_race_is_a_conflict(
     assert ids(lake) == [2, 4, 5, 6]
 
 
-def test_our_own_writers_refuse_what_would_lose_row_ids(spark: SparkSession, lake: tl.Lakehouse, things: str) -> None:
-    table = lake.table("v3.things")
-    with pytest.raises(tl.InvalidArgument, match="holds rows that would stay"):
-        table.delete("id = 1")
-    spark.sql(f"DELETE FROM {things} WHERE id = 1")
-    with pytest.raises(tl.InvalidArgument, match="has deleted rows"):
-        table.delete("id < 4")
-    table.delete("id > 3")
-    assert ids(lake) == [2, 3]
-    assert row_ids(spark, things).keys() == {2, 3}
+def test_rows_that_spark_and_our_writers_rewrite_in_turn_have_one_lineage(
+    spark: SparkSession, lake: tl.Lakehouse, things: str
+) -> None:
+    """Both show the same ids and last updates after each statement, and rows that stay keep theirs."""
+
+    def lineage() -> dict[int, tuple[int, int]]:
+        spark.sql(f"REFRESH TABLE {things}")
+        seen = spark.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM {things}").collect()
+        own = lake.table("v3.things").scan(columns=["id", "_row_id", "_last_updated_sequence_number"]).to_arrow()
+        found = {id: (row_id, last) for id, row_id, last in seen}
+        assert found == {row["id"]: tuple(list(row.values())[1:]) for row in own.to_pylist()}
+        return found
+
+    before = lineage()
+    table, new = lake.table("v3.things"), NEW.set_column(0, "id", pa.array([1] * len(NEW), NEW.schema.field(0).type))
+    for statement, changed, gone in (
+        (lambda: spark.sql(f"DELETE FROM {things} WHERE id = 2"), set(), {2}),
+        (lambda: lake.sql("UPDATE v3.things SET id = id WHERE id = 3"), {3}, set()),
+        (lambda: spark.sql(f"UPDATE {things} SET id = id WHERE id IN (1, 3)"), {1, 3}, set()),
+        (lambda: table.upsert(new, on=["id"]), {1}, set()),
+        (lambda: lake.table("v3.things").delete("id = 4"), set(), {4}),
+        (lambda: spark.sql(f"UPDATE {things} SET id = id WHERE id = 5"), {5}, set()),
+        (lambda: lake.table("v3.things").maintenance.compact(min_files=1), set(), set()),
+        (lambda: spark.sql(f"DELETE FROM {things} WHERE id = 6"), set(), {6}),
+    ):
+        statement()
+        after = lineage()
+        assert after.keys() == before.keys() - gone
+        for id, (row_id, last) in after.items():
+            assert row_id == before[id][0]
+            assert (last > before[id][1]) if id in changed else (last == before[id][1])
+        before = after
 
 
 def test_a_plan_of_the_server_gives_each_file_its_deletion_vector(

@@ -366,17 +366,6 @@ def test_all_rows_of_a_file_may_go(lake: tl.Lakehouse) -> None:
     assert snapshot.summary.operation.value == "delete"
 
 
-def test_rows_of_version_3_keep_their_ids(lake: tl.Lakehouse) -> None:
-    """A row that moves to another file would lose its id: that is refused, as for overwrites."""
-    table = lake.create_table("ns.t", numbers([]), properties={"format-version": "3"})
-    table.append(numbers([1, 2]))
-    table.append(numbers([3]))
-    with pytest.raises(InvalidArgument, match="would lose their ids"):
-        table.upsert(numbers([1], [10]), on="id")
-    assert table.upsert(numbers([3, 4], [30, 40]), on="id") == (1, 1)
-    assert pairs(table) == {1: 1, 2: 2, 3: 30, 4: 40}
-
-
 def test_columns_that_differ_are_found_in_every_type() -> None:
     entries = pa.map_(pa.string(), pa.int64())
     left = pa.table(

@@ -284,12 +284,6 @@ def test_a_compaction_that_breaks_off_leaves_nothing(lake: tl.Lakehouse, monkeyp
     assert sorted(folder.rglob("*.parquet")) == [file for file in before if file.exists()]
 
 
-def test_version_3_is_left_to_engines(lake: tl.Lakehouse) -> None:
-    table = filled(lake, 6, properties={"format-version": "3"})
-    with pytest.raises(InvalidArgument, match="lose their ids"):
-        table.maintenance.compact()
-
-
 def test_manifests_are_rewritten_by_partition(lake: tl.Lakehouse) -> None:
     table = lake.create_table(
         "ns.t", rows(), partition_spec=["city"], properties={"commit.manifest-merge.enabled": "false"}

@@ -403,11 +403,12 @@ def _current(table: Table) -> int | None:
 
 def _added_files(table: Table, snapshot: Snapshot) -> list[FileScanTask]:
     """The data files that a snapshot added."""
+    from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile
     from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 
     io = table.iceberg.io
     return [
-        FileScanTask(entry.data_file)
+        PlannedFile(entry.data_file, sequence_number=entry.sequence_number)
         for manifest in snapshot.manifests(io)
         if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id
         for entry in read_entries(io, manifest)

@@ -31,10 +31,10 @@ from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWrit
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_SIZE_BYTES
 from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYTES
+from trinitylake.iceberg_storage.data_files.row_lineage import carried_schema
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
-from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.table_file_io import own_files
 from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import row_order
@@ -86,8 +86,8 @@ def compact(
         progress: called with the number of files read, and of all files.
         dry_run: choose the files, and read and write none.
 
-    Raises `InvalidArgument` for a table of format version 3, or one that is not managed here, and `InvalidLocation` for
-    one that names files outside of its folder.
+    Raises `InvalidArgument` for a table that is not managed here, and `InvalidLocation` for one that names files
+    outside of its folder.
     """
     with iceberg.transaction() as change:
         if not isinstance(change, StagedTransaction):
@@ -95,11 +95,6 @@ def compact(
         metadata = change.table_metadata
         if metadata.current_snapshot_id is None or not (sort_by or _may_have_small_files(metadata, min_files)):
             return CompactResult(0, 0, 0, 0)
-        if metadata.format_version >= ROW_IDS_SINCE:
-            raise InvalidArgument(
-                "the table has format version 3, whose rows would lose their ids: let an engine compact it, such as "
-                "Spark"
-            )
         size = target_file_size_bytes or property_as_int(
             metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TARGET_FILE_SIZE_BYTES
         )
@@ -198,7 +193,7 @@ class _Writing:
         self._io = io
         self._readable = readable
         self._live = LiveRows(metadata, readable, [])
-        self._target = arrow_schema(metadata.schema())
+        self._target = arrow_schema(carried_schema(metadata))
         self._size = size
         self._order = order
         self._progress = progress
@@ -232,7 +227,7 @@ class _Writing:
         stored = _size_bytes([task.file for task in group.tasks])
         # Rows that take as much stored take about twice in memory: so most are written while others are still read.
         row_group = min(ROW_GROUP_SIZE_BYTES, max(LEAST_ROW_GROUP_SIZE_BYTES, stored // 2))
-        writer = DataFileWriter(self._metadata, self._io, self._size, row_group, is_sorted=self.is_sorted)
+        writer = DataFileWriter(self._metadata, self._io, self._size, row_group, self.is_sorted, carries_rows=True)
         with self._lock:
             self._writers.append(writer)
         if self._order is None:
@@ -245,7 +240,7 @@ class _Writing:
 
     def _rows(self, group: Group) -> Iterator[pa.Table]:
         def read(run: list[FileScanTask]) -> Iterator[pa.Table]:
-            for batches in _alike(self._live.batches_of(run)):
+            for batches in _alike(self._live.batches_of(run, self._target.names)):
                 # Each step afterwards costs as much for a part of one file as for one of all of them.
                 yield pa.Table.from_batches(batches).combine_chunks().cast(self._target)
             with self._lock:

@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.tables.read_ahead import ReadAhead
 
@@ -30,7 +31,7 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
     metadata = scan.table_metadata
     filter = RowFilter.of(scan.row_filter, metadata.schema(), scan.case_sensitive)
     live = LiveRows(metadata, scan.io, tasks)
-    columns = {field.name: field for field in metadata.schema().fields}
+    columns = {field.name: field for field in (*LINEAGE, *metadata.schema().fields)}
     is_whole = scan.row_filter == AlwaysTrue() and all(columns.get(field.name) == field for field in wanted.fields)
     names = [field.name for field in wanted.fields]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from itertools import count
@@ -29,6 +29,7 @@ from trinitylake.iceberg_storage.data_files.data_file_sizes import TARGET_FILE_S
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
 from trinitylake.iceberg_storage.data_files.partitioned_rows import Partition, rows_by_partition, spelled
 from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYTES, row_groups_of
+from trinitylake.iceberg_storage.data_files.row_lineage import carried_schema
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder
 from trinitylake.iceberg_storage.data_files.schema_projection import project
 from trinitylake.iceberg_storage.data_files.write_defaults import filled
@@ -72,6 +73,8 @@ class DataFileWriter:
         row_group_size_bytes: Arrow bytes that make a row group, if the table has no property for it.
         is_sorted: whether the rows are sorted already; otherwise each row group gets the order of the table
             (`row_order.py`).
+        carries_rows: whether rows come from other files. Then the files have the lineage of rows (`row_lineage.py`),
+            which `write` takes as two more columns. One that is missing is NULL.
         finishers: threads that write the last rows of files and store them, several files at the same time; by default
             the caller does.
 
@@ -86,6 +89,7 @@ class DataFileWriter:
         target_file_size_bytes: int | None = None,
         row_group_size_bytes: int | None = None,
         is_sorted: bool = False,
+        carries_rows: bool = False,
         finishers: Executor | None = None,
     ) -> None:
         properties = metadata.properties
@@ -96,6 +100,7 @@ class DataFileWriter:
                 "are written here: set it to 'parquet', or write with another engine"
             )
         self._metadata = metadata
+        self._schema = carried_schema(metadata) if carries_rows else metadata.schema()
         self._io = io
         order = next((one for one in metadata.sort_orders if one.order_id == metadata.default_sort_order_id), None)
         self._order = None if is_sorted or order is None else RowOrder.of(order, metadata.schema())
@@ -109,7 +114,7 @@ class DataFileWriter:
         self.files: list[DataFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Write rows with the columns of the table. Raises `ValueError` and Arrow's errors for rows that do not fit."""
+        """Write rows with the columns of the files. Raises `ValueError` and Arrow's errors for rows that do not fit."""
         rows = self._with_all_columns(filled(rows, self._metadata.schema()))
         if rows.num_rows == 0:
             return
@@ -157,10 +162,10 @@ class DataFileWriter:
         self._open.clear()
 
     def _with_all_columns(self, rows: pa.Table) -> pa.Table:
-        """The rows with all columns of the table in its order and types."""
+        """The rows with all columns of the files in their order and types."""
         import pyarrow as pa
 
-        columns = arrow_schema(self._metadata.schema())
+        columns = arrow_schema(self._schema)
         if rows.schema.equals(columns):
             return rows
         given = {name: number for number, name in enumerate(rows.column_names)}
@@ -197,7 +202,7 @@ class DataFileWriter:
         provider: Any = load_location_provider(self._metadata.location, self._metadata.properties)
         path = provider.new_data_location(f"00000-{next(self._numbers)}-{self._id}.parquet", partition)
         values = Record() if partition is None else partition.values
-        return _OpenFile(self._metadata, self._io, path, values, self._row_group_size_bytes, self._order)
+        return _OpenFile(self._metadata, self._schema, self._io, path, values, self._row_group_size_bytes, self._order)
 
     def _held_bytes(self) -> int:
         files = (*self._open.values(), *(file for file, _ in self._finishing))
@@ -222,6 +227,7 @@ class _OpenFile:
     def __init__(
         self,
         metadata: TableMetadata,
+        schema: Schema,
         io: FileIO,
         path: str,
         partition: Record,
@@ -229,11 +235,12 @@ class _OpenFile:
         order: RowOrder | None,
     ) -> None:
         self._metadata = metadata
+        self._schema = schema
         self._output = io.new_output(path)
         self._partition = partition
         self._row_groups = row_groups_of(metadata.properties, row_group_size_bytes)
         self._order = order
-        self._metrics = _metrics_of(metadata)
+        self._metrics = _metrics_of(schema, metadata.properties)
         self._rows: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._stream: OutputStream | None = None
@@ -310,10 +317,9 @@ class _OpenFile:
             rows = self._order.sorted(rows)
         for id, found in self._metrics.nan_counts(rows).items():
             self._nan_counts[id] = self._nan_counts.get(id, 0) + found
-        schema = self._metadata.schema()
-        in_file = _schema_of_files(schema)
+        in_file = _schema_of_files(self._schema)
         target = arrow_schema_with_ids(in_file)
-        batches = [project(batch, schema, in_file, target=target) for batch in rows.to_batches()]
+        batches = [project(batch, self._schema, in_file, target=target) for batch in rows.to_batches()]
         rows = pa.Table.from_batches(batches, schema=target)
         if self._writer is None:
             self._begin(rows)
@@ -351,8 +357,7 @@ _metrics: IdentityCache[FileMetrics] = IdentityCache()
 _schemas_of_files: IdentityCache[Schema] = IdentityCache()
 
 
-def _metrics_of(metadata: TableMetadata) -> FileMetrics:
-    schema, properties = metadata.schema(), metadata.properties
+def _metrics_of(schema: Schema, properties: Mapping[str, str]) -> FileMetrics:
     return _metrics.of(schema, properties, make=lambda: FileMetrics(schema, properties))
 
 

@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, StructType
 
-from trinitylake.errors import CorruptFile
+from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.data_files.parquet_batches import (
     BATCH_SIZE_BYTES,
     batches_of,
@@ -27,6 +27,13 @@ from trinitylake.iceberg_storage.data_files.parquet_batches import (
 )
 from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSummaries
 from trinitylake.iceberg_storage.data_files.position_deletes import read_position_deletes
+from trinitylake.iceberg_storage.data_files.row_lineage import (
+    POSITIONS,
+    is_computed,
+    selected,
+    with_lineage,
+    with_positions,
+)
 from trinitylake.iceberg_storage.data_files.schema_projection import project
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
@@ -53,13 +60,14 @@ class LiveRows:
     def batches(self, task: FileScanTask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one file under the current schema, with the given columns in their order, or all columns.
 
-        Each batch of a Parquet file takes bounded memory, however wide rows are (`parquet_batches.py`).
+        Columns may be the names of the lineage and of the position (`row_lineage.py`), which all columns do not
+        include. Each batch of a Parquet file takes bounded memory, however wide rows are (`parquet_batches.py`).
         """
         if columns is None:
             yield from self._read(task, self._schema)
             return
         # `select` keeps the order of the table.
-        for batch in self._read(task, self._schema.select(*columns) if columns else Schema()):
+        for batch in self._read(task, selected(self._schema, columns)):
             yield batch if batch.schema.names == list(columns) else batch.select(list(columns))
 
     def matching(
@@ -85,10 +93,16 @@ class LiveRows:
         for field in self._schema.fields:
             if field.field_id in missing or not missing.isdisjoint(Schema(field).field_ids):
                 fields[field.field_id] = field
-        return Schema(*(fields[field.field_id] for field in self._schema.fields if field.field_id in fields))
+        own = [fields.pop(field.field_id) for field in self._schema.fields if field.field_id in fields]
+        return Schema(*own, *fields.values())
 
     def _read(self, task: FileScanTask, wanted: Schema, filter: RowFilter | None = None) -> Iterator[pa.RecordBatch]:
+        is_with_lineage = is_computed(wanted)
         if task.file.file_format != FileFormat.PARQUET:
+            if is_with_lineage:
+                raise InvalidArgument(
+                    f"{task.file.file_path} is not a Parquet file, and ids of its rows are not read here"
+                )
             from pyiceberg.io.pyarrow import ArrowScan
 
             yield from ArrowScan(self._metadata, self._io, wanted, AlwaysTrue()).to_record_batches([task])
@@ -115,8 +129,12 @@ class LiveRows:
                 needed = Schema(present.fields[0])  # for the number of rows
             constants = self._constants(task, present)
             batches = batches_of(stream, file, [field.name for field in needed.fields], groups)
+            if is_with_lineage:
+                batches = with_positions(batches, file.metadata, groups)
+                needed = Schema(*needed.fields, POSITIONS)
             for batch in batches if gone is None else _alive(batches, gone):
-                yield project(batch, needed, wanted, constants)
+                rows = project(batch, needed, wanted, constants)
+                yield with_lineage(rows, batch, task) if is_with_lineage else rows
 
     def _constants(self, task: FileScanTask, present: Schema) -> dict[int, Any]:
         """Partition values of columns that a file lacks, such as files that were imported from Hive."""

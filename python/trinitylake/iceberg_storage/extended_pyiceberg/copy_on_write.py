@@ -1,12 +1,8 @@
-"""Deleting by a filter: files all of whose rows match go as they are, others are written again without those rows.
-
-Tables of format version 3 lose whole files only. A row that moves to another file would have to take its id along, or
-stay next to a deletion vector, and neither is written here.
-"""
+"""Deleting by a filter: files all of whose rows match go as they are, others are written again without those rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -16,21 +12,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
-from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.row_lineage import carried_schema
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
-from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 
 def rows_without(
     metadata: TableMetadata, io: FileIO, filter: BooleanExpression, case_sensitive: bool, branch: str | None
 ) -> tuple[list[DataFile], list[DataFile], int]:
-    """The files of a branch that lose rows, new files with their other rows, and the number of rows that go.
-
-    Raises `InvalidArgument` in a table of format version 3 for a file that keeps rows, or has deleted ones.
-    """
+    """The files of a branch that lose rows, new files with their other rows, and the number of rows that go."""
     tasks = files_of_branch(metadata, io, filter, case_sensitive, branch)
     read_data_ahead(io, [task for task in tasks if task.residual != AlwaysTrue()])
     live = LiveRows(metadata, io, tasks)
@@ -39,8 +31,6 @@ def rows_without(
     split: list[FileScanTask] = []
     n_deleted = 0
     for task in tasks:
-        if metadata.format_version >= ROW_IDS_SINCE and task.delete_files:
-            raise _kept_rows(task, "has deleted rows")
         if task.residual != AlwaysTrue():
             matching, rows = _count(live, task, compiled)
             if not matching:
@@ -53,10 +43,11 @@ def rows_without(
             matching = task.file.record_count
         n_deleted += matching
         removed.append(task.file)
-    if split and metadata.format_version >= ROW_IDS_SINCE:
-        raise _kept_rows(split[0], "holds rows that would stay")
-    writer = DataFileWriter(metadata, io)
-    return removed, writer.written(_staying(live, split, compiled)) if split else [], n_deleted
+    if not split:
+        return removed, [], n_deleted
+    columns = carried_schema(metadata).column_names
+    writer = DataFileWriter(metadata, io, carries_rows=True)
+    return removed, writer.written(_staying(live, split, compiled, columns)), n_deleted
 
 
 def _count(live: LiveRows, task: FileScanTask, filter: RowFilter) -> tuple[int, int]:
@@ -67,15 +58,9 @@ def _count(live: LiveRows, task: FileScanTask, filter: RowFilter) -> tuple[int, 
     return sum(batch.num_rows for batch in live.matching(task, Schema(), filter)), rows
 
 
-def _staying(live: LiveRows, tasks: list[FileScanTask], filter: RowFilter) -> Iterator[pa.Table]:
+def _staying(
+    live: LiveRows, tasks: list[FileScanTask], filter: RowFilter, columns: Sequence[str]
+) -> Iterator[pa.Table]:
     for task in tasks:
-        for batch in live.batches(task):
+        for batch in live.batches(task, columns):
             yield pa.Table.from_batches([filter.others(batch)])
-
-
-def _kept_rows(task: FileScanTask, why: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"the table has format version 3, and {task.file.file_path} {why}: of such tables only whole files are "
-        "deleted or overwritten here, since rows that move would lose their ids. Choose whole partitions, or let an "
-        "engine that writes deletion vectors do it, for instance Spark"
-    )

@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -23,10 +24,12 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE, PlannedFile
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter, plan_files
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 if TYPE_CHECKING:
@@ -72,6 +75,26 @@ class ReadAheadScan(DataScan):
 
     def _check_filter(self) -> None:
         RowFilter.of(self.row_filter, self.table_metadata.schema(), self.case_sensitive)
+
+    def projection(self) -> Schema:
+        """The columns of the result. Row ids and last updates of rows come after the columns of the table."""
+        metadata = self.table_metadata
+        computed = [
+            field
+            for field in LINEAGE
+            if field.name in self.selected_fields and field.name not in metadata.schema().column_names
+        ]
+        if not computed:
+            return super().projection()
+        if metadata.format_version < ROW_IDS_SINCE:
+            raise ValueError(
+                f"rows have {computed[0].name} since format version {ROW_IDS_SINCE}, and the table has version "
+                f"{metadata.format_version}: upgrade it"
+            )
+        names = {field.name for field in computed}
+        own = tuple(name for name in self.selected_fields if name not in names)
+        columns = super(ReadAheadScan, self.update(selected_fields=own)).projection() if own else Schema()
+        return Schema(*columns.fields, *computed)
 
     def plan_files(self) -> Iterable[FileScanTask]:
         """The files that the scan has to read."""
@@ -172,7 +195,7 @@ def files_of_branch(
     filter: BooleanExpression,
     case_sensitive: bool = True,
     branch: str | None = MAIN_BRANCH,
-) -> list[FileScanTask]:
+) -> list[PlannedFile]:
     """The files of the head of a branch that may hold rows that match, under the current schema."""
     snapshot = metadata.snapshot_by_name(branch)
     if snapshot is None:
@@ -191,7 +214,7 @@ def appended_files(
     after: int,
     until: int | None,
     max_looks: int | None = None,
-) -> list[FileScanTask]:
+) -> list[PlannedFile]:
     """The files that were appended after one snapshot until another, by default the current one, which may hold rows
     that match. Raises `ValueError` for a snapshot that the other one does not descend from."""
     until = metadata.current_snapshot_id if until is None else until

@@ -20,12 +20,12 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask
 from pyiceberg.table.delete_file_index import DeleteFileIndex
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IcebergType
 
 from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, of_manifest, of_metrics, of_partition
+from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile
 from trinitylake.iceberg_storage.delete_files import is_vector, referenced_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
@@ -143,7 +143,7 @@ def plan_files(
     filter: BooleanExpression,
     files: FilesOfFilter,
     is_wanted: Callable[[ManifestEntry], bool] = lambda entry: True,
-) -> list[FileScanTask]:
+) -> list[PlannedFile]:
     """The data files of manifests that may have rows that match, with their delete files.
 
     Args:
@@ -190,7 +190,9 @@ def plan_files(
         return deletes.for_data_file(entry.sequence_number or 0, file, partition_key=file.partition)
 
     return [
-        FileScanTask(entry.data_file, deletes_of(entry), AlwaysTrue() if outcomes == TRUE else filter)
+        PlannedFile(
+            entry.data_file, deletes_of(entry), AlwaysTrue() if outcomes == TRUE else filter, entry.sequence_number
+        )
         for entry, outcomes in data
     ]
 

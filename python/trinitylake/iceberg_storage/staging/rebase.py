@@ -190,7 +190,7 @@ class Rebase:
             elif not is_blind(snapshot, changed) and not self._found_by_scans(changed):
                 intervening.check_no_row_changes()
         intervening.check_removed(changed.removed, theirs)
-        self._check_carried_rows(snapshot, changed)
+        self._check_carried_rows(snapshot, changed, ours, None if parent is None else theirs.snapshot_by_id(parent))
         added = self._produce(snapshot, changed, branch, parent, theirs)
         self._redone[snapshot.snapshot_id] = intervening
         manifests = own_manifests(self.io, snapshot)
@@ -207,12 +207,28 @@ class Rebase:
         deletes = [file.content for file in changed.added_deletes]
         return scans and not changed.removed and bool(deletes) and set(deletes) == {DataFileContent.POSITION_DELETES}
 
-    def _check_carried_rows(self, snapshot: Snapshot, changed: ChangedFiles) -> None:
+    def _check_carried_rows(
+        self, snapshot: Snapshot, changed: ChangedFiles, ours: TableMetadata, parent: Snapshot | None
+    ) -> None:
         """Rows that a snapshot carries from one file to another keep their ids, which are then part of the new file.
 
-        So ids that an earlier snapshot of the same transaction gave may not change, as they do when that is redone.
+        So ids that an earlier snapshot of the same transaction gave may not change, as they do when that is redone. And
+        rows of an upgraded table that were carried before they had ids may not have got some on the new `parent`.
         """
-        if changed.added and any(row_ids.is_later(file, self.base) for file in changed.removed):
+        if not changed.added or not changed.removed:
+            return
+        carried_from = ours.snapshot_by_id(snapshot.parent_snapshot_id or 0)
+        if (
+            parent is not None
+            and parent.first_row_id is not None
+            and carried_from is not None
+            and carried_from.first_row_id is None
+        ):
+            raise TableConflict(
+                f"assert-ref-snapshot-id: another commit gave ids to the rows of the table, and snapshot "
+                f"{snapshot.snapshot_id} carries rows without ids into another file"
+            )
+        if any(row_ids.is_later(file, self.base) for file in changed.removed):
             raise TableConflict(
                 f"assert-ref-snapshot-id: the branch moved, and snapshot {snapshot.snapshot_id} carries rows that are "
                 "new in this transaction into another file, with row ids that others have taken"

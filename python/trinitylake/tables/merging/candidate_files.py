@@ -53,8 +53,8 @@ def candidate_files(
 
 
 def _by_bloom_filters(
-    metadata: TableMetadata, io: FileIO, tasks: list[FileScanTask], keys: pa.Table, columns: Sequence[str]
-) -> list[FileScanTask]:
+    metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask], keys: pa.Table, columns: Sequence[str]
+) -> Sequence[FileScanTask]:
     """The files whose Bloom filters do not exclude all keys. Many keys are not looked up."""
     schema = metadata.schema()
     asked = asked_columns(metadata.properties, schema, keys, columns)

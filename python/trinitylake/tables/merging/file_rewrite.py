@@ -12,15 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
-from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
-from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
+from trinitylake.iceberg_storage.data_files.row_lineage import LAST_UPDATED, ROW_ID, carried_schema
 from trinitylake.tables.input_rows import fitting
 from trinitylake.tables.merging.clauses import Clauses
 from trinitylake.tables.merging.differences import differing
@@ -57,7 +58,7 @@ class _Part:
     """Some rows of a file.
 
     Attributes:
-        rows: of the columns and types of the table.
+        rows: with the columns and types of the table, and in format version 3 their lineage.
         hits: at positions among these rows.
         updated: what becomes of rows, for each clause that updates some, if that was found out.
     """
@@ -88,6 +89,7 @@ class FileRewrite:
         only_changes: bool,
     ) -> None:
         self._metadata = metadata
+        self._columns = arrow_schema(carried_schema(metadata))
         self._io = io
         self._live = live
         self._source = source
@@ -102,7 +104,7 @@ class FileRewrite:
         with ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool:
             try:
                 # New rows in files of their own: among old ones they would make the bounds of the files wide.
-                fresh = self._new_writer()
+                fresh = DataFileWriter(self._metadata, self._io)
                 self._idle.append(fresh)
                 writing = pool.submit(_write_all, fresh, inserted)
                 rewritten = pool.map(lambda number: self._file(tasks[number], hits[number]), hits)
@@ -123,10 +125,9 @@ class FileRewrite:
 
     def _writer(self) -> DataFileWriter:
         with self._lock:
-            return self._idle.pop() if len(self._idle) > 1 else self._new_writer()
-
-    def _new_writer(self) -> DataFileWriter:
-        return DataFileWriter(self._metadata, self._io)
+            if len(self._idle) > 1:
+                return self._idle.pop()
+        return DataFileWriter(self._metadata, self._io, carries_rows=True)
 
     def _file(self, task: FileScanTask, hits: Hits) -> tuple[int, int] | None:
         """How many rows of a file were updated and deleted; None if it stays as it is."""
@@ -141,7 +142,6 @@ class FileRewrite:
                 stays = np.ones(part.rows.num_rows, dtype=bool)
                 stays[part.hits.positions] = False
                 if stays.any():
-                    self._check_row_ids(task)
                     writer.write(part.rows.filter(pa.array(stays)) if len(part.hits.positions) else part.rows)
                 for number, clause in enumerate(self._clauses.clauses):
                     if clause.action == "delete":
@@ -177,13 +177,12 @@ class FileRewrite:
 
     def _parts(self, task: FileScanTask, hits: Hits) -> Iterator[_Part]:
         """The rows of a file, batch by batch, each with the hits in it at positions in the batch."""
-        target = self._clauses.target
         begin = 0
-        for batch in self._live.batches(task, None):
+        for batch in self._live.batches(task, self._columns.names):
             end = begin + batch.num_rows
-            rows = pa.Table.from_batches([batch])
+            rows = pa.Table.from_batches([batch]).cast(self._columns)
             first, last = np.searchsorted(hits.positions, [begin, end])
-            yield _Part(rows.select(target.names).cast(target), hits.part(int(first), int(last), begin))
+            yield _Part(rows, hits.part(int(first), int(last), begin))
             begin = end
 
     def _updated(self, rows: pa.Table, hits: Hits) -> list[_Updated]:
@@ -202,17 +201,19 @@ class FileRewrite:
                 **{name: array.take(pa.array(chosen)) for name, array in computed.items()},
             }
             after = completed(self._clauses, values, before)
-            changed = int(differing(before, after).sum()) if self._only_changes else len(chosen)
-            result.append(_Updated(after, changed))
+            changed = np.ones(len(chosen), dtype=bool)
+            if self._only_changes:
+                changed = differing(before.select(after.column_names), after)
+            result.append(_Updated(_with_lineage(after, before, changed), int(changed.sum())))
         return result
 
-    def _check_row_ids(self, task: FileScanTask) -> None:
-        if self._metadata.format_version >= ROW_IDS_SINCE:
-            raise InvalidArgument(
-                f"the table has format version 3, and {task.file.file_path} holds rows that would stay: of such tables "
-                "only whole files are deleted or overwritten here, since rows that move would lose their ids. Let an "
-                "engine that writes deletion vectors do it, for instance Spark"
-            )
+
+def _with_lineage(after: pa.Table, before: pa.Table, changed: np.ndarray) -> pa.Table:
+    """Updated rows with the lineage that the rows had, if they have one; NULL is the last update of a changed row."""
+    if ROW_ID.name in after.column_names or ROW_ID.name not in before.column_names:
+        return after
+    last = pc.if_else(pa.array(changed), pa.scalar(None, pa.int64()), before[LAST_UPDATED.name])
+    return after.append_column(ROW_ID.name, before[ROW_ID.name]).append_column(LAST_UPDATED.name, last)
 
 
 def _write_all(writer: DataFileWriter, parts: Iterable[pa.Table]) -> None:
