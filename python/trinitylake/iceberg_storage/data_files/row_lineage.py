@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
-from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE, first_row_id_of_file
+from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, first_row_id_of_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

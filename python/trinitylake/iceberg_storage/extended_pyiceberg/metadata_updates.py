@@ -48,7 +48,7 @@ from pyiceberg.table.update import (
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage import metadata_invariants
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_schemas, indexed, upgraded
-from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE, fits
+from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, fits
 
 _FORMAT_VERSIONS = ("1", "2", "3")
 #: The id that means the object which the commit added last.

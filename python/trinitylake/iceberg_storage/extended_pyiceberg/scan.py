@@ -29,8 +29,8 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfF
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
-from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.row_filter import RowFilter
+from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -63,10 +63,10 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
-from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
 from trinitylake.iceberg_storage.row_filter import RowFilter
+from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.write_rules import check_writable
 
 if TYPE_CHECKING:

@@ -46,8 +46,8 @@ from trinitylake.errors import CorruptFile, TrinityLakeError
 from trinitylake.iceberg_storage.data_files.partitioned_rows import share_nan
 from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_bytes
 from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, SizeBudget
-from trinitylake.iceberg_storage.manifests.row_ids import inherit_row_ids
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
+from trinitylake.iceberg_storage.row_ids import inherit_row_ids
 
 #: The format version whose fields all records have in memory.
 RECORD_VERSION: TableVersion = 3

@@ -41,7 +41,7 @@ from trinitylake.iceberg_storage.manifests.manifest_file import (
     read_entries,
     shallow_schema,
 )
-from trinitylake.iceberg_storage.manifests.row_ids import ROW_IDS_SINCE, assigned, next_row_id_of, with_fields
+from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, assigned, next_row_id_of, with_fields
 
 MANIFEST_LIST_CACHE_MAX_MANIFESTS = 50_000
 #: Position of the field in a record.

@@ -48,9 +48,9 @@ from trinitylake.iceberg_storage.delete_files import blob_of, file_key
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists, write_list
 from trinitylake.iceberg_storage.manifests.manifest_merging import FAN_IN, mergeable
-from trinitylake.iceberg_storage.manifests.row_ids import as_new, next_row_id_of
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.qualified_location import check_data_file
+from trinitylake.iceberg_storage.row_ids import as_new, next_row_id_of
 from trinitylake.iceberg_storage.table_file_io import own_file_check
 
 _ADDED, _EXISTING, _DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED

@@ -27,10 +27,10 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from trinitylake.iceberg_storage import row_ids
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder, later_than
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE, RowsRead
-from trinitylake.iceberg_storage.manifests import row_ids
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
 from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id

@@ -35,9 +35,9 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, a
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
-from trinitylake.iceberg_storage.manifests.row_ids import first_row_id_of_file
 from trinitylake.iceberg_storage.metadata_invariants import check_parents
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
+from trinitylake.iceberg_storage.row_ids import first_row_id_of_file
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.rest.errors import RestError, bad_request, input_fault
 from trinitylake.rest.handlers.external_tables import with_deadline
