@@ -289,11 +289,12 @@ def test_rows_written_before_a_column_was_added_are_redone_under_the_new_schema(
     check_whole(lake)
 
 
-def test_rows_that_lack_a_column_that_became_required_conflict(lake: Lake) -> None:
+def test_rows_that_lack_a_column_that_became_required_conflict(store: Store) -> None:
     def require(table: Table) -> None:
         with table.update_schema(allow_incompatible_changes=True) as update:
             update.update_column("city", required=True)
 
+    lake = Lake(store)
     staged = race(lake, require, lambda table: table.append(rows(4)))
     with pytest.raises(TableConflict, match="city is required now"):
         staged.reapply(lake.path)

@@ -226,8 +226,9 @@ def check_defaults(metadata: TableMetadata) -> None:
 def check_evolution(metadata: TableMetadata, base: TableMetadata) -> None:
     """Check that the current schema can read the files of the current snapshot, which `base` has or gets.
 
-    Readers match columns by id. So a column keeps its place and, except for promotions that our readers know, its type,
-    and a new required column has a default value for the present rows. By induction the current schema of `base` can
+    Readers match columns by id. So a column keeps its place and, except for promotions that our readers know, its type.
+    A new required column has a default value for the present rows, and an optional column does not become required:
+    readers that rely on it return other values for NULL, and files with NULL could not be rewritten. By induction the current schema of `base` can
     read the current snapshot of `base`, and the schema of another snapshot that snapshot; a summary or a snapshot that
     has expired is no proof. The first snapshot of a replaced table has no parent, so that table may change freely.
     """
@@ -263,6 +264,11 @@ def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: in
                 raise ValueError(
                     f"column {field.name!r} cannot have the type {field.field_type}: the files of the table have {was} "
                     f"under its id {id}{place}"
+                )
+            if id in former and field.required and former[id][0].optional:
+                raise ValueError(
+                    f"column {field.name!r} cannot become required, because rows of the table may have NULL in it: "
+                    "add a required column with a default value, or replace the table"
                 )
         if id not in files and (parent is None or parent in files):
             if parent is not None and not isinstance(files[parent][0].field_type, StructType):
