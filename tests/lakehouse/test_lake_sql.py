@@ -516,6 +516,30 @@ def test_is_null_of_nested_columns(lake: tl.Lakehouse, column: str) -> None:
     assert lake.sql(f"SELECT count(*) FROM a.t WHERE {column} IS NULL").fetchall() == [(1,)]
 
 
+@pytest.mark.parametrize(
+    "names", [["A b", "c"], ["x.y", "c"], ["0", "c"], ["a'b", 'q"q'], ["%s", "{x}"], ["a,b", "日本"]]
+)
+def test_parts_of_structures_have_any_name(lake: tl.Lakehouse, names: list[str]) -> None:
+    """Files have `A_x20b` for `A b`. DuckDB, which finds parts by name, read NULL, so an UPDATE changed wrong rows."""
+    lake.create_namespace("a")
+    kind = pa.struct([(name, pa.int64()) for name in names])
+    row = dict(zip(names, (4, 1), strict=True))
+    values = {"s": (kind, row), "l": (pa.list_(kind), [row]), "m": (pa.map_(kind, kind), [(row, row)])}
+    columns = {name: pa.array([value, None], type) for name, (type, value) in values.items()}
+    rows = pa.table({"k": [1, 2], **columns})
+    table = lake.create_table("a.t", rows.schema)
+    table.append(rows)
+    part = f"""s."{names[0].replace('"', '""')}\""""
+    assert lake.sql("FROM a.t ORDER BY k").to_arrow().to_pylist() == rows.to_pylist()
+    assert lake.sql(f"SELECT k FROM a.t WHERE {part} = 4").fetchall() == [(1,)]
+    lake.sql(f"UPDATE a.t SET k = 3 WHERE {part} = 4")
+    lake.sql("CREATE TABLE a.u AS FROM a.t")
+    for name in ("a.t", "a.u"):
+        found = lake.table(name).scan().to_arrow().sort_by("k")
+        assert found["k"].to_pylist() == [2, 3]
+        assert found["s"].to_pylist() == [None, row]
+
+
 def test_times_with_zones_and_nanoseconds_are_refused_not_cut(lake: tl.Lakehouse) -> None:
     """DuckDB has no nanoseconds in times with a zone. They were cut, and a DELETE removed the neighbour of a time."""
     lake.create_namespace("a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -393,3 +394,23 @@ def test_a_condition_that_is_null_does_not_hold(lake: tl.Lakehouse) -> None:
     merge = table.merge(data, on="id").when_matched_delete(condition="source.n > 0")
     assert merge.when_not_matched_insert(condition="source.n > 0").execute() == (0, 1, 1)
     assert pairs(table) == {1: 1, 3: 3, 5: 50}
+
+
+def test_null_is_a_value_of_a_column_of_any_type(lake: tl.Lakehouse) -> None:
+    """DuckDB returns NULL without a type as an integer, so a list, a structure and a decimal could not become NULL."""
+    row = {"l": [1], "s": {"a": 1}, "m": {"b": 2}, "d": Decimal("1.10"), "t": "x", "n": 3}
+    types = {
+        "l": pa.list_(pa.int64()),
+        "s": pa.struct([("a", pa.int64())]),
+        "m": pa.map_(pa.string(), pa.int64()),
+        "d": pa.decimal128(10, 2),
+        "t": pa.string(),
+        "n": pa.int32(),
+    }
+    table = lake.create_table("ns.t", pa.schema([("id", pa.int64()), *types.items()]))
+    table.append([{"id": 1, **row}, {"id": 2, **row}])
+    merge = table.merge({"id": [1, 3]}, on="id").when_matched_update(dict.fromkeys(row, "NULL"))
+    merge.when_not_matched_insert({"id": "source.id", **dict.fromkeys(row, "NULL")}).execute()
+    found = {one.pop("id"): one for one in table.scan().to_arrow().to_pylist()}
+    assert found[1] == found[3] == dict.fromkeys(row)
+    assert found[2] == row | {"m": [("b", 2)]}

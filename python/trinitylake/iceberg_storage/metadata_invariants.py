@@ -228,9 +228,11 @@ def check_evolution(metadata: TableMetadata, base: TableMetadata) -> None:
 
     Readers match columns by id. So a column keeps its place and, except for promotions that our readers know, its type.
     A new required column has a default value for the present rows, and an optional column does not become required:
-    readers that rely on it return other values for NULL, and files with NULL could not be rewritten. By induction the current schema of `base` can
-    read the current snapshot of `base`, and the schema of another snapshot that snapshot; a summary or a snapshot that
-    has expired is no proof. The first snapshot of a replaced table has no parent, so that table may change freely.
+    readers that rely on it return other values for NULL, and files with NULL could not be rewritten.
+
+    By induction the current schema of `base` can read the current snapshot of `base`, and the schema of another
+    snapshot that snapshot; a summary or a snapshot that has expired is no proof. The first snapshot of a replaced table
+    has no parent, so that table may change freely.
     """
     snapshot = metadata.current_snapshot()
     while snapshot is not None:

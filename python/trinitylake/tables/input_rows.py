@@ -43,6 +43,9 @@ _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFra
 #: How many rows of a query are asked for at a time.
 BATCH_ROWS = 100_000
 
+#: The relative error of a number within the digits that its type is sure of, by the bits of the type.
+_ERRORS = {16: 1e-3, 32: 1e-6, 64: 1e-15}
+
 _EXPECTED = (
     "expected Arrow data (pyarrow, polars, pandas, duckdb, a dict of columns, a list of dicts, an iterator of "
     "record batches or dicts), got {}"
@@ -413,10 +416,61 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         values = decoded(values, kind)
     if has_uuids(kind):  # as rows of DuckDB have them
         values = uuids_of_texts(values, kind)
+    decimals = _become_decimals(values.type, kind)
+    if any(map(pa.types.is_integer, decimals)):
+        values = values.cast(_with_decimals(values.type, kind))
     made = _made(values, kind)
     if _infinities(made) > _infinities(values):
         raise pa.ArrowInvalid("a number is out of range")
+    if any(map(pa.types.is_floating, decimals)):
+        _check_digits(values, made)
     return made
+
+
+def _parts(given: pa.DataType, kind: pa.DataType) -> list[tuple[str, pa.DataType, pa.DataType]]:
+    """The parts of a nested type, by name, and what they become in another one."""
+    is_ = pa.types
+    if is_.is_struct(given) and is_.is_struct(kind):
+        known = {field.name: field.type for field in kind}
+        return [(field.name, field.type, known[field.name]) for field in given]
+    if is_.is_map(given) and is_.is_map(kind):
+        return [("key", given.key_type, kind.key_type), ("value", given.item_type, kind.item_type)]
+    if given.num_fields == 1 == kind.num_fields and not is_.is_struct(given) and not is_.is_struct(kind):
+        return [("element", given.field(0).type, kind.field(0).type)]
+    return []
+
+
+def _become_decimals(given: pa.DataType, kind: pa.DataType) -> list[pa.DataType]:
+    """The types in `given` that become decimals."""
+    if pa.types.is_decimal(kind):
+        return [given]
+    return [one for _, part, target in _parts(given, kind) for one in _become_decimals(part, target)]
+
+
+def _with_decimals(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
+    """`given` with decimals for the integers that become decimals: Arrow wants room for the digits of all integers."""
+    if pa.types.is_decimal(kind) and pa.types.is_integer(given):
+        return pa.decimal256(76, kind.scale)
+    parts = [(name, _with_decimals(part, target)) for name, part, target in _parts(given, kind)]
+    if not parts:
+        return given
+    if pa.types.is_struct(given):
+        return pa.struct(parts)
+    types = [type for _, type in parts]
+    return pa.map_(*types) if pa.types.is_map(given) else pa.large_list(*types)
+
+
+def _check_digits(values: pa.Array, made: pa.Array) -> None:
+    """Refuse floating-point numbers that Arrow rounded to decimals, unless only digits are lost that no number has.
+
+    0.1 + 0.2 is 0.30 as a decimal of two digits, and 1.105 does not fit.
+    """
+    for given, kept in zip(_leaves(values), _leaves(made.cast(values.type)), strict=True):
+        if pa.types.is_floating(given.type):
+            error = pc.multiply(pc.abs(given), _ERRORS[given.type.bit_width])
+            lost = given.filter(pc.greater(pc.abs(pc.subtract(given, kept)), error))
+            if len(lost):
+                raise pa.ArrowInvalid(f"the number {lost[0]} would be rounded")
 
 
 def _has_dictionary_type(kind: pa.DataType) -> bool:
@@ -440,6 +494,8 @@ def _leaves(values: pa.Array) -> Iterator[pa.Array]:
         start, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
         for part in (values.keys, values.items) if pa.types.is_map(kind) else (values.values,):
             yield from _leaves(part.slice(start, end - start))
+    elif pa.types.is_fixed_size_list(kind):
+        yield from _leaves(values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size))
     else:
         yield values
 
@@ -473,19 +529,15 @@ def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
     is_ = pa.types
     if is_.is_dictionary(given):
         _check_parts(given.value_type, kind, path)
-    elif is_.is_struct(given) and is_.is_struct(kind):
-        known = {field.name: field.type for field in kind}
+        return
+    if is_.is_struct(given) and is_.is_struct(kind):
+        known = [field.name for field in kind]
         if unknown := [field.name for field in given if field.name not in known]:
             raise InvalidArgument(
                 f"column {path} of the table has no part {', '.join(unknown)}; it has {', '.join(known)}"
             )
-        for field in given:
-            _check_parts(field.type, known[field.name], f"{path}.{field.name}")
-    elif is_.is_map(given) and is_.is_map(kind):
-        _check_parts(given.key_type, kind.key_type, f"{path}.key")
-        _check_parts(given.item_type, kind.item_type, f"{path}.value")
-    elif given.num_fields == 1 == kind.num_fields and not is_.is_struct(given) and not is_.is_struct(kind):
-        _check_parts(given.field(0).type, kind.field(0).type, f"{path}.element")
+    for name, part, target in _parts(given, kind):
+        _check_parts(part, target, f"{path}.{name}")
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field, limits: Limits) -> pa.ChunkedArray:

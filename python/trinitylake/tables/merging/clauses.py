@@ -122,7 +122,7 @@ class Clauses:
         computed: list[dict[str, pa.Array]] = []
         for number, clause in enumerate(self.clauses):
             texts = clause.computed(self.source)
-            computed.append({name: table[f"v{number}_{at}"].combine_chunks() for at, name in enumerate(texts)})
+            computed.append({name: _typed(table[f"v{number}_{at}"].combine_chunks()) for at, name in enumerate(texts)})
         return Outcome(table["clause"].combine_chunks(), computed)
 
     def _texts(self) -> Iterator[str]:
@@ -164,6 +164,11 @@ class Clauses:
                 _check_expression(connection, text)
             result: pa.Table = arrow_result(connection, sql).to_arrow_table()
         return result
+
+
+def _typed(values: pa.Array) -> pa.Array:
+    """Values of an expression. NULL without a type, which DuckDB returns as INTEGER, fits any column."""
+    return pa.nulls(len(values)) if values.null_count == len(values) and pa.types.is_int32(values.type) else values
 
 
 def _column_of(text: str, source: pa.Schema) -> str | None:

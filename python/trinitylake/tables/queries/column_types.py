@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +56,7 @@ _PRIMITIVE: dict[type[IcebergType], str] = {
     UnknownType: "INTEGER",
 }
 _UUID = "UUID"
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 #: What DuckDB reads from a Parquet file with the same result as PyIceberg.
 _READ_ALIKE = frozenset(_PRIMITIVE) - {TimestampNanoType, TimestamptzNanoType, UUIDType, UnknownType}
 
@@ -85,8 +87,9 @@ def is_filtered_alike(type: IcebergType) -> bool:
 def are_read_alike(metadata: TableMetadata) -> bool:
     """Whether DuckDB, given the ids of the columns, reads every Parquet file of a table as Iceberg says.
 
-    DuckDB finds columns by id, but parts of a nested column by name. So a nested column must have been the same since
-    the table began.
+    DuckDB finds columns by id, but parts of a nested column by name, and has NULL for a part with another name. So a
+    nested column must have been the same since the table began, and its parts need names that Parquet files of every
+    engine have unchanged: Iceberg writes `A_x20b` for `A b`.
     """
     if metadata.name_mapping() is not None:  # files without ids
         return False
@@ -108,7 +111,10 @@ def _is_read_alike(type: IcebergType) -> bool:
         case DecimalType():
             return True
         case StructType():
-            return all(one.initial_default is None and _is_read_alike(one.field_type) for one in type.fields)
+            return all(
+                one.initial_default is None and _PLAIN_NAME.fullmatch(one.name) and _is_read_alike(one.field_type)
+                for one in type.fields
+            )
         case ListType():
             return _is_read_alike(type.element_type)
         case MapType():

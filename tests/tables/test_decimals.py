@@ -1,0 +1,65 @@
+"""Decimals are exact: as partitions of up to 38 digits, and if other numbers become decimals."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+
+
+def test_truncated_decimals_of_38_digits_are_exact(lake: tl.Lakehouse) -> None:
+    """Python's decimals round to 28 digits: a row was put into a wrong partition, where no filter found it."""
+    lake.create_namespace("n")
+    values = [Decimal("-" + "9" * 34 + "50.00"), Decimal("-" + "9" * 36 + ".99"), Decimal("9" * 36 + ".99")]
+    rows = pa.table({"v": pa.array(values, pa.decimal128(38, 2))})
+    table = lake.create_table("n.t", rows.schema, partition_spec=["truncate(50, v)"])
+    table.append(rows)
+    for value in values:
+        assert table.scan(f"v = {value}").to_arrow()["v"].to_pylist() == [value]
+    assert table.upsert(rows, on=["v"]) == (0, 0)
+
+
+PRICE = pa.decimal128(10, 2)
+#: Types of a column, and the value of the column for a number.
+SHAPES: dict[str, tuple[pa.DataType, Any]] = {
+    "number": (PRICE, lambda number: number),
+    "structure": (pa.struct([("price", PRICE), ("count", pa.int64())]), lambda number: {"count": 3, "price": number}),
+    "list": (pa.list_(PRICE), lambda number: [number, None]),
+    "map": (pa.map_(pa.string(), PRICE), lambda number: {"a": number}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("number", [7, -(10**7), 10**8, 1.5, 19.99, 0.1 + 0.2, 12345678.91, 1.105, 1e-20, 1e9])
+def test_number_becomes_the_decimal_that_it_means_or_is_refused(
+    lake: tl.Lakehouse, shape: str, number: int | float
+) -> None:
+    """1.105 was appended as 1.10 to a column of prices, and the integer 7 was refused. A float has about 15 digits."""
+    lake.create_namespace("n")
+    kind, value_of = SHAPES[shape]
+    table = lake.create_table("n.t", pa.schema([("v", kind)]))
+    given = [{"v": value_of(number)}, {"v": None}]
+    meant = Decimal(f"{number:.15g}")
+    if meant == round(meant, 2) and abs(meant) < 10**8:
+        table.append(given)
+        expected = pa.array([value_of(round(meant, 2)), None], kind)
+        assert table.scan().to_arrow()["v"].to_pylist() == expected.to_pylist()
+    else:
+        with pytest.raises(tl.InvalidArgument, match="column v: cannot cast"):
+            table.append(given)
+        assert table.count() == 0
+
+
+def test_float_of_32_bits_and_lists_of_a_fixed_size_become_decimals(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", pa.schema([("v", PRICE), ("l", pa.list_(PRICE))]))
+    pairs = pa.list_(pa.float64(), 2)
+    table.append(pa.table({"v": pa.array([1.1], pa.float32()), "l": pa.array([[1.5, 2.25]], pairs)}))
+    assert table.scan().to_arrow().to_pylist() == [{"v": Decimal("1.10"), "l": [Decimal("1.50"), Decimal("2.25")]}]
+    for rows in ({"v": pa.array([1.105], pa.float32())}, {"l": pa.array([[1.5, 1.105]], pairs)}):
+        with pytest.raises(tl.InvalidArgument, match="would be rounded"):
+            table.append(pa.table(rows))
