@@ -155,7 +155,15 @@ def with_other_type(lake: tl.Lakehouse, table: tl.Table) -> None:
     narrow.append(pa.table({"id": pa.array([2**40], pa.int64())}), evolve_schema=True)
 
 
-@pytest.mark.parametrize("change", [with_uuid, with_other_type])
+def with_odd_part_name(lake: tl.Lakehouse, table: tl.Table) -> None:
+    """Files have the part as `A_x20b`, and Spark's Parquet reader returned NULL for it."""
+    kind = pa.struct([("A b", pa.int64()), ("c", pa.int64())])
+    rows = pa.table({"id": [1, 2], "s": pa.array([{"A b": 4, "c": 1}, None], kind)})
+    lake.drop_table("nyc.flights")
+    lake.create_table("nyc.flights", rows).append(rows)
+
+
+@pytest.mark.parametrize("change", [with_uuid, with_other_type, with_odd_part_name])
 def test_what_spark_would_read_otherwise_is_left_to_the_source(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, change: Callable[[tl.Lakehouse, tl.Table], None]
 ) -> None:

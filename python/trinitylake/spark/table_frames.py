@@ -20,6 +20,7 @@ from pyiceberg.types import DoubleType, FloatType
 from pyspark.sql import functions as _sql
 from pyspark.sql.types import StructField, StructType
 
+from trinitylake.iceberg_storage.data_files.schema_projection import has_plain_part_names
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.spark.filters import column_named, option_filter
@@ -138,7 +139,7 @@ def _has_file_system(spark: SparkSession, root: str) -> bool:
 def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
     """Whether the columns have had one type since the table began, which Spark reads from Parquet, and files have ids.
 
-    Spark finds columns by id and parts of nested columns by name.
+    Spark finds columns by id and parts of nested columns by name, which files must have.
     """
     metadata = table.metadata
     types = {field.field_id: field.field_type for field in schema.fields}
@@ -147,6 +148,7 @@ def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
         metadata.name_mapping() is None
         and ids == set(range(len(ids)))
         and all(field.initial_default is None and "uuid" not in str(field.field_type) for field in schema.fields)
+        and all(has_plain_part_names(field.field_type) for field in schema.fields)
         and all(
             types.get(old.field_id, old.field_type) == old.field_type for one in metadata.schemas for old in one.fields
         )

@@ -327,6 +327,8 @@ def conform(
 
 def _with_columns(rows: Rows, target: pa.Schema) -> Rows:
     """The same rows; for `[]` and `{}`, which have no columns, no rows with all columns."""
+    if isinstance(rows, pa.Table) and rows.num_rows and not rows.schema.names:
+        raise InvalidArgument("the rows have no columns")
     return rows if rows.schema.names else no_rows(target)
 
 
@@ -412,7 +414,7 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
 def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_null(values.type):
         return nulls(len(values), kind)
-    if _has_dictionary_type(values.type):
+    if _is_encoded(values.type):
         values = decoded(values, kind)
     if has_uuids(kind):  # as rows of DuckDB have them
         values = uuids_of_texts(values, kind)
@@ -473,10 +475,12 @@ def _check_digits(values: pa.Array, made: pa.Array) -> None:
                 raise pa.ArrowInvalid(f"the number {lost[0]} would be rounded")
 
 
-def _has_dictionary_type(kind: pa.DataType) -> bool:
-    return pa.types.is_dictionary(kind) or any(
-        _has_dictionary_type(kind.field(number).type) for number in range(kind.num_fields)
-    )
+def _is_encoded(kind: pa.DataType) -> bool:
+    """Whether a type has dictionaries or list views at any depth."""
+    is_ = pa.types
+    if is_.is_dictionary(kind) or is_.is_list_view(kind) or is_.is_large_list_view(kind):
+        return True
+    return any(_is_encoded(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _infinities(values: pa.Array) -> int:

@@ -6,7 +6,7 @@ This is the first of two rules that keep a query inside; the second is which fun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
@@ -153,6 +153,23 @@ def unfiltered(column: str) -> str:
 def folded(name: str) -> str:
     """A name with small letters in the places of A to Z: two names are one to DuckDB if that is equal."""
     return name.translate(_SMALL_LETTERS)
+
+
+def names_in_query(columns: Iterable[str]) -> list[str]:
+    """The names of the columns in a query, where letters in upper and lower case are the same.
+
+    A column whose name was taken already gets a number behind its name, as DuckDB gives it.
+    """
+    taken: set[str] = set()
+    names = []
+    for column in columns:
+        name, number = column, 0
+        while folded(name) in taken:
+            number += 1
+            name = f"{column}_{number}"
+        taken.add(folded(name))
+        names.append(name)
+    return names
 
 
 def literal(text: str) -> str:

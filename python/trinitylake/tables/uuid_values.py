@@ -39,7 +39,7 @@ def texts_of_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def decoded(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Some values with those of dictionaries in the place of dictionaries, wherever they stand."""
+    """Values without dictionaries and list views at any depth: Arrow cannot cast these."""
     return _with_parts(values, kind, lambda leaf, _: leaf)
 
 
@@ -83,12 +83,12 @@ def _with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Ar
         start, end = _ends(values.offsets)
         keys = _with_parts(values.keys.slice(start, end - start), kind.key_type, convert)
         items = _with_parts(values.items.slice(start, end - start), kind.item_type, convert)
-        return pa.MapArray.from_arrays(_offsets(pc.subtract(values.offsets, start), values), keys, items)
+        return pa.MapArray.from_arrays(pc.subtract(values.offsets, start), keys, items, mask=values.is_null())
     if _is_list(given) and (is_.is_list(kind) or is_.is_large_list(kind)):
         lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
         offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
         elements = _with_parts(values.flatten(), kind.value_type, convert)
-        return pa.LargeListArray.from_arrays(_offsets(offsets, values), elements)
+        return pa.LargeListArray.from_arrays(offsets, elements, mask=values.is_null())
     return convert(values, kind)
 
 
@@ -119,11 +119,3 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _ends(offsets: pa.Array) -> tuple[int, int]:
     return offsets[0].as_py(), offsets[-1].as_py()
-
-
-def _offsets(offsets: pa.Array, values: pa.Array) -> pa.Array:
-    """Offsets that say, too, which of the values are null."""
-    if not values.null_count:
-        return offsets
-    is_null = pa.concat_arrays([values.is_null(), pa.array([False])])
-    return pc.if_else(is_null, pa.scalar(None, offsets.type), offsets)

@@ -6,6 +6,7 @@ NULL, also for lists, maps and structures with required parts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,23 @@ from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, nulls
+
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+def has_plain_part_names(type: IcebergType) -> bool:
+    """Whether Parquet files of every engine have the parts of a nested column under their names.
+
+    Iceberg writes `A_x20b` for `A b`. DuckDB and Spark, which find the parts by name, would read NULL.
+    """
+    match type:
+        case StructType():
+            return all(_PLAIN_NAME.fullmatch(one.name) and has_plain_part_names(one.field_type) for one in type.fields)
+        case ListType():
+            return has_plain_part_names(type.element_type)
+        case MapType():
+            return has_plain_part_names(type.key_type) and has_plain_part_names(type.value_type)
+    return True
 
 
 def project(
@@ -61,6 +79,11 @@ def _missing(field: NestedField, kind: pa.DataType, count: int, constants: Mappi
 
 
 def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.DataType) -> pa.Array:
+    """Values of one Iceberg type as another.
+
+    A list or map that is NULL may have elements in Arrow. So a mask says which are NULL, and Arrow takes a mask only
+    with offsets that are no slice, which `add` returns.
+    """
     match has, wants:
         case StructType(), StructType():
             there = {field.field_id: field for field in has.fields}
@@ -76,12 +99,12 @@ def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.
                 values = values.cast(pa.large_list(values.type.value_field))
             elements = _converted(values.values, has.element_type, wants.element_type, kind.value_type)
             array = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
-            offsets = _offsets(values, pa.int64() if pa.types.is_large_list(kind) else pa.int32())
-            return array.from_arrays(offsets, elements, type=kind)
+            offsets = pc.add(values.offsets, 0).cast(pa.int64() if pa.types.is_large_list(kind) else pa.int32())
+            return array.from_arrays(offsets, elements, type=kind, mask=values.is_null())
         case MapType(), MapType():
             keys = _converted(values.keys, has.key_type, wants.key_type, kind.key_type)
             items = _converted(values.items, has.value_type, wants.value_type, kind.item_type)
-            return pa.MapArray.from_arrays(_offsets(values, pa.int32()), keys, items, type=kind)
+            return pa.MapArray.from_arrays(pc.add(values.offsets, 0), keys, items, type=kind, mask=values.is_null())
     if has != wants:
         promote(has, wants)
     if values.type == kind:
@@ -89,11 +112,3 @@ def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.
     # Nanoseconds are truncated if the table has microseconds.
     is_cut = pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type)
     return values.cast(kind, safe=not is_cut)
-
-
-def _offsets(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The offsets of lists, with NULL for a list that is NULL."""
-    offsets = values.offsets.cast(kind)
-    if not values.null_count:
-        return offsets
-    return pc.if_else(pa.concat_arrays([values.is_null(), pa.array([False])]), pa.scalar(None, kind), offsets)

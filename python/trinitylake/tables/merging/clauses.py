@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.declared_limits import Limits
-from trinitylake.tables.sql_sandbox import arrow_result, quoted, sandbox
+from trinitylake.tables.sql_sandbox import arrow_result, names_in_query, quoted, sandbox
 
 Action = Literal["update", "delete", "insert"]
 _PLAIN = re.compile(r'source\.(?:(\w+)|"((?:[^"]|"")+)")', re.IGNORECASE)
@@ -102,7 +102,8 @@ class Clauses:
                     return list(self.target.names)
                 named |= columns
         lower = {name.lower() for name in named}
-        return [name for name in self.target.names if name.lower() in lower]
+        names = zip(self.target.names, names_in_query(self.target.names), strict=True)
+        return [name for name, in_query in names if in_query.lower() in lower]
 
     def outcome(self, source: pa.Table, target: pa.Table | None) -> Outcome:
         """What becomes of each pair of rows, the n-th of both; without `target`, of each row of the source.
@@ -138,9 +139,12 @@ class Clauses:
         structs = []
         for side, rows in sides.items():
             fields = []
+            # Of all columns of the target, because the name of one depends on the others.
+            known = (self.source if side == "source" else self.target).names
+            names = dict(zip(known, names_in_query(known), strict=True))
             for number, name in enumerate(rows.column_names):
                 columns[f"{side[0]}{number}"] = rows.column(number)
-                fields.append(f"{quoted(name)} := {side[0]}{number}")
+                fields.append(f"{quoted(names[name])} := {side[0]}{number}")
             structs.append(f"struct_pack({', '.join(fields)}) AS {side}" if fields else f"NULL AS {side}")
         # A condition that is null does not hold.
         cases = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +34,8 @@ from pyiceberg.types import (
 )
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.sql_sandbox import folded, quoted
+from trinitylake.iceberg_storage.data_files.schema_projection import has_plain_part_names
+from trinitylake.tables.sql_sandbox import quoted
 
 _PRIMITIVE: dict[type[IcebergType], str] = {
     BooleanType: "BOOLEAN",
@@ -56,7 +56,8 @@ _PRIMITIVE: dict[type[IcebergType], str] = {
     UnknownType: "INTEGER",
 }
 _UUID = "UUID"
-_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+#: The time that DuckDB needs for a Parquet file doubles with each level of lists and maps.
+_DEPTH = 12
 #: What DuckDB reads from a Parquet file with the same result as PyIceberg.
 _READ_ALIKE = frozenset(_PRIMITIVE) - {TimestampNanoType, TimestamptzNanoType, UUIDType, UnknownType}
 
@@ -87,9 +88,8 @@ def is_filtered_alike(type: IcebergType) -> bool:
 def are_read_alike(metadata: TableMetadata) -> bool:
     """Whether DuckDB, given the ids of the columns, reads every Parquet file of a table as Iceberg says.
 
-    DuckDB finds columns by id, but parts of a nested column by name, and has NULL for a part with another name. So a
-    nested column must have been the same since the table began, and its parts need names that Parquet files of every
-    engine have unchanged: Iceberg writes `A_x20b` for `A b`.
+    DuckDB finds columns by id, but parts of a nested column by name. So a nested column must have been the same since
+    the table began, with names that files have.
     """
     if metadata.name_mapping() is not None:  # files without ids
         return False
@@ -97,6 +97,8 @@ def are_read_alike(metadata: TableMetadata) -> bool:
     is_whole_history = ids == set(range(len(ids)))
     for field in metadata.schema().fields:
         if field.initial_default is not None or not _is_read_alike(field.field_type):
+            return False
+        if not has_plain_part_names(field.field_type):
             return False
         # DuckDB compares floats that became doubles as floats.
         if (not field.field_type.is_primitive or isinstance(field.field_type, DoubleType)) and not (
@@ -106,19 +108,18 @@ def are_read_alike(metadata: TableMetadata) -> bool:
     return True
 
 
-def _is_read_alike(type: IcebergType) -> bool:
+def _is_read_alike(type: IcebergType, depth: int = 0) -> bool:
+    if depth > _DEPTH:
+        return False
     match type:
         case DecimalType():
             return True
         case StructType():
-            return all(
-                one.initial_default is None and _PLAIN_NAME.fullmatch(one.name) and _is_read_alike(one.field_type)
-                for one in type.fields
-            )
+            return all(one.initial_default is None and _is_read_alike(one.field_type, depth + 1) for one in type.fields)
         case ListType():
-            return _is_read_alike(type.element_type)
+            return _is_read_alike(type.element_type, depth + 1)
         case MapType():
-            return _is_read_alike(type.key_type) and _is_read_alike(type.value_type)
+            return _is_read_alike(type.key_type, depth + 1) and _is_read_alike(type.value_type, depth + 1)
     return type.__class__ in _READ_ALIKE
 
 
@@ -163,20 +164,3 @@ def _parts(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_map(kind):
         return [kind.key_field, kind.item_field]
     return [kind.field(number) for number in range(kind.num_fields)]
-
-
-def names_in_query(schema: Schema) -> list[str]:
-    """The names of the columns in a query, where letters in upper and lower case are the same.
-
-    A column whose name was taken already gets a number behind its name, as DuckDB gives it.
-    """
-    taken: set[str] = set()
-    names = []
-    for field in schema.fields:
-        name, number = field.name, 0
-        while folded(name) in taken:
-            number += 1
-            name = f"{field.name}_{number}"
-        taken.add(folded(name))
-        names.append(name)
-    return names

@@ -96,7 +96,7 @@ def _cast(rows: pa.Table, target: pa.Schema, subject: Callable[[], str]) -> pa.T
 
 
 def _in_duckdb(kind: pa.DataType) -> pa.DataType:
-    """The type with microseconds for times with a zone: DuckDB has no finer ones."""
+    """The type in all expressions of DuckDB: microseconds for times with a zone, and lists without a fixed size."""
     if pa.types.is_timestamp(kind) and kind.tz is not None and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     if pa.types.is_struct(kind):
@@ -104,7 +104,7 @@ def _in_duckdb(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         key, item = kind.key_field, kind.item_field
         return pa.map_(key.with_type(_in_duckdb(key.type)), item.with_type(_in_duckdb(item.type)))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         part = kind.value_field.with_type(_in_duckdb(kind.value_type))
         return pa.large_list(part) if pa.types.is_large_list(kind) else pa.list_(part)
     return kind

@@ -17,11 +17,11 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.tables.merging.row_changes import FILE, POSITION
-from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, is_filtered_alike, names_in_query
+from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, is_filtered_alike
 from trinitylake.tables.queries.columns_by_name import has_columns_by_name
 from trinitylake.tables.queries.pushed_filters import Pushed
 from trinitylake.tables.queries.scanned_rows import ArrowRows, scanned_rows
-from trinitylake.tables.sql_sandbox import literal, quoted, unfiltered
+from trinitylake.tables.sql_sandbox import literal, names_in_query, quoted, unfiltered
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -84,7 +84,7 @@ class TableSource:
             raise InvalidArgument(f"table {table.name} has no columns, and SQL knows no such table")
         #: As the table has them.
         self.names = [one.name for one in schema.fields]
-        self._names = names_in_query(schema)
+        self._names = names_in_query(self.names)
         self._types = [duckdb_type(one.field_type, f"{one.name} of table {table.name}") for one in schema.fields]
         self._ids = [one.field_id for one in schema.fields]
         #: Names for filters; None for columns that our scan cannot filter by as DuckDB means it, and for a name with a
