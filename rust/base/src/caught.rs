@@ -6,7 +6,7 @@
 #[cfg(not(target_family = "wasm"))]
 pub use hook::quietly;
 
-/// A browser prints nothing, and JavaScript alone can catch a panic (`page/src/core.js`).
+/// The WebAssembly build prints nothing, and only JavaScript can catch a panic there (`page/src/core.js`).
 #[cfg(target_family = "wasm")]
 pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     Ok(work())
@@ -75,7 +75,7 @@ mod tests {
         let inner = quietly(|| quietly(|| -> u8 { panic!("inner") }).map_err(|_| -> u8 { panic!("outer") }));
         assert_eq!(inner, Err("outer".to_string()));
         assert!(printed.lock().unwrap().is_empty());
-        // There has been such a region, which ended.
+        // Outside of `quietly` again, although the thread has been in it.
         assert!(catch_unwind(|| panic!("a fault of our own")).is_err());
         assert_eq!(*printed.lock().unwrap(), ["a fault of our own"]);
     }

@@ -1,7 +1,7 @@
 //! Source of time, ids and randomness.
 //!
-//! All other code takes them from here (a lint forbids to ask the operating system), so that a test can choose
-//! them and a seed replays a run.
+//! All other code takes them from here (a lint forbids calls to the operating system), so that a test controls them and
+//! a seed replays a run.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -20,30 +20,30 @@ use uuid::Uuid;
 pub trait Environment: Send + Sync + Debug {
     /// Milliseconds since the Unix epoch, by this machine's clock.
     fn now_millis(&self) -> u64;
-    /// Milliseconds on a clock that never goes back and runs on while the machine sleeps: for deadlines, and for how
-    /// long something has been believed.
+    /// Milliseconds on a monotonic clock that also advances while the machine sleeps. For deadlines, and for the age of
+    /// observations.
     fn elapsed_millis(&self) -> u64;
     /// A fresh version 4 UUID.
     fn uuid(&self) -> Uuid;
-    /// A number in `0..bound`; 0 where `bound` is 0.
+    /// A number in `0..bound`; 0 if `bound` is 0.
     fn random_below(&self, bound: u64) -> u64;
     fn sleep(&self, duration: Duration) -> Task;
     /// Resolves after this time, for waits with a time limit. Unlike `sleep`, it does not advance a virtual clock.
     fn alarm(&self, duration: Duration) -> Task {
         self.sleep(duration)
     }
-    /// A pause of work in the background, which ends sooner when the process wants to end.
+    /// A pause of background work, which ends early when the process is about to exit.
     fn linger(&self, duration: Duration) -> Task {
         self.sleep(duration)
     }
-    /// Runs work that the caller need not wait for. Returns the part that it should wait for nevertheless: by
-    /// default all of it, so that a test knows when the work is done.
+    /// Runs work in the background. Returns the part of it that the caller should wait for: by default all of it, so
+    /// that a test knows when the work is done.
     fn background(&self, work: Task) -> Task {
         work
     }
 }
 
-/// A moment, by both clocks of a machine.
+/// A point in time by both clocks of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     elapsed_millis: u64,
@@ -55,30 +55,30 @@ impl Moment {
         Moment { elapsed_millis: environment.elapsed_millis(), now_millis: environment.now_millis() }
     }
 
-    /// Was it less than so long ago? Only if both clocks say so: one of them may stand still while a machine sleeps,
-    /// and the other one may be set by an administrator. A wall clock that went back proves nothing.
+    /// Whether less than `millis` have passed by both clocks. The monotonic clock may stop while a machine sleeps, and
+    /// an administrator may set the wall clock; if the wall clock went back, the answer is no.
     pub fn is_within(&self, millis: u64, environment: &dyn Environment) -> bool {
         let elapsed = environment.elapsed_millis().checked_sub(self.elapsed_millis);
         let by_wall = environment.now_millis().checked_sub(self.now_millis);
         [elapsed, by_wall].iter().all(|passed| passed.is_some_and(|passed| passed < millis))
     }
 
-    /// Whether this time has passed since, by both clocks.
+    /// Whether `millis` have passed by both clocks.
     pub fn is_past(&self, millis: u64, environment: &dyn Environment) -> bool {
         self.passed_millis(environment).iter().all(|passed| *passed >= millis)
     }
 
-    /// Upper bound of the time since, by the faster clock.
+    /// Upper bound of the elapsed time: that of the faster clock.
     pub fn most_passed_millis(&self, environment: &dyn Environment) -> u64 {
         self.passed_millis(environment).into_iter().max().unwrap_or_default()
     }
 
-    /// Time since, by the monotonic clock.
+    /// Elapsed time by the monotonic clock.
     pub fn elapsed_millis(&self, environment: &dyn Environment) -> u64 {
         environment.elapsed_millis().saturating_sub(self.elapsed_millis)
     }
 
-    /// By each clock; 0 where it went back.
+    /// Elapsed time by each clock; 0 if the clock went back.
     fn passed_millis(&self, environment: &dyn Environment) -> [u64; 2] {
         [self.elapsed_millis(environment), environment.now_millis().saturating_sub(self.now_millis)]
     }
@@ -87,17 +87,17 @@ impl Moment {
 /// A future that owns all it needs.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The machine's own clock, the system's random generator, tokio's timer.
+/// The clocks of the machine, the random generator of the operating system, and tokio's timer.
 #[derive(Debug)]
 pub struct SystemEnvironment {
     started_millis: u64,
 }
 
-/// The clock that `std::time::Instant` reads stands still while a machine sleeps, so an
-/// observation from before would seem recent afterwards.
+/// Clock of [`Environment::elapsed_millis`]. The one that `std::time::Instant` reads stops while a machine sleeps, so
+/// that an observation from before would seem recent afterwards.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-/// On macOS it runs on, too. On other systems it may stand still.
+/// On macOS this clock advances during sleep as well; on other systems it may stop.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
@@ -145,8 +145,8 @@ impl Environment for SystemEnvironment {
         }))
     }
 
-    /// The caller polls the work once. If that completes it, as on a local disk, no task is started; else a
-    /// task of the runtime continues it.
+    /// The caller polls the work once. If that completes it, as on a local disk, no task is started; otherwise a task
+    /// of the runtime continues it.
     fn background(&self, mut work: Task) -> Task {
         Box::pin(std::future::poll_fn(move |context| {
             if work.as_mut().poll(context).is_pending() {
@@ -164,7 +164,7 @@ impl Environment for SystemEnvironment {
 
 static BACKGROUND_TASKS: AtomicUsize = AtomicUsize::new(0);
 
-/// One task in [`BACKGROUND_TASKS`]; removed from the count when it ends, also if it panics.
+/// One task counted in [`BACKGROUND_TASKS`]. The count decreases when it is dropped, also after a panic.
 struct BackgroundTask;
 
 impl Drop for BackgroundTask {
@@ -173,20 +173,20 @@ impl Drop for BackgroundTask {
     }
 }
 
-/// Wakes what lingers in the background.
+/// Wakes tasks in [`Environment::linger`].
 static ENDING: Notify = Notify::const_new();
 
-/// The process wants to end: what lingers in the background goes on at once.
+/// Ends the pauses of background tasks, because the process is about to exit.
 pub fn hurry_background_tasks() {
     ENDING.notify_waiters();
 }
 
-/// Tasks of [`SystemEnvironment::background`] that are still running. A process that ends waits for them.
+/// Number of running tasks of [`SystemEnvironment::background`]. A process waits for them before it exits.
 pub fn background_tasks() -> usize {
     BACKGROUND_TASKS.load(Ordering::SeqCst)
 }
 
-/// For a forked child: the tasks of its parent do not run there.
+/// Resets the count in a forked child, in which the tasks of its parent do not run.
 pub fn forget_background_tasks() {
     BACKGROUND_TASKS.store(0, Ordering::SeqCst);
 }
@@ -196,9 +196,9 @@ mod tests {
     use super::testing::TestEnvironment;
     use super::*;
 
-    /// A laptop slept for an hour, its clock with it, and what it had seen before counted as seen a moment ago.
+    /// A laptop slept for an hour and its clock stopped, so that an old observation counted as recent.
     #[test]
-    fn a_moment_is_a_while_ago_unless_both_clocks_say_that_it_is_not() {
+    fn a_moment_is_recent_only_if_both_clocks_say_so() {
         let environment = TestEnvironment::seeded(1);
         let is_recent = |moment: Moment| moment.is_within(500, environment.as_ref());
         let moment = Moment::now(environment.as_ref());

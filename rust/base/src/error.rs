@@ -1,7 +1,7 @@
-//! The kinds of errors. A kind tells the caller what to do next: retry, correct the input, give up, or ask an
-//! operator. The message says what failed, where, and which limit applies.
+//! The kinds of errors. The kind tells the caller what to do next: retry, correct the input, abort, or ask an operator.
+//! The message says what failed, where, and which limit applies.
 //!
-//! Kinds are stable: Python exceptions, exit codes and documentation are made from them.
+//! Kinds are stable, because Python exceptions, exit codes and the documentation are generated from them.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Winner {
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// A namespace, table or view that was named does not exist.
+    /// A namespace, table or view in the request does not exist.
     #[error("{0}")]
     ObjectNotFound(String),
     #[error("{0}")]
@@ -29,10 +29,10 @@ pub enum Error {
     InvalidName(String),
     #[error("{0}")]
     InvalidLocation(String),
-    /// An argument that no rule of the format covers: a bad option, an unknown isolation level.
+    /// An invalid argument for which there is no more specific kind, such as an unknown isolation level.
     #[error("{0}")]
     InvalidArgument(String),
-    /// Another transaction committed first and touched the same things. Start again on the new version.
+    /// A concurrent transaction that committed first changed the same objects. Start again on the new version.
     #[error("{message}")]
     CommitConflict { message: String, keys: Vec<String>, winners: Vec<Winner> },
     /// The commit may or may not have happened; nothing was deleted.
@@ -40,7 +40,7 @@ pub enum Error {
     CommitStateUnknown(String),
     #[error("{0}")]
     TransactionExpired(String),
-    /// The transaction is over, or its commit has begun: it does not take this step any more.
+    /// The transaction has ended or its commit has begun, so it no longer accepts this operation.
     #[error("{0}")]
     TransactionClosed(String),
     #[error("{0}")]
@@ -51,21 +51,21 @@ pub enum Error {
     CorruptFile { path: String, message: String },
     #[error("{0}")]
     UnsupportedVersion(String),
-    /// A file of the lakehouse is not there. Callers that know what the file meant turn this into
-    /// their own kind; what is left reaches the user as a storage error.
+    /// A file of the lakehouse does not exist. Callers that know the meaning of the file translate this into a more
+    /// specific kind; otherwise it reaches the user as a storage error.
     #[error("{path}: no such file")]
     FileNotFound { path: String },
     #[error("{message}")]
     Storage { message: String, retryable: bool },
-    /// The store did nothing of what it was asked for, and will not on another try: no space is left, there
-    /// is no such bucket, it lacks the feature.
+    /// The store refused the request without any effect, and a retry would fail as well: the disk is full, the bucket
+    /// does not exist, or the store lacks the feature.
     #[error("{0}")]
     StorageRefused(String),
     #[error("{0}")]
     PermissionDenied(String),
     #[error("{0}")]
     NotALakehouse(String),
-    /// The lakehouse lies elsewhere than it records: it can be read, and written once it was relocated.
+    /// The lakehouse was moved from the recorded root. It can be read; before it is written to, it has to be relocated.
     #[error("{0}")]
     LakehouseMoved(String),
 }
@@ -79,8 +79,8 @@ impl Error {
         Error::CorruptFile { path: path.into(), message: message.to_string() }
     }
 
-    /// Does this answer to the creation of a file prove that the request created nothing? The list is of what
-    /// does: any other error leaves open whether the file is there, or will be.
+    /// Whether this error of a creation proves that the request created nothing. This is a list of such errors: after
+    /// any other error the file may exist, now or later.
     pub fn is_refusal(&self) -> bool {
         match self {
             Error::PermissionDenied(_)

@@ -1,5 +1,5 @@
-//! What every layer needs: the kinds of errors, the spelling of locations and moments, panics that are errors, and where
-//! time, ids and randomness come from.
+//! Basics of all layers: the kinds of errors, the spelling of locations and times, panics turned into errors, and the
+//! source of time, ids and randomness.
 
 pub mod caught;
 #[cfg(not(target_family = "wasm"))]

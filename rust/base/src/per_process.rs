@@ -1,16 +1,16 @@
-//! A value of which each process has its own. After `fork` a child must not use a queue, a lock or a counter
-//! of its parent: the threads that hold or serve them do not exist in the child.
+//! A value of which each process has its own. After a `fork`, a child must not use a queue, a lock or a counter of its
+//! parent: the threads that hold or serve them do not exist in the child.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// A value that each process has of its own, made when it is first asked for. That of a parent is not touched, nor
-/// dropped by a child: to close its connections is for the parent.
+/// A value of which each process has its own, created on first use. A child neither changes nor drops its parent's
+/// value, because only the parent may close its connections.
 pub struct PerProcess<T> {
     process: u32,
     value: Arc<T>,
     make: Arc<dyn Fn() -> T + Send + Sync>,
-    /// Value of a forked child, which inherits this one from its parent.
+    /// Value of a forked child, which inherits the parent's value.
     child: OnceLock<Box<PerProcess<T>>>,
 }
 
@@ -27,7 +27,7 @@ impl<T: Default + 'static> Default for PerProcess<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// `make` is called now, and once in each child that asks.
+    /// `make` is called now, and once in each child that uses the value.
     pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Self::made_by(Arc::new(make), std::process::id())
     }
@@ -41,7 +41,7 @@ impl<T> PerProcess<T> {
         self.of(std::process::id())
     }
 
-    /// The value of a child of this process, or of a child of that one: as they would find it.
+    /// The value that a child of this process would use, or a child of that child.
     #[cfg(feature = "testing")]
     pub fn of_child(&self, process: u32) -> &T {
         self.of(process)
@@ -74,9 +74,9 @@ mod tests {
 
     use super::*;
 
-    /// A child inherited a lock that a thread of its parent held, and waited for it for ever.
+    /// A child inherited a lock that a thread of its parent held, and waited for it forever.
     #[test]
-    fn each_process_of_a_line_has_its_own_value() {
+    fn each_generation_of_processes_has_its_own_value() {
         let value: PerProcess<Mutex<u32>> = PerProcess::default();
         let parents = value.get().lock().unwrap();
         let (child, grandchild) = (std::process::id() + 1, std::process::id() + 2);
@@ -86,9 +86,9 @@ mod tests {
         assert_eq!((*parents, *childs, *value.of(grandchild).lock().unwrap()), (0, 1, 2));
     }
 
-    /// The client of a store was closed by a forked child that ended, and the parent's requests failed.
+    /// A forked child closed its parent's store client when the child ended, and the parent's requests failed.
     #[test]
-    fn a_child_does_not_drop_what_its_parent_has() {
+    fn a_child_does_not_drop_the_value_of_its_parent() {
         let made: Arc<Mutex<Vec<std::sync::Weak<u32>>>> = Arc::default();
         let making = made.clone();
         let value = PerProcess::new(move || {

@@ -1,25 +1,25 @@
-//! The root URI of a lakehouse, and which paths and locations are allowed (format §2).
+//! The root URI of a lakehouse, and the rules for paths and locations (format §2).
 //!
-//! Locations are read literally, like object keys: nothing is percent-decoded, nothing normalised, and
-//! what would change under a POSIX evaluation (`.`, `..`, an empty segment) is refused. `\` is an
-//! ordinary character, as it is in an object key and in a POSIX file name.
+//! Locations are taken literally, like object keys: nothing is percent-decoded or normalised, and what a POSIX path
+//! resolution would change (`.`, `..`, an empty segment) is refused. `\` is an ordinary character, as in an object key
+//! and in a POSIX file name.
 //!
-//! Owned here: the spelling of URIs. Which stores stand behind them is decided by the storage crate; how the
-//! files inside a lakehouse are named, by `path` of the format crate.
+//! This module defines the spelling of URIs. The storage crate maps them to stores, and `path` of the format crate
+//! names the files inside a lakehouse.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// The kinds of store that a root can lie in.
+/// The kinds of store that a root can be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// A folder of the local disk, `file:///…`.
     File,
     /// The memory of this process, `memory://name`.
     Memory,
-    /// Amazon S3 and whatever speaks its protocol, `s3://bucket/…`.
+    /// Amazon S3 and compatible stores, `s3://bucket/…`.
     S3,
     /// Google Cloud Storage, `gs://bucket/…`.
     Gcs,
@@ -28,15 +28,16 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Of a root URI, as [`RootUri::as_str`] spells it: this is asked several times in a commit.
+    /// Scheme of a root URI in the spelling of [`RootUri::as_str`]. A fast path, because each commit calls it several
+    /// times.
     pub fn of_root(uri: &str) -> Option<Scheme> {
         let (name, _) = uri.split_once("://")?;
         SCHEMES.iter().find(|(_, spelling, _)| *spelling == name).map(|(_, _, scheme)| *scheme)
     }
 }
 
-/// What users may write before `://`, and how a root URI spells it. All code that compares locations uses this table: a reader
-/// with one more spelling found a file that garbage collection then deleted.
+/// Accepted spellings of the part before `://`, and the one in a root URI. All code that compares locations uses this
+/// table: a reader that knew one more spelling referenced a file that gc then deleted.
 const SCHEMES: &[(&str, &str, Scheme)] = &[
     ("file", "file", Scheme::File),
     ("memory", "memory", Scheme::Memory),
@@ -50,27 +51,27 @@ const SCHEMES: &[(&str, &str, Scheme)] = &[
     ("abfss", "abfss", Scheme::Azure),
 ];
 
-/// The schemes of one and the same store, and how a root URI spells it.
+/// The spellings of one store's scheme, and the one in a root URI.
 pub fn scheme_spellings() -> impl Iterator<Item = (&'static str, &'static str)> {
     SCHEMES.iter().map(|(name, spelling, _)| (*name, *spelling))
 }
 
-/// The root of a lakehouse: a fully qualified URI that ends in `/`. A local one is canonical: whichever
-/// symbolic links lead there, the folder has one root.
+/// The root of a lakehouse: a fully qualified URI that ends in `/`. A local root is canonical: a folder has the same
+/// root whichever symbolic links lead to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RootUri {
     scheme: Scheme,
     uri: String,
     /// Bucket, `container` or `container@account.host`, name of the memory; empty for files.
     authority: String,
-    /// Prefix of every path: empty or `segments/`; for files the absolute folder.
+    /// Prefix of every path: empty or `segments/`; for a local root the absolute folder.
     prefix: String,
 }
 
 impl RootUri {
-    /// Reads what a user wrote: a URI, or a path of the local disk, which is made absolute. `~` is
-    /// expanded by shells, not here: it is refused rather than taken for the name of a folder. Of a local root,
-    /// symbolic links are followed as far as the path exists.
+    /// Parses user input: a URI, or a local path, which is made absolute. `~` is refused, because shells expand it and
+    /// it would otherwise become the name of a folder. In a local root, symbolic links are resolved as far as the path
+    /// exists.
     pub fn parse(input: &str) -> Result<Self> {
         let root = Self::parse_literally(input)?;
         if root.scheme != Scheme::File {
@@ -84,8 +85,8 @@ impl RootUri {
         }
     }
 
-    /// Reads a root that was recorded: nothing is asked of this machine's disk, on which another folder, or
-    /// none, may be of that name.
+    /// Parses a recorded root without access to the local disk, on which the name may belong to another folder or to
+    /// none.
     pub fn parse_literally(input: &str) -> Result<Self> {
         if input.is_empty() {
             return Err(invalid(input, "it is empty"));
@@ -109,7 +110,7 @@ impl RootUri {
         if scheme == Scheme::File {
             return Self::from_file_uri(input, rest);
         }
-        // A query or a password in a root is a pasted credential: say so without repeating it.
+        // A query or a password in a root is a pasted credential: the error does not repeat it.
         let shown = without_secrets(input);
         let rest = rest.strip_prefix("//").ok_or_else(|| invalid(&shown, "`//` must follow the scheme"))?;
         if rest.contains(['?', '#']) {
@@ -162,7 +163,7 @@ impl RootUri {
         Self::from_absolute(absolute.trim_start_matches('/'), input)
     }
 
-    /// `path` without its leading `/`.
+    /// `path` has no leading `/`.
     fn from_absolute(path: &str, input: &str) -> Result<Self> {
         let path = path.strip_suffix('/').unwrap_or(path);
         if path.is_empty() {
@@ -192,14 +193,14 @@ impl RootUri {
         self.authority.split_once('@').map(|(_, host)| host)
     }
 
-    /// What stands in front of every path in the bucket: empty or `segments/`. For a local folder its
-    /// absolute path, with `/` at both ends.
+    /// What precedes every path in the bucket: empty or `segments/`. For a local folder its absolute path, with `/` at
+    /// both ends.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Whether both name the same place. Where only one of them names the host of an Azure account, the bucket and the
-    /// path decide.
+    /// Whether both are the same place. If only one of them has the host of an Azure account, the bucket and the path
+    /// decide.
     pub fn is_same_place(&self, other: &RootUri) -> bool {
         let hosts_agree = match (self.account_host(), other.account_host()) {
             (Some(own), Some(others)) => own == others,
@@ -209,25 +210,24 @@ impl RootUri {
             && (self.scheme, self.bucket(), &self.prefix) == (other.scheme, other.bucket(), &other.prefix)
     }
 
-    /// The full URI of a path of this lakehouse. The path is taken as it is: see [`check_path`].
+    /// The full URI of a path of this lakehouse. The path is not checked: see [`check_path`].
     pub fn join(&self, path: &str) -> String {
         format!("{}{path}", self.uri)
     }
 
-    /// The path that a full URI means in this lakehouse; `None` if it lies elsewhere (compared by
-    /// segment: `s3://b/lake2` is not in `s3://b/lake`) or breaks the rules for locations.
+    /// The path of a full URI in this lakehouse. `None` if it is outside (compared by segment: `s3://b/lake2` is not in
+    /// `s3://b/lake`) or breaks the rules for locations.
     ///
-    /// Spellings that mean the same file are equal: `file:/x`, `file:///x`, `file://localhost/x` and,
-    /// for a local root, the plain absolute path `/x`; `s3a`, `s3n` and `s3`; `gcs` and `gs`; `abfs`
-    /// and `abfss`.
+    /// Spellings of the same file are equal: `file:/x`, `file:///x`, `file://localhost/x` and, for a local root, the
+    /// plain absolute path `/x`; `s3a`, `s3n` and `s3`; `gcs` and `gs`; `abfs` and `abfss`.
     pub fn relativize(&self, uri: &str) -> Option<String> {
         let path = self.key_of(uri)?.strip_prefix(self.prefix.as_str())?;
         check_path(path).is_ok().then(|| path.to_owned())
     }
 
-    /// The paths that readers of other manners may mean by a URI: some put segments such as `.`, `..` and empty ones
-    /// together, some end at `?` or `#`, some follow the symbolic links of a local disk. Empty if all of them look
-    /// elsewhere.
+    /// The paths that other readers may read for a URI: some resolve segments such as `.`, `..` and empty ones, some
+    /// cut the URI at `?` or `#`, some follow symbolic links of a local disk. Empty if all of them read outside of this
+    /// lakehouse.
     pub fn meant_by(&self, uri: &str) -> Vec<String> {
         let Some(key) = self.key_of(uri) else { return Vec::new() };
         let is_local = self.scheme == Scheme::File;
@@ -250,7 +250,7 @@ impl RootUri {
         paths
     }
 
-    /// What a URI says below the bucket or, of a local one, the whole path; `None` for another store.
+    /// The part of a URI below the bucket or, for a local URI, the whole path; `None` for another store.
     fn key_of<'a>(&self, uri: &'a str) -> Option<&'a str> {
         Some(match split_scheme(uri) {
             None if self.scheme == Scheme::File => uri,
@@ -278,8 +278,8 @@ impl fmt::Display for RootUri {
     }
 }
 
-/// Refuses what is not a path: relative to the root, no leading or trailing `/`, no `.`, `..` or empty
-/// segment, no control character.
+/// Refuses an invalid path: a path is relative to the root and has no leading or trailing `/`, no `.`, `..` or empty
+/// segment, and no control character.
 pub fn check_path(path: &str) -> Result<()> {
     if path.is_empty() {
         return Err(invalid(path, "a path is not empty"));
@@ -291,7 +291,7 @@ pub fn check_path(path: &str) -> Result<()> {
     check_segments(path, path)
 }
 
-/// Scheme in lower case and what follows the `:`, if the text is a URI: `scheme://…` or `file:/…`.
+/// Scheme in lower case and the rest after `:`, if the text is a URI: `scheme://…` or `file:/…`.
 fn split_scheme(text: &str) -> Option<(String, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let mut bytes = scheme.bytes();
@@ -309,7 +309,7 @@ fn check_authority(scheme: Scheme, authority: &str, shown: &str) -> Result<()> {
         Scheme::File | Scheme::S3 | Scheme::Gcs => "bucket",
     };
     let (bucket, host) = match authority.split_once('@') {
-        // `user:password@host` is a credential; only Azure gives `container@account` a meaning.
+        // `user:password@host` is a credential; only in Azure's `container@account` is `@` valid.
         Some((bucket, host)) if scheme == Scheme::Azure && !host.is_empty() => (bucket, host),
         Some(_) => {
             return Err(invalid(shown, "a root holds no user and no password; they are storage options"));
@@ -344,7 +344,7 @@ fn check_segments(path: &str, shown: &str) -> Result<()> {
     Ok(())
 }
 
-/// A key without empty segments and `.`, and without what a `..` goes back over.
+/// A key with `.`, `..` and empty segments resolved.
 fn without_detours(key: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in key.split('/') {
@@ -357,14 +357,14 @@ fn without_detours(key: &str) -> String {
     segments.join("/")
 }
 
-/// The location as an error may show it: without a query, and without a user before `@`.
+/// The location for an error message: without a query, and without a user before `@`.
 fn without_secrets(location: &str) -> String {
     let shown = location.split(['?', '#']).next().unwrap_or_default();
     match shown.split_once("://") {
         Some((scheme, rest)) => {
             let (authority, key) =
                 rest.split_once('/').map_or((rest, ""), |(head, _)| (head, &rest[head.len()..]));
-            // A secret that was pasted in may hold slashes: then the first of them is not where the host ends.
+            // A pasted secret may contain slashes, so the first slash may not be the end of the host.
             if authority.contains(':')
                 && let Some((_, shown)) = rest.rsplit_once('@')
             {
@@ -377,8 +377,8 @@ fn without_secrets(location: &str) -> String {
     }
 }
 
-/// Absolute, without `.` and `..`. As in every other program, `..` is the parent of the folder that the path
-/// before it leads to, so symbolic links before a `..` are resolved.
+/// Absolute path without `.` and `..`. Symbolic links before a `..` are resolved first, because `..` is the parent of
+/// the real folder.
 fn absolute_path(path: &Path) -> std::io::Result<PathBuf> {
     let mut absolute = PathBuf::new();
     for component in std::path::absolute(path)?.components() {
@@ -396,7 +396,7 @@ fn absolute_path(path: &Path) -> std::io::Result<PathBuf> {
     Ok(absolute)
 }
 
-/// The path without symbolic links. What does not exist yet is kept as it is written.
+/// The path with symbolic links resolved. The part that does not exist yet is unchanged.
 fn real_path(path: &Path) -> std::io::Result<PathBuf> {
     for ancestor in path.ancestors() {
         if ancestor.exists() {

@@ -1,13 +1,13 @@
-//! Moments as people read them: in UTC, as ISO 8601 has it, which is also how time travel takes them.
+//! Times in UTC as ISO 8601 text, which is also the input format of time travel.
 
 const DAY_MILLIS: i64 = 86_400_000;
 /// The calendar repeats itself after 400 years.
 const CYCLE_YEARS: i64 = 400;
 const CYCLE_DAYS: i64 = 146_097;
-/// From 1600-03-01, when a cycle began as years are counted here, to 1970-01-01.
+/// Days from 1600-03-01, the start of a cycle of years that begin in March, to 1970-01-01.
 const DAYS_BEFORE_1970: i64 = 135_080;
 
-/// Milliseconds since 1970, or before it, as `2026-11-23T08:00:00.000Z`.
+/// Milliseconds since 1970 (negative for earlier times) as `2026-11-23T08:00:00.000Z`.
 pub fn iso_8601(millis: i64) -> String {
     let (year, month, day) = date(millis.div_euclid(DAY_MILLIS));
     let time = millis.rem_euclid(DAY_MILLIS);
@@ -15,15 +15,15 @@ pub fn iso_8601(millis: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", time % 1000)
 }
 
-/// Year, month and day. Years begin in March here, so that the day which some lack is their last.
+/// Year, month and day, computed with years that begin in March, so that a leap day is the last day of its year.
 fn date(days_since_1970: i64) -> (i64, i64, i64) {
     let days = days_since_1970 + DAYS_BEFORE_1970;
     let day_of_cycle = days.rem_euclid(CYCLE_DAYS);
-    // Every fourth year has a day more, but for every hundredth, but for the last of a cycle.
+    // Every fourth year is a leap year, except every hundredth, except the last one of a cycle.
     let year_of_cycle =
         (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
     let day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
-    // From March on, five months have 153 days.
+    // Any five months from March on have 153 days.
     let months_since_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * months_since_march + 2) / 5 + 1;
     let month = (months_since_march + 2) % 12 + 1;
@@ -35,9 +35,9 @@ fn date(days_since_1970: i64) -> (i64, i64, i64) {
 mod tests {
     use super::*;
 
-    /// Beside what `date --utc --iso-8601=ns --date=@SECONDS` says.
+    /// Compared with the output of `date --utc --iso-8601=ns --date=@SECONDS`.
     #[test]
-    fn moments_are_those_of_the_calendar() {
+    fn times_equal_those_of_the_date_command() {
         for (millis, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (-1, "1969-12-31T23:59:59.999Z"),
@@ -54,9 +54,9 @@ mod tests {
         }
     }
 
-    /// Each day of eight hundred years is the day after the one before.
+    /// Each day of eight hundred years follows the day before.
     #[test]
-    fn days_follow_each_other() {
+    fn each_day_follows_the_one_before() {
         let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let length = |year: i64, month: i64| match month {
             2 => 28 + i64::from(is_leap(year)),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn no_moment_is_too_far_away() {
+    fn every_time_can_be_formatted() {
         assert!(iso_8601(i64::MAX).ends_with('Z') && iso_8601(i64::MIN).ends_with('Z'));
     }
 }

@@ -1,14 +1,14 @@
 //! Background uploads of a transaction: the upload of a file starts as soon as its bytes are known, and the transaction
-//! waits for all of them once, before it creates a file that references them (docs/decisions/0033).
+//! waits for all uploads once, before it creates a file that references them (docs/decisions/0033).
 //!
 //! Invariants:
-//! - [`BackgroundUploads::written`] returns when every file was created, or with the error of one that was not. The
-//!   files are durable after [`Storage::sync`] of the paths that it returns.
-//! - At most [`MAX_PENDING_BYTES`] are under way, or one file that is larger; and at most [`MAX_REQUESTS`] requests.
-//!   A caller that hands over more waits.
-//! - A file that was handed over can be read here until its upload has ended.
-//! - A forked child does not have the tasks of its parent. It writes unfinished files itself, which is safe because names
-//!   are unique.
+//! - [`BackgroundUploads::written`] returns once every file was created, or with the error of a file that could not be.
+//!   The files are durable after [`Storage::sync`] of the returned paths.
+//! - At most [`MAX_PENDING_BYTES`] are uploaded at the same time, or one larger file, in at most [`MAX_REQUESTS`]
+//!   requests. A caller that adds more waits.
+//! - A file can be read from here until its upload has ended.
+//! - A forked child does not have the tasks of its parent. It writes unfinished files itself, which is safe because
+//!   names are unique.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,13 +27,13 @@ use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 
-/// Bytes of one transaction that wait for the store.
+/// Maximum number of bytes of one transaction that are uploaded at the same time.
 pub const MAX_PENDING_BYTES: usize = 64 << 20;
-/// Requests of one transaction that are under way at once.
+/// Maximum number of concurrent requests of one transaction.
 pub const MAX_REQUESTS: usize = 32;
-/// Bytes that stay in memory for the reads of the transaction itself, when they are written.
+/// Maximum number of uploaded bytes that stay in memory, because the transaction may read them again.
 const MAX_KEPT_BYTES: usize = 16 << 20;
-/// A file that is larger is read from the store again.
+/// Larger files are read from the store again.
 const MAX_KEPT_FILE_SIZE_BYTES: usize = 1 << 20;
 
 pub struct BackgroundUploads {
@@ -41,9 +41,9 @@ pub struct BackgroundUploads {
     environment: Arc<dyn Environment>,
     room: PerProcess<Room>,
     state: Mutex<State>,
-    /// Files that were not sent are not needed any more.
+    /// The transaction has ended, so that files that were not sent are no longer needed.
     is_cancelled: Arc<AtomicBool>,
-    /// When the commit is over that waits, on the elapsed clock.
+    /// Deadline of the waiting commit on the elapsed clock.
     deadline_millis: Arc<AtomicU64>,
 }
 
@@ -61,7 +61,7 @@ struct State {
 }
 
 struct File {
-    /// As long as somebody may need them.
+    /// Content until it is uploaded, or for as long as the transaction runs if `is_kept`.
     bytes: Option<Bytes>,
     is_kept: bool,
     is_durable: bool,
@@ -70,7 +70,7 @@ struct File {
     is_over: Shared<oneshot::Receiver<()>>,
 }
 
-/// Result of a task, without a lock that a forked child might find taken.
+/// Result of an upload. It has no lock, because a forked child might inherit a locked one.
 #[derive(Default)]
 struct Progress {
     answer: OnceLock<Result<()>>,
@@ -116,8 +116,8 @@ impl BackgroundUploads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a file over whose name nobody else can give. Returns when there is room for it, with an error if a file that
-    /// was handed over before could not be written.
+    /// Starts the upload of a file with a unique name. Waits while the limits are reached. Fails if an earlier upload
+    /// of this transaction failed.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.check_alive(path)?;
         let room = self.room.get();
@@ -146,8 +146,8 @@ impl BackgroundUploads {
         Ok(())
     }
 
-    /// Begins a file that comes part by part, where the store takes such: nothing of it waits in memory. `None` for other
-    /// stores. The error is that of a file that was handed over before, or the store's.
+    /// Begins a file that is written part by part, so that it is never in memory as a whole. `None` if the store
+    /// accepts whole files only. Fails if an earlier upload of this transaction failed.
     pub async fn begin(self: &Arc<Self>, path: &str) -> Result<Option<FileUpload>> {
         self.check_alive(path)?;
         let mut retries = self.storage.retry_policy().begin(self.environment.as_ref());
@@ -168,12 +168,12 @@ impl BackgroundUploads {
         self.state().sweep()
     }
 
-    /// The bytes of a file that may not be there yet, or that are still in memory.
+    /// Content of a file that is still in memory; its upload may not have ended.
     pub fn read(&self, path: &str) -> Option<Bytes> {
         self.state().files.get(path).and_then(|file| file.bytes.clone())
     }
 
-    /// Whether the file was handed over here.
+    /// Whether the file belongs to this transaction's uploads.
     pub fn has(&self, path: &str) -> bool {
         self.state().files.contains_key(path)
     }
@@ -189,8 +189,8 @@ impl BackgroundUploads {
         state.files.values().all(|file| file.is_durable && matches!(file.progress.answer.get(), Some(Ok(()))))
     }
 
-    /// Waits until every file is written; then the paths of those that are still to be synced. The error is that of a file
-    /// that could not be written. Files are not tried again after the time of the caller's work is over.
+    /// Waits until every file is written and returns the paths that still need a sync. Fails with the error of the
+    /// first file that could not be written. No file is retried after the deadline of the caller.
     pub async fn written(&self) -> Result<Vec<String>> {
         let deadline_millis = current_deadline_millis();
         self.deadline_millis.store(deadline_millis, Ordering::SeqCst);
@@ -236,7 +236,7 @@ impl BackgroundUploads {
         let mut is_over = is_over;
         loop {
             let left = deadline_millis.saturating_sub(self.environment.elapsed_millis());
-            // Each file is tried once, however late it is.
+            // Each file is sent once, even after the deadline.
             if left == 0 && !progress.has_failed_once.load(Ordering::SeqCst) {
                 let _ = is_over.await;
                 break;
@@ -260,7 +260,7 @@ impl BackgroundUploads {
         }
     }
 
-    /// [`Storage::sync`] has said that these last.
+    /// Marks files as durable, after a successful [`Storage::sync`].
     pub fn synced(&self, paths: &[String]) {
         let mut state = self.state();
         for path in paths {
@@ -275,7 +275,7 @@ impl BackgroundUploads {
         self.is_cancelled.store(true, Ordering::SeqCst);
     }
 
-    /// Deletes a file. One that is under way is waited for, or it would come to be after all.
+    /// Deletes a file. Waits for a running upload first, which would otherwise create the file after the deletion.
     pub async fn delete(&self, path: &str) -> Result<()> {
         let file = self.state().remove(path);
         if let Some(file) = &file
@@ -291,14 +291,14 @@ impl BackgroundUploads {
     }
 }
 
-/// An alarm of a clock cannot be set for ever.
+/// Maximum duration of one alarm; longer waits use several.
 const LONGEST_ALARM_MILLIS: u64 = 60_000;
 
 fn over(path: &str) -> Error {
     Error::TransactionClosed(format!("{path} is not written: its transaction is over"))
 }
 
-/// A file of a transaction that comes part by part. If it is dropped before its end, nothing of it is left.
+/// A file of a transaction that is written part by part. If it is dropped before it is finished, it is removed.
 pub struct FileUpload {
     file: Box<dyn FileInParts>,
     path: String,
@@ -306,13 +306,14 @@ pub struct FileUpload {
 }
 
 impl FileUpload {
-    /// Adds to the end of the file. An error is the last answer; it may be that of a file handed over before.
+    /// Appends to the file. After an error the file is gone. The error may be that of another upload of this
+    /// transaction.
     pub fn write(&mut self, part: &[u8]) -> Result<()> {
         self.pending.check_alive(&self.path)?;
         self.file.write(part)
     }
 
-    /// All of it is there: from now on it is one of the files that the commit syncs.
+    /// Completes the file, which the commit then syncs with the others.
     pub fn finish(self) -> Result<()> {
         self.pending.check_alive(&self.path)?;
         self.file.finish()?;
@@ -322,7 +323,7 @@ impl FileUpload {
 }
 
 impl State {
-    /// A file that is written, and not in memory.
+    /// Adds a file that is already written and not in memory.
     fn add_written(&mut self, path: &str) {
         self.remove(path);
         let progress = Arc::new(Progress::default());
@@ -357,7 +358,8 @@ impl State {
         Some(file)
     }
 
-    /// Lets go of what is written and too large to be kept. The error is that of the first file that was not written.
+    /// Drops the content of uploaded files, except of those that are kept for reads. Fails with the error of the first
+    /// failed upload.
     fn sweep(&mut self) -> Result<()> {
         for file in self.files.values_mut() {
             match file.progress.answer.get() {
@@ -370,7 +372,7 @@ impl State {
     }
 }
 
-/// One file on its way.
+/// Upload of one file.
 struct Attempts {
     path: String,
     bytes: Bytes,
@@ -388,7 +390,7 @@ impl Attempts {
         let _ = self.progress.answer.set(answer);
     }
 
-    /// The policy of the store says how often a request is repeated, unless the commit that waits has no time left.
+    /// Writes the file, with retries by the policy of the store until the deadline of the waiting commit.
     async fn write(&self) -> Result<()> {
         let _one = self.requests.acquire().await.map_err(|_| over(&self.path))?;
         let mut retries = self.storage.retry_policy().begin(self.environment.as_ref());
@@ -396,7 +398,7 @@ impl Attempts {
             if self.is_cancelled.load(Ordering::SeqCst) {
                 return Err(over(&self.path));
             }
-            // Sent once: what is repeated is decided here.
+            // The storage sends the request once; retries are decided here.
             match within(0, self.storage.write_ahead(&self.path, self.bytes.clone())).await {
                 Err(error @ Error::Storage { retryable: true, .. }) => {
                     self.progress.has_failed_once.store(true, Ordering::SeqCst);

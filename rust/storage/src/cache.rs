@@ -1,11 +1,11 @@
 //! LRU cache of immutable files: each is fetched from a remote store once.
 //!
-//! A name with a random id in it is given once and stands for one content for ever, so a cached file is never stale. Names
-//! that another writer might give again, such as `v3.metadata.json`, are not cached; nor are the files that the lakehouse
-//! names by version or by transaction, all of which begin with `_`; nor nodes, which have a cache of their own.
+//! A name that contains a random id is used once, so its content never changes and a cached file is never stale. Not
+//! cached are names that another writer may use again, such as `v3.metadata.json`; files of the lakehouse that are
+//! named by version or transaction, which all begin with `_`; and nodes, which have a cache of their own.
 //!
-//! Small data files and the files that lead to them have separate shares, so that a scan of many small files does not evict
-//! the manifests that every statement needs. Each process has its own caches.
+//! Data files and metadata files have separate shares, so that a scan of many small data files does not evict the
+//! manifests that every statement needs. Each process has its own caches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::storage::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, St
 use trinitylake_base::error::Result;
 use trinitylake_base::per_process::PerProcess;
 
-/// Of metadata files, manifest lists, manifests and definitions.
+/// Size of the cache of metadata files, manifest lists, manifests and definitions.
 pub const METADATA_SIZE_BYTES: u64 = 32 << 20;
-/// Of data files and of files of deleted rows.
+/// Size of the cache of data files and delete files.
 pub const DATA_SIZE_BYTES: u64 = 32 << 20;
 /// Larger files are not cached.
 pub const METADATA_FILE_MAX_SIZE_BYTES: usize = 4 << 20;
@@ -35,7 +35,7 @@ const ID_SIZE_BYTES: usize = 36;
 const ENTRY_SIZE_BYTES: usize = 200;
 const USUAL_FILE_SIZE_BYTES: u64 = 8 << 10;
 
-/// Whether the file of a path or URI has a name that is given once, and so one content for ever.
+/// Whether the name of the file contains a random id, so that its content never changes.
 pub fn is_named_once(path: &str) -> bool {
     has_id(path.rsplit('/').next().unwrap_or(path))
 }
@@ -46,7 +46,7 @@ enum Kind {
     Data,
 }
 
-/// The share of a file; `None` for one that is not cached.
+/// Cache of a file; `None` for a file that is not cached.
 fn kind(path: &str) -> Option<Kind> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
@@ -59,9 +59,9 @@ fn kind(path: &str) -> Option<Kind> {
     }
 }
 
-/// Whether a name holds a UUID in its usual form.
+/// Whether a name contains a UUID in its usual form.
 fn has_id(name: &str) -> bool {
-    // Mostly it stands at the end.
+    // Searches from the end, where the UUID usually is.
     name.as_bytes().windows(ID_SIZE_BYTES).rev().any(|text| {
         text.iter().enumerate().all(|(i, byte)| match i {
             8 | 13 | 18 | 23 => *byte == b'-',
@@ -117,7 +117,7 @@ impl CachingStorage {
         &self.inner
     }
 
-    /// Bytes of memory in use, at most the sum of the shares.
+    /// Memory in use, at most the sum of both shares.
     pub fn size_bytes(&self) -> u64 {
         let Caches { metadata, data } = self.caches.get();
         metadata.weight() + data.weight()

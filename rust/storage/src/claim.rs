@@ -1,11 +1,10 @@
-//! Creating a file that several writers want to create: the first one wins. This module does not know what
-//! the file means.
+//! Claiming a file: several writers try to create it, and the first one wins. This module does not know what the file
+//! means.
 //!
-//! Any answer but "created" leaves open who won (format §8.2): the reply may have been lost, or the client
-//! may have retried and found its own first attempt. So the file is read back. Its content includes an id
-//! that no other writer uses: equal bytes mean that this writer won. A refusal settles only the request that
-//! it answers. As long as an earlier request of the same claim is unanswered, that one may still create the
-//! file.
+//! Any answer but "created" leaves open which writer won (format §8.2): the reply may have been lost, or the client may
+//! have retried and found the file of its own first attempt. Therefore the file is read back. Its content includes an
+//! id that no other writer uses, so equal bytes mean that this writer won. A refusal settles only the request that it
+//! answers: an earlier request of the same claim without an answer may still create the file.
 
 use bytes::Bytes;
 
@@ -16,19 +15,18 @@ use trinitylake_base::error::Error;
 /// Outcome of a claim.
 #[derive(Clone, Debug)]
 pub enum Claim {
-    /// `sent_once`: the first request was answered. If not, a copy of it may still be on its way and create
-    /// the file again after it was deleted.
+    /// `sent_once`: the first request was answered. Otherwise a copy of the request may still be in flight, and could
+    /// create the file again after its deletion.
     Won { sent_once: bool },
-    /// Another writer was first; the bytes of its file.
+    /// Another writer was first; this is the content of its file.
     Lost(Bytes),
-    /// No request created the file, and none is on its way that could: each was refused
-    /// ([`Error::is_refusal`]).
+    /// No request created the file, and none can still create it: all of them were refused ([`Error::is_refusal`]).
     Refused(Error),
-    /// A request may have created the file, or may yet: `CommitStateUnknown`.
+    /// A request may have created the file or may still create it: `CommitStateUnknown`.
     Unknown(Error),
 }
 
-/// Creates `path` with `bytes` unless somebody else has. Tries at least once, and until `deadline_millis` on
+/// Creates `path` with `bytes` unless another writer has. Tries at least once, and repeats until `deadline_millis` on
 /// the environment's elapsed clock.
 pub async fn claim(
     storage: &dyn Storage,

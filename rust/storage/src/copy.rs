@@ -1,20 +1,20 @@
-//! Copying files from one root to another: many at once, each compared with the size that it must have.
+//! Copies files from one root to another, many at the same time, and compares each with its expected size.
 
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::storage::Storage;
 use trinitylake_base::error::{Error, Result};
 
-/// Files that are under way at once, unless they are large.
+/// Maximum number of files that are copied at the same time, unless they are large.
 const PARALLEL_COPIES: usize = 32;
-/// A file above this size is copied alone, since it passes through memory.
+/// Larger files are copied one at a time, because each passes through memory as a whole.
 const LARGE_FILE_SIZE_BYTES: u64 = 16 << 20;
 
 /// A file to be copied to the same path below another root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedFile {
     pub path: String,
-    /// As whatever names the file says.
+    /// Size according to the file that references this one.
     pub size_bytes: Option<u64>,
 }
 
@@ -22,12 +22,13 @@ pub struct CopiedFile {
 pub struct Copied {
     pub files: u64,
     pub size_bytes: u64,
-    /// Files that were there already.
+    /// Number of files that already existed in the target.
     pub present: u64,
 }
 
-/// Copies files whose names nobody else can give. With `is_resumed` those that are there are not read again; where
-/// `is_same_store`, the store is asked to copy by itself. `CorruptFile` for one that is missing, or has another size.
+/// Copies files with unique names. With `is_resumed`, files that exist in the target with the right size are skipped.
+/// With `is_same_store`, the store copies them itself if it can. A file that is missing or has another size is a
+/// `CorruptFile` error.
 pub async fn copy_files(
     source: &dyn Storage,
     target: &dyn Storage,
@@ -55,7 +56,7 @@ pub async fn copy_files(
     Ok(copied)
 }
 
-/// The size of the file, or `None` if it was there.
+/// Size of the copied file, or `None` if it already existed.
 async fn copy_file(
     source: &dyn Storage,
     target: &dyn Storage,

@@ -11,11 +11,11 @@ use crate::retry_policy::RetryPolicy;
 use crate::storage::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::error::Result;
 
-/// Declares the counters once: their reading, the running counts, and their names.
+/// Declares all counters once: the struct of their values, the atomic counters, and their names.
 macro_rules! counters {
     (requests: $($request:ident),+; bytes: $($bytes:ident),+) => {
-        /// Requests and bytes since the handle was made. Requests and written bytes count when they are sent, whether
-        /// or not they succeed; read bytes count when they arrive.
+        /// Requests and bytes since the handle was created. Requests and written bytes count when they are sent, even
+        /// if they fail; read bytes count when they arrive.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $(pub $request: u64,)+
@@ -23,12 +23,12 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Requests of all verbs.
+            /// Number of requests of all verbs.
             pub fn requests(&self) -> u64 {
                 0 $(+ self.$request)+
             }
 
-            /// The difference to `earlier`, a reading of the same handle.
+            /// Difference to `earlier`, which comes from the same handle.
             pub fn since(&self, earlier: &Counters) -> Counters {
                 Counters {
                     $($request: self.$request - earlier.$request,)+
@@ -83,7 +83,7 @@ impl CountingStorage {
         Self { inner, tally: Arc::default() }
     }
 
-    /// A reading. Counters that change meanwhile may be read before or after.
+    /// Current values. Requests that run at the same time may or may not be included.
     pub fn counters(&self) -> Counters {
         self.tally.read()
     }
@@ -113,7 +113,7 @@ impl Storage for CountingStorage {
         Ok(bytes)
     }
 
-    /// A range, as far as the store has such a request.
+    /// Counts as a range read, although some stores need two requests for it.
     async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
         add(&self.tally.get_range, 1);
         let end = self.inner.get_end(path, max_size_bytes).await?;
@@ -175,7 +175,7 @@ impl Storage for CountingStorage {
     }
 }
 
-/// A file whose parts are counted as bytes that were written.
+/// A file in parts whose bytes are counted as written.
 #[derive(Debug)]
 struct CountedParts {
     file: Box<dyn FileInParts>,

@@ -1,31 +1,31 @@
-//! Failures of a store as errors: which kind it is, and a message that says what was done, where, and why it
-//! failed. No message holds a secret.
+//! Translates failures of a store into errors of the right kind. The message says what failed, on which file, and why,
+//! and never contains a secret.
 //!
-//! `object_store` keeps its HTTP status to itself, so the status and the store's own error code are read
-//! from the error chain. URLs are never repeated: a signed one is a credential.
+//! `object_store` does not expose the HTTP status, so the status and the store's own error code are parsed from the
+//! error chain. URLs are never repeated, because a signed URL is a credential.
 
 use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::retry_policy::answer_is_passing;
 use trinitylake_base::error::Error;
 
-/// The longest part of a store's own message that is repeated, in characters.
+/// Maximum number of characters of a store's own message that are repeated.
 const MAX_REASON_CHARS: usize = 300;
 
-/// Values that no message may hold.
+/// Values that no message may contain.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Shorter values could also be ordinary text.
+    /// Shorter values are not redacted, because they may also be part of ordinary text.
     const MIN_LENGTH: usize = 4;
 
     pub(crate) fn add(&mut self, secret: &str) {
-        // A key file is JSON: an error could quote a part of it.
+        // A key file is JSON, and an error could quote a part of it.
         if let Ok(json) = serde_json::from_str::<serde_json::Value>(secret) {
             self.add_strings(&json);
         }
-        // A shared access signature is a query: the signature is what must not show, in either spelling.
+        // A shared access signature is a query string; its signature is secret, both encoded and decoded.
         for pair in secret.split(['?', '&']) {
             if let Some(signature) = pair.strip_prefix("sig=") {
                 self.add_one(signature);
@@ -47,7 +47,7 @@ impl Secrets {
     fn add_one(&mut self, secret: &str) {
         if secret.len() >= Self::MIN_LENGTH {
             self.0.push(secret.to_owned());
-            // The longest first, so that no rest of one stays when another is a part of it.
+            // The longest value first: replacing a shorter one that is part of it would leave the rest of it readable.
             self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         }
     }
@@ -91,11 +91,11 @@ impl Request<'_> {
         Error::PermissionDenied(self.failed(reason))
     }
 
-    /// The kind and message for a failure of the local disk.
+    /// Error for a failure of the local disk.
     pub(crate) fn local_failure(&self, error: &std::io::Error) -> Error {
         use std::io::ErrorKind;
         match error.kind() {
-            // A writer creates the folders first, so the missing part is not the file.
+            // A writer has created the folders before, so a missing path segment is not the file itself.
             ErrorKind::NotFound
             | ErrorKind::NotADirectory
             | ErrorKind::AlreadyExists
@@ -118,7 +118,7 @@ impl Request<'_> {
             ErrorKind::Interrupted | ErrorKind::TimedOut | ErrorKind::StaleNetworkFileHandle => {
                 self.storage(&error.to_string(), true)
             }
-            // Too many open files: EMFILE, ENFILE have no kind of their own.
+            // EMFILE and ENFILE (too many open files) have no `ErrorKind`.
             _ if matches!(error.raw_os_error(), Some(23 | 24)) => {
                 self.storage("too many files are open", true)
             }
@@ -126,13 +126,13 @@ impl Request<'_> {
         }
     }
 
-    /// The kind and message for a failure of an object store.
+    /// Error for a failure of an object store.
     pub(crate) fn store_failure(&self, error: &object_store::Error, secrets: &Secrets) -> Error {
         use object_store::Error as Store;
         let answer = Answer::of(error);
         let reason = secrets.redact(&answer.reason(error));
         match error {
-            // First of all: the other answers would be those of the credential service.
+            // Checked first: the other checks would apply to an answer of the credential service.
             _ if answer.asked_for_credentials => self.denied(&format!(
                 "no credentials were found in the storage options or the environment, and the machine's own \
                  credential service did not answer ({reason})"
@@ -141,7 +141,7 @@ impl Request<'_> {
             _ if answer.says_wrong_region() => self.refused(&format!(
                 "the bucket lies in another region; set the storage option `region` ({reason})"
             )),
-            // A creation and a listing cannot miss a file: what is missing is the bucket.
+            // A creation or a listing needs no existing file, so 404 means that the bucket is missing.
             _ if answer.status == Some(404) && matches!(self.verb, "create" | "write" | "list") => {
                 self.refused(&format!("the bucket does not exist ({reason})"))
             }
@@ -167,15 +167,15 @@ impl Request<'_> {
     }
 }
 
-/// Answer of the store, as found in an error chain.
+/// The store's answer, parsed from an error chain.
 struct Answer {
     status: Option<u16>,
-    /// The store's own code, such as `NoSuchBucket`, and its words.
+    /// The store's own error code, such as `NoSuchBucket`.
     code: Option<String>,
     message: Option<String>,
     transport: Option<HttpErrorKind>,
     asked_for_credentials: bool,
-    /// The innermost error: the one that says what happened.
+    /// The innermost error, which is the most specific one.
     cause: String,
 }
 
@@ -223,7 +223,7 @@ impl Answer {
                 _ => self.cause.clone(),
             },
         };
-        // A URL in somebody else's words may be a signed one.
+        // Any URL in the store's message may be a signed one.
         while let Some(start) = reason.find("http://").or_else(|| reason.find("https://")) {
             let end =
                 reason[start..].find([' ', '"', ')', '<']).map_or(reason.len(), |length| start + length);

@@ -39,8 +39,8 @@ pub use storage::{
 #[cfg(any(test, feature = "testing"))]
 pub use testing::{faulty, latency, memory_files};
 
-/// The store behind a root. Nothing is asked of it yet: a root that does not exist, or credentials that
-/// are wrong, show when the first file is used.
+/// Opens the store behind a root without sending a request to it: a missing root or wrong credentials are reported when
+/// the first file is used.
 pub fn open(
     root: &RootUri,
     storage_options: &HashMap<String, String>,

@@ -1,19 +1,19 @@
 //! A lakehouse in a folder of the local disk.
 //!
 //! Invariants:
-//! - A file that many may want to create appears under its name whole or not at all: it is written under a staging name
-//!   in the same folder, and *linked* to its own name, which fails if the name is
-//!   taken. A file system without hard links is refused, because a rename would replace the other writer's commit. A
-//!   file whose name nobody else can give is written under that name; nobody looks for it before something names it
-//!   (`write_ahead`).
-//! - With [`Durability::Fsync`], what [`Storage::put_if_absent`] created survives a power loss: the file
-//!   is synced before it is linked, its folder after, and so is every folder on the way to the root the
-//!   first time that this handle writes below it (another process may have made it a moment ago).
-//! - What could not be synced does not count: until a later sync of the same file's folders has succeeded,
-//!   this handle neither reads the file nor says that it exists, since nobody knows what a power loss leaves.
+//! - A file that several processes may create at the same time appears under its name complete or not at all: it is
+//!   written under a staging name in the same folder and then *hard-linked* to its own name, which fails if the name is
+//!   taken. A file system without hard links is refused, because a rename would replace the commit of another writer.
+//! - A file with a unique name is written directly under that name (`write_ahead`): no process reads it before another
+//!   file refers to it.
+//! - With [`Durability::Fsync`], a file that [`Storage::put_if_absent`] created survives a power loss: the file is
+//!   synced before it is linked and its folder afterwards. The first time a handle writes below a folder, it also syncs
+//!   all folders above it up to the root, because another process may have created them without syncing them yet.
+//! - While the folder entry of a new file could not be synced, this handle neither reads the file nor reports that it
+//!   exists, because a power loss may still remove it. A later successful sync of its folders ends this state.
 //! - Nothing outside of the root is read or written through a symbolic link (`containment`).
-//! - Listings show files only, never staging leftovers (`name#1`), symbolic links, or names that no path
-//!   can have (not UTF-8, control characters).
+//! - Listings show files only. They leave out staging files (`name#1`), symbolic links, and names that are not valid in
+//!   a path (not UTF-8, control characters).
 
 mod containment;
 mod disk_sync;
@@ -45,15 +45,17 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::RootUri;
 
-/// Up to here, writing without waiting for the disk is as quick as asking another thread to.
+/// Maximum size of a file that is written on the calling thread if no fsync follows: up to this size, handing the work
+/// to another thread takes longer than the write.
 const SMALL_FILE_SIZE_BYTES: usize = 64 << 10;
 
-/// A disk has no bursts of load that pass within a minute. What may help is that others close files.
+/// Few and short pauses: a local disk is not throttled like a remote store. A retry mainly helps against a lack of file
+/// descriptors, once other threads have closed theirs.
 const RETRY_POLICY: RetryPolicy =
     RetryPolicy { first_pause_millis: 50, max_pause_millis: 500, max_retries: 10, budget_millis: 2_000 };
 
-/// Files below one folder. Each process has its own state, since a lock of its parent may be held by a thread that a
-/// forked child does not have.
+/// Files below one folder. Each process has its own state: after a fork, a lock of the parent may be held by a thread
+/// that does not exist in the child.
 #[derive(Debug)]
 pub struct LocalStorage {
     root: RootUri,
@@ -62,7 +64,7 @@ pub struct LocalStorage {
 }
 
 impl LocalStorage {
-    /// A handle on the folder, which need not exist: the first file that is written creates it.
+    /// A handle on the folder. The folder need not exist: writing the first file creates it.
     pub fn new(root: &RootUri, durability: Durability) -> Self {
         Self::with_sync(root, durability, DiskSync::of_this_machine())
     }
@@ -77,8 +79,8 @@ impl LocalStorage {
         self.folder.get()
     }
 
-    /// Runs file work where it may block: what waits for the disk. The rest is over sooner than a thread
-    /// of the pool would have it, and is done by the caller.
+    /// Runs file work on a thread for blocking work, because it may wait for the disk. Requests that do not wait for
+    /// the disk run on the caller's thread instead: they end before the pool would have started them.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,
@@ -92,8 +94,8 @@ impl LocalStorage {
         }
     }
 
-    /// The same on the thread of the caller, where the runtime has others for other tasks: to hand the work to
-    /// another thread and back costs a lone commit more than what it writes.
+    /// Like [`LocalStorage::blocking`], but on the caller's thread if the runtime has other worker threads: handing the
+    /// work to another thread and back takes longer than all writes of a single commit.
     async fn blocking_here<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,
@@ -186,7 +188,7 @@ impl Storage for LocalStorage {
     }
 }
 
-/// Whether this is the name of a staging file, whose creation has not ended.
+/// Whether the path is the name of a staging file, which its writer has not finished.
 pub fn is_unfinished(path: &str) -> bool {
     is_staging_name(path.rsplit('/').next().unwrap_or(path))
 }

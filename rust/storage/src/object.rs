@@ -1,7 +1,6 @@
 //! A lakehouse in an object store: S3, Google Cloud Storage, Azure, or the memory of this process.
 //!
-//! The client sends each request once. What is sent again, and when, is decided above, for every store alike
-//! (`retry`).
+//! The client sends each request once. The module `retry` decides about retries, for all stores alike.
 
 pub mod options;
 mod remote;
@@ -28,7 +27,7 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::{RootUri, Scheme, check_path};
 
-/// As many files as stores list in one request.
+/// Maximum number of files per step of a walk: as many as stores return in one page of a listing.
 const WALKED_AT_ONCE: usize = 1000;
 
 /// Files below a prefix of one bucket.
@@ -39,7 +38,7 @@ pub struct ObjectStorage {
     secrets: Secrets,
 }
 
-/// The clients would print their credentials.
+/// Written by hand, because the derived one would print the client's credentials.
 impl std::fmt::Debug for ObjectStorage {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("ObjectStorage").field("root", &self.root.as_str()).finish_non_exhaustive()
@@ -47,8 +46,8 @@ impl std::fmt::Debug for ObjectStorage {
 }
 
 impl ObjectStorage {
-    /// The memory of that name. All handles of one name in this process share their files, which stay
-    /// until the process ends.
+    /// In-memory store of that name. All handles with the same name in this process share its files, which exist until
+    /// the process ends.
     pub fn memory(root: &RootUri) -> Self {
         static MEMORIES: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
         let name = root.bucket().to_owned();
@@ -64,7 +63,7 @@ impl ObjectStorage {
         }
     }
 
-    /// Files of a remote store. `settings` are its storage options, to which the environment is added.
+    /// Connects to a remote store. `settings` are its storage options, completed from the environment variables.
     pub(crate) fn connect(root: &RootUri, settings: Settings) -> Result<Self> {
         let (client, retry_policy, secrets) = remote::client(root, settings)?;
         Ok(Self { root: root.clone(), client, retry_policy, secrets })
@@ -74,13 +73,13 @@ impl ObjectStorage {
         self.client.get().as_ref().map_err(Error::clone)
     }
 
-    /// The object key of a path: the same characters, nothing encoded.
+    /// Object key of a path: the root's prefix and the same characters, without encoding.
     fn key(&self, path: &str) -> Result<Key> {
         check_path(path)?;
         parse_key(&format!("{}{path}", self.root.prefix()))
     }
 
-    /// Directory buckets of S3 do not.
+    /// Directory buckets of S3 do not list their objects in the order of their keys.
     fn lists_in_order(&self) -> bool {
         !self.root.bucket().ends_with("--x-s3")
     }
@@ -131,7 +130,7 @@ impl Storage for ObjectStorage {
         match answer {
             Ok(bytes) => Ok(bytes),
             Err(error @ object_store::Error::Generic { .. }) => {
-                // Stores differ in how they refuse a start behind the end; the size settles it.
+                // Stores report a start after the end of the file in different ways, so the file size decides.
                 let size_bytes = self.head(path).await?.size_bytes;
                 if checked_range(path, range, size_bytes)?.is_empty() {
                     return Ok(Bytes::new());
@@ -144,7 +143,7 @@ impl Storage for ObjectStorage {
 
     async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
         let key = self.key(path)?;
-        // Azure has no ranges that count from the end, so there a file is begun at its start.
+        // Azure does not support suffix ranges, so the start of the file is requested; a small file is then complete.
         let range = match self.root.scheme() {
             Scheme::Azure => GetRange::Bounded(0..max_size_bytes),
             _ => GetRange::Suffix(max_size_bytes),
@@ -156,7 +155,7 @@ impl Storage for ObjectStorage {
                 let bytes = answer.bytes().await.map_err(|error| self.failure("read", path, &error))?;
                 (start, size_bytes, bytes)
             }
-            // No store serves a range of an empty file.
+            // Stores refuse every range of an empty file.
             Err(error @ object_store::Error::Generic { .. }) => {
                 if self.head(path).await?.size_bytes > 0 {
                     return Err(self.failure("read", path, &error));
@@ -207,7 +206,7 @@ impl Storage for ObjectStorage {
             "" => None,
             key => Some(parse_key(key)?),
         };
-        // A name can only be matched among the files of one folder: `list` goes by whole segments.
+        // `list` takes whole path segments only, so a prefix of a file name is matched among the files of its folder.
         let objects = if name.is_empty() {
             self.store()?.list(folder_key.as_ref()).try_collect().await
         } else {
@@ -220,7 +219,8 @@ impl Storage for ObjectStorage {
         Ok(files)
     }
 
-    /// The root is taken apart, so that its folders can be walked at the same time. They are listed by the page.
+    /// The step of the root returns its folders, so that they are walked at the same time. Each folder is listed page
+    /// by page.
     async fn walk(&self, place: &Place) -> Result<Step> {
         let failure = |error| self.failure("list", &place.folder, &error);
         if place.folder.is_empty() {
@@ -244,10 +244,10 @@ impl Storage for ObjectStorage {
             return Ok(Step { files, places: Vec::new() });
         }
         let folder = place.folder.trim_end_matches('/');
-        // The name of the folder comes before everything in it.
+        // The folder's own name sorts before all paths in it.
         let after = place.after.as_deref().unwrap_or(folder);
         let objects = self.store()?.list_with_offset(Some(&self.key(folder)?), &self.key(after)?);
-        // Some stores that speak S3 ignore the offset.
+        // Some S3-compatible stores ignore the offset.
         let is_after = |object: &ObjectMeta| {
             ready(self.file_info(object).is_some_and(|file| file.path.as_str() > after))
         };
@@ -267,7 +267,7 @@ impl Storage for ObjectStorage {
         }
         check_path(path)?;
         let from = parse_key(&format!("{}{path}", source.prefix()))?;
-        // A store that does not copy, or may not: the bytes take the other way, and what is wrong shows there.
+        // If the store does not support the copy or denies it, the caller copies the bytes, which reports a real error.
         Ok(self.store()?.copy(&from, &self.key(path)?).await.is_ok())
     }
 
@@ -284,7 +284,7 @@ impl Storage for ObjectStorage {
 }
 
 fn parse_key(key: &str) -> Result<Key> {
-    // Its rules are those of `check_path`; should it find another fault, that is an answer, not a crash.
+    // Accepts what `check_path` accepts; a difference between the two is an error instead of a panic.
     Key::parse(key)
         .map_err(|error| Error::InvalidLocation(format!("`{key}` cannot be an object key: {error}")))
 }

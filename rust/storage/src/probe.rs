@@ -1,8 +1,8 @@
-//! Tests whether a store lets only one of several writers create a file.
+//! Checks that a store lets only one of several writers create a file.
 //!
-//! All of TrinityLake rests on [`Storage::put_if_absent`]. With a store that ignores the condition, or checks
-//! it and writes in two steps, all seems well until two commits come at the same time and one of them is
-//! lost. So a new lakehouse tests it once, before anything is in it.
+//! All guarantees of TrinityLake depend on [`Storage::put_if_absent`]. A store that ignores the condition, or that
+//! checks it and writes in two steps, works until two commits arrive at the same time and one of them is lost.
+//! Therefore the creation of a lakehouse checks the store once, before anything is written.
 
 use std::collections::HashSet;
 
@@ -12,16 +12,16 @@ use futures::future::{join, join_all};
 use crate::storage::{PutOutcome, Storage};
 use trinitylake_base::error::{Error, Result};
 
-/// Writers that try to create the same file.
+/// Number of writers that try to create the same file.
 const RACERS: usize = 8;
 
-/// Refuses a store on which a file can be created twice: one after the other, or by several writers at
-/// once. `name` is a fresh name (an id from the environment); the files lie under `_probe/` and are
-/// removed again as far as the store allows. Four rounds of requests.
+/// Refuses a store on which a file can be created twice, one after the other or by several writers at the same time.
+/// `name` is a unique name (an id from the environment). The files are written below `_probe/` and deleted again if the
+/// store allows it. Takes four rounds of requests.
 pub async fn probe(storage: &dyn Storage, name: &str) -> Result<()> {
     let paths = Paths { sequence: format!("_probe/{name}"), race: format!("_probe/{name}-race") };
     let result = exclude(storage, &paths).await;
-    // Litter under `_probe/` does no harm, and a store that forbids to delete can still take commits.
+    // Leftovers below `_probe/` are harmless, and a store that denies deletions can still accept commits.
     let _ = join(storage.delete(&paths.sequence), storage.delete(&paths.race)).await;
     result
 }
@@ -48,7 +48,7 @@ async fn exclude(storage: &dyn Storage, paths: &Paths) -> Result<()> {
         return Err(refused(&format!("{} of {RACERS} writers at once created the same file", winners.len())));
     }
     let Some(winner) = winners.into_iter().next() else {
-        // No writer won: report the error of one of them if there is one, since it says why.
+        // No writer won: report the error of one of them if there is one, because it contains the cause.
         race.into_iter().collect::<Result<Vec<_>>>()?;
         return Err(refused(&format!("none of {RACERS} writers could create the new file {}", paths.race)));
     };

@@ -1,9 +1,9 @@
-//! Retries of requests.
+//! Retries of storage requests.
 //!
-//! All retries are made here, so no caller needs a loop. Creations are sent once: only a caller that knows the content of
-//! the file can tell a second attempt from a lost race, namely [`claim`](crate::claim) for files that several writers want
-//! to create, and [`Storage::put_unique`] for the rest. Both take their pauses from the policy of the store
-//! ([`RetryPolicy`]).
+//! This module makes all retries, so that no caller needs a loop. Creations are sent once: only a caller that knows the
+//! content of the file can distinguish its own earlier attempt from that of another writer. [`claim`](crate::claim)
+//! does so for files that several writers try to create, [`Storage::put_unique`] for all others. Both take their pauses
+//! from the store's [`RetryPolicy`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::storage::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, St
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
-/// A store whose requests are repeated as long as they may succeed.
+/// A store whose failed requests are retried if they may succeed later.
 #[derive(Debug)]
 pub struct RetryingStorage {
     inner: Arc<dyn Storage>,
@@ -28,10 +28,10 @@ impl RetryingStorage {
         RetryingStorage { inner, environment }
     }
 
-    /// Creates a file for which no other writer competes.
+    /// Creates a file that no other writer tries to create.
     ///
-    /// A file that exists at a repeated attempt is ours if it holds these bytes. S3 also answers that a file exists
-    /// while it handles another attempt of the same request (409); if no file is there, the request is sent again.
+    /// If the file exists at a retry and has these bytes, an earlier attempt created it. S3 also answers 409 ("exists")
+    /// while it handles another attempt of the same request; if there is no file, the request is sent again.
     pub async fn create(&self, path: &str, bytes: &Bytes) -> Result<PutOutcome> {
         let mut retries = self.retries();
         let mut is_in_doubt = false;
@@ -54,7 +54,7 @@ impl RetryingStorage {
     }
 }
 
-/// The answer to a request that may be sent again as long as the policy allows.
+/// Sends a request, with retries as far as the policy allows.
 macro_rules! repeat {
     ($self:ident, $request:expr) => {{
         let mut retries = $self.retries();
@@ -105,12 +105,12 @@ impl Storage for RetryingStorage {
         repeat!(self, self.inner.begin_ahead(path))
     }
 
-    /// Not repeated: what a disk could not sync once may be lost, whatever it says the next time.
+    /// Not retried: after a failed fsync, the operating system may have dropped the data and report success.
     async fn sync(&self, paths: &[String]) -> Result<()> {
         self.inner.sync(paths).await
     }
 
-    /// Best effort, as it is below: a hint that is late is worth less than the next one.
+    /// Not retried: the next hint makes a late one useless.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.inner.put_hint(path, bytes).await
     }

@@ -1,6 +1,7 @@
-//! The retry policy of all storage calls: which requests are repeated, how soon and how often.
+//! The retry policy of all storage requests: which ones are retried, how soon and how often.
 //!
-//! Work with a deadline runs its requests [`within`] it: no request is repeated after that, whatever the policy.
+//! Work with a deadline sends its requests inside [`within`]: after the deadline no request is retried, whatever the
+//! policy says.
 
 use std::time::Duration;
 
@@ -8,19 +9,20 @@ use object_store::client::HttpErrorKind;
 
 use trinitylake_base::environment::Environment;
 
-/// Number and pauses of retries of a request.
+/// Number of retries of a request, and the pauses between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The first pause is half to all of this, the next ones twice as long as the one before.
+    /// The first pause is 50 to 100 % of this value; each further pause is twice as long as the one before.
     pub first_pause_millis: u64,
     pub max_pause_millis: u64,
     pub max_retries: u32,
-    /// No attempt begins later than this after the first.
+    /// No attempt begins later than this after the first one.
     pub budget_millis: u64,
 }
 
 impl Default for RetryPolicy {
-    /// About half a minute. More requests do not help a store that throttles for longer, and the caller gets the error.
+    /// Retries for about half a minute. If a store throttles for longer, more requests do not help, and the caller
+    /// receives the error.
     fn default() -> Self {
         RetryPolicy {
             first_pause_millis: 50,
@@ -35,8 +37,8 @@ tokio::task_local! {
     static DEADLINE_MILLIS: u64;
 }
 
-/// Does work that is to be over at a moment on the elapsed clock: from then on no request of it is sent again. Each
-/// is sent once, however late it is. What the work leaves to other tasks is not bound by this.
+/// Runs work with a deadline on the elapsed clock. After the deadline, each of its requests is sent once and not
+/// retried. Tasks that the work spawns are not affected.
 pub async fn within<T>(deadline_millis: u64, work: impl Future<Output = T>) -> T {
     DEADLINE_MILLIS.scope(deadline_millis.min(current_deadline_millis()), work).await
 }
@@ -45,8 +47,8 @@ pub(crate) fn current_deadline_millis() -> u64 {
     DEADLINE_MILLIS.try_with(|millis| *millis).unwrap_or(u64::MAX)
 }
 
-/// Whether the answer of a store to a request is a failure that may pass, so that the request is worth sending again:
-/// its HTTP status, what happened to the connection, the code of the store.
+/// Whether a failed request may succeed if it is sent again, by its HTTP status, the failure of the connection, and the
+/// store's error code.
 pub(crate) fn answer_is_passing(
     status: Option<u16>,
     transport: Option<HttpErrorKind>,
@@ -54,7 +56,7 @@ pub(crate) fn answer_is_passing(
 ) -> bool {
     match (status, transport) {
         (Some(status), _) => status >= 500 && status != 501 || matches!(status, 408 | 409 | 425 | 429),
-        // A body that broke off is worth another try; what cannot be understood is not.
+        // An interrupted response is worth a retry; one that cannot be decoded is not.
         (None, Some(kind)) => !matches!(kind, HttpErrorKind::Decode),
         (None, None) => {
             matches!(code, Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout"))
@@ -63,7 +65,7 @@ pub(crate) fn answer_is_passing(
 }
 
 impl RetryPolicy {
-    /// For a request that begins at this moment.
+    /// Retries of a request that begins now.
     pub fn begin(self, environment: &dyn Environment) -> Retries<'_> {
         let deadline_millis = environment.elapsed_millis().saturating_add(self.budget_millis);
         self.ending(environment, deadline_millis)
@@ -80,13 +82,13 @@ impl RetryPolicy {
         }
     }
 
-    /// For a question that is asked until it is answered, or until a moment on the elapsed clock.
+    /// Retries without a maximum number, until a deadline on the elapsed clock.
     pub fn until(self, environment: &dyn Environment, deadline_millis: u64) -> Retries<'_> {
         RetryPolicy { max_retries: u32::MAX, ..self }.ending(environment, deadline_millis)
     }
 }
 
-/// The attempts that one request still has.
+/// The retries that one request has left.
 #[derive(Debug)]
 pub struct Retries<'a> {
     policy: RetryPolicy,
@@ -97,14 +99,14 @@ pub struct Retries<'a> {
 }
 
 impl Retries<'_> {
-    /// Waits for the next attempt. False if there is none.
+    /// Waits before the next attempt. False if no attempt is left.
     pub async fn pause(&mut self) -> bool {
         let time_left = self.deadline_millis.saturating_sub(self.environment.elapsed_millis());
         if self.left == 0 || time_left == 0 {
             return false;
         }
         self.left -= 1;
-        // Many who were refused at once shall not come back at once.
+        // Random pauses, so that many clients that were refused at the same moment do not return at the same moment.
         let pause = self.pause.div_ceil(2);
         let pause = pause + self.environment.random_below(self.pause - pause + 1);
         self.environment.sleep(Duration::from_millis(pause.min(time_left))).await;

@@ -1,4 +1,4 @@
-//! The trait [`Storage`], and the values that its methods take and return.
+//! The trait [`Storage`] and the types of its arguments and results.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use crate::retry_policy::RetryPolicy;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{Scheme, check_path};
 
-/// What a conditional create found. An `Err` of `put_if_absent` says that the outcome is not known,
-/// unless its kind excludes that the file was written (permission, invalid location).
+/// Result of a conditional create. An `Err` of `put_if_absent` means that the outcome is unknown, unless its kind
+/// excludes that the file was written (permission, invalid location).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
     Created,
@@ -23,7 +23,7 @@ pub enum PutOutcome {
 pub struct FileInfo {
     pub path: String,
     pub size_bytes: u64,
-    /// The store's own clock.
+    /// By the clock of the store.
     pub modified_millis: u64,
 }
 
@@ -31,31 +31,31 @@ pub struct FileInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEnd {
     pub bytes: Bytes,
-    /// Of the whole file.
+    /// Size of the whole file.
     pub size_bytes: u64,
 }
 
 impl FileEnd {
-    /// The end of a file of which all is at hand.
+    /// The end of a file whose whole content is known.
     pub fn of_whole(bytes: Bytes, max_size_bytes: u64) -> Self {
         let size_bytes = bytes.len() as u64;
         let start = size_bytes.saturating_sub(max_size_bytes) as usize;
         FileEnd { bytes: bytes.slice(start..), size_bytes }
     }
 
-    /// Whether that is all of the file.
+    /// Whether these bytes are the whole file.
     pub fn is_whole(&self) -> bool {
         self.bytes.len() as u64 == self.size_bytes
     }
 }
 
-/// Position of a walk.
+/// Position of a walk through all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Empty for the root, or ending in `/`.
     pub folder: String,
-    /// Those at any depth below the folder whose paths come after this one. Without it, a store may take the folder
-    /// apart.
+    /// Only paths below the folder that sort after this one, at any depth. If it is `None`, a store may return the
+    /// subfolders as further places.
     pub after: Option<String>,
 }
 
@@ -68,32 +68,33 @@ pub struct Step {
 
 #[async_trait]
 pub trait Storage: Send + Sync + Debug {
-    /// The root URI, canonical and with a `/` at its end: what every path is relative to.
+    /// The root URI, canonical and ending in `/`. All paths are relative to it.
     fn root(&self) -> &str;
     /// Retry policy for requests to this store. Implementations send each request once.
     fn retry_policy(&self) -> RetryPolicy {
         RetryPolicy::default()
     }
-    /// The whole file. `FileNotFound` if it is not there.
+    /// The whole file. `FileNotFound` if it does not exist.
     async fn get(&self, path: &str) -> Result<Bytes>;
-    /// The bytes of the range. An end behind the file is cut to the file; a start behind it, or behind
-    /// the end of the range, is an `InvalidArgument`.
+    /// The bytes of a range. A range that ends after the file is cut to the file. A range that starts after the file or
+    /// after its own end is an `InvalidArgument`.
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
-    /// The last bytes of a file, all of it if it has no more than that, and its size: what leads to the rest of a
-    /// Parquet file, in one request where the store has one for it. `FileNotFound` if it is not there.
+    /// The last `max_size_bytes` of a file (or the whole file if it is smaller), and the file size. Reading a Parquet
+    /// file starts with it. One request if the store supports that. `FileNotFound` if the file does not exist.
     async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
         let size_bytes = self.head(path).await?.size_bytes;
         let bytes = self.get_range(path, size_bytes.saturating_sub(max_size_bytes)..size_bytes).await?;
         Ok(FileEnd { bytes, size_bytes })
     }
-    /// Size in bytes and modification time. `FileNotFound` if it is not there.
+    /// Size in bytes and modification time. `FileNotFound` if the file does not exist.
     async fn head(&self, path: &str) -> Result<FileInfo>;
-    /// Creates the file if it does not exist. Sent once and never retried by the client, since a retry that finds its
-    /// own first attempt looks like a lost race. After `AlreadyExists` a writer reads the file (format §8): a store may
-    /// also answer so while another creation is under way that then fails.
+    /// Creates the file if it does not exist. The client sends the request once and never retries it, because a retry
+    /// that finds the file of its own first attempt looks like a lost race. After `AlreadyExists`, a writer reads the
+    /// file (format §8): a store may also answer so while another creation runs that then fails.
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome>;
-    /// Creates a file with a unique name. It may be lost, and only its writer may rely on it, until [`Storage::sync`] of
-    /// its path succeeds. A lost reply does no harm: "exists" on a later attempt means that an earlier one arrived.
+    /// Creates a file with a unique name. Until [`Storage::sync`] of its path succeeds, the file may be lost, and only
+    /// its writer may rely on it. A lost reply is harmless: "exists" at a retry means that an earlier attempt
+    /// succeeded.
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         match self.put_if_absent(path, bytes.clone()).await? {
             PutOutcome::Created => Ok(()),
@@ -110,29 +111,28 @@ pub trait Storage: Send + Sync + Debug {
     async fn begin_ahead(&self, _path: &str) -> Result<Option<Box<dyn FileInParts>>> {
         Ok(None)
     }
-    /// The durability barrier: files that were written ahead survive from now on what an acknowledged creation survives.
+    /// The durability barrier: from now on, these files are as durable as those of [`Storage::put_if_absent`].
     async fn sync(&self, paths: &[String]) -> Result<()>;
-    /// Replaces the version hint, which readers verify: the last write wins, without a sync.
+    /// Replaces the version hint without a sync; the last write wins. Readers verify the hint.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()>;
-    /// Files, sorted by path. Empty, or ending in `/`: every file below, at any depth. Anything else is
-    /// the start of a file name: the files directly in that folder whose names start with it, so that
-    /// `_0` finds the root node files without a walk through the lakehouse. A folder that does not
-    /// exist is empty.
+    /// Files below a prefix, sorted by path. An empty prefix or one that ends in `/` lists all files below it, at any
+    /// depth. Any other prefix is the beginning of a file name and lists only the files directly in its folder, so that
+    /// `_0` finds the root node files without a listing of the whole lakehouse. A missing folder is empty.
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>>;
-    /// A step of a walk through all files of a place: some of them, and the places that are left of it. A walk meets every
-    /// file once that exists from its beginning to its end; also files of creations that never ended
-    /// ([`is_unfinished`](crate::is_unfinished)), which no list shows.
+    /// One step of a walk: some files of a place, and the places that remain. A walk returns every file once that
+    /// exists from its beginning to its end, including unfinished files ([`is_unfinished`](crate::is_unfinished)),
+    /// which `list` leaves out.
     async fn walk(&self, place: &Place) -> Result<Step> {
         let mut files = self.list(&place.folder).await?;
         files.retain(|file| place.after.as_ref().is_none_or(|after| file.path > *after));
         Ok(Step { files, places: Vec::new() })
     }
-    /// Copies a file from another root of the same store to the same path, inside the store. False if the store cannot.
-    /// It replaces an existing file, so it is for files with unique names only.
+    /// Copies a file from another root of the same store to the same path, without a transfer to this process. False if
+    /// the store cannot do that. It replaces an existing file, so it is only for files with unique names.
     async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
         Ok(false)
     }
-    /// Removes the file; one that is absent already is fine.
+    /// Deletes the file. Succeeds if the file does not exist.
     async fn delete(&self, path: &str) -> Result<()>;
     /// Whether the file exists.
     async fn exists(&self, path: &str) -> Result<bool> {
@@ -144,22 +144,23 @@ pub trait Storage: Send + Sync + Debug {
     }
 }
 
-/// A file on its way, part by part. Nothing of it is left if a part could not be written, or if it is dropped before its
-/// end by the process that began it.
+/// A file that is written part by part. It is removed if a part cannot be written, or if the process that began it
+/// drops it before it is finished.
 pub trait FileInParts: Send + Debug {
-    /// Adds to the end of the file. An error is the last answer.
+    /// Appends to the file. After an error the file is gone.
     fn write(&mut self, part: &[u8]) -> Result<()>;
-    /// All of it is there, as after [`Storage::write_ahead`]: it may be lost until [`Storage::sync`] says that it lasts.
+    /// Completes the file. As after [`Storage::write_ahead`], it may be lost until [`Storage::sync`] of its path
+    /// succeeds.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// Durability of an acknowledged file on a local disk. Object stores are always durable.
+/// What a file on a local disk survives after its creation is acknowledged. Object stores are always durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// A power loss: files and folders are synced.
     #[default]
     Fsync,
-    /// The death of the process, not of the machine.
+    /// The death of the process, but not of the machine.
     None,
 }
 
@@ -184,7 +185,7 @@ fn is_remote_root(root: &str) -> bool {
     !matches!(Scheme::of_root(root), None | Some(Scheme::File | Scheme::Memory))
 }
 
-/// The range within a file of that size, as [`Storage::get_range`] defines it.
+/// Restricts a range to a file of that size, as [`Storage::get_range`] specifies.
 pub fn checked_range(path: &str, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
     let Range { start, end } = range;
     if start > end || start > size_bytes {
@@ -195,7 +196,7 @@ pub fn checked_range(path: &str, range: Range<u64>, size_bytes: u64) -> Result<R
     Ok(start..end.min(size_bytes))
 }
 
-/// The folder (empty, or ending in `/`) and the start of a file name that a list prefix stands for.
+/// Splits a list prefix into a folder (empty, or ending in `/`) and the beginning of a file name.
 pub(crate) fn split_prefix(prefix: &str) -> Result<(&str, &str)> {
     let (folder, name) = match prefix.rfind('/') {
         Some(end) => prefix.split_at(end + 1),
@@ -207,10 +208,10 @@ pub(crate) fn split_prefix(prefix: &str) -> Result<(&str, &str)> {
     Ok((folder, name))
 }
 
-/// Compares a file that exists with the bytes that were sent under its name, which no other writer uses.
+/// Compares an existing file with the bytes that were sent under its unique name.
 ///
-/// Equal bytes are ours: a client repeats requests. S3 also answers that a file exists while it handles another attempt of
-/// the same request (409); without a file the request has to be sent again.
+/// Equal bytes mean that an earlier attempt of this request created it. S3 also answers 409 ("exists") while it handles
+/// another attempt of the same request; if there is no file, the request has to be sent again.
 pub(crate) async fn check_own<S: Storage + ?Sized>(storage: &S, path: &str, bytes: &Bytes) -> Result<()> {
     match storage.get(path).await {
         Ok(found) if found == *bytes => Ok(()),

@@ -1,7 +1,7 @@
 //! Clock of the store: the time at which it answered a request.
 //!
-//! A machine cannot measure by itself how long it was suspended: the clocks of a virtual machine stand still with it. A
-//! remote store dates each answer (`Date`, in whole seconds). The time between two answers is measured by these dates.
+//! A machine cannot measure how long it was suspended, because its clocks stop with it. A remote store sends a date
+//! with each answer (`Date`, in whole seconds), so the time between two answers is measured by these dates.
 
 use std::cell::Cell;
 use std::time::UNIX_EPOCH;
@@ -13,8 +13,8 @@ use object_store::client::{
 };
 use tokio::task_local;
 
-/// Machines of one store may differ by so much, and answers are dated by whole seconds: two that lie closer together may
-/// have come at the same time.
+/// Precision of the dates: the machines of one store may differ by this much, and dates have whole seconds. Two dates
+/// that are closer to each other may mean the same time.
 pub const APART_MILLIS: u64 = 1000;
 
 task_local! {
@@ -46,24 +46,24 @@ impl Heard {
     }
 }
 
-/// When the store answered a request, by its own clock, in milliseconds since 1970.
+/// Time of the store's answer to a request by the store's clock, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreMoment(u64);
 
 impl StoreMoment {
-    /// Whether little time passed between both.
+    /// Whether both moments may be the same, within the precision of the dates.
     pub fn is_close_to(self, other: StoreMoment) -> bool {
         self.0.abs_diff(other.0) <= APART_MILLIS
     }
 
-    /// Time since another moment; 0 if it is later.
+    /// Time since another moment; 0 if the other one is later.
     pub fn millis_since(self, other: StoreMoment) -> u64 {
         self.0.saturating_sub(other.0)
     }
 }
 
-/// Does something, and tells when the store answered what was asked for it. `None` if nothing was asked, if an answer had
-/// no date, or if its answers lie apart.
+/// Runs `requests` and returns the time at which the store answered them. `None` if there was no request, if an answer
+/// had no date, or if the dates differ by more than the precision.
 pub async fn dated<T>(requests: impl Future<Output = T>) -> (T, Option<StoreMoment>) {
     let (result, heard) = listen(requests).await;
     let moment = match heard {
@@ -96,17 +96,17 @@ async fn listen<T>(requests: impl Future<Output = T>) -> (T, Heard) {
     (result, heard)
 }
 
-/// A store has answered, when its clock showed this.
+/// Records the date of an answer, for the enclosing [`dated`].
 pub fn answered(millis: Option<u64>) {
     hear(millis.map_or(Heard::Undated, |millis| Heard::Dates { first_millis: millis, last_millis: millis }));
 }
 
 fn hear(heard: Heard) {
-    // Nobody may be listening.
+    // Outside of `dated` there is no cell to set.
     let _ = HEARD.try_with(|before| before.set(before.get().and(heard)));
 }
 
-/// Makes clients that tell what the store's clock showed.
+/// Makes HTTP clients that record the date of each answer.
 #[derive(Debug)]
 pub(crate) struct ListeningConnector;
 

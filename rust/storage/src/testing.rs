@@ -1,4 +1,4 @@
-//! Storage for tests: that fails, that is slow, and whose files can be looked at.
+//! Storages for tests: one with injected faults, one with latency, and one in memory whose files can be inspected.
 
 pub mod faulty;
 pub mod latency;

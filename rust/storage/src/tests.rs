@@ -1,4 +1,4 @@
-//! The contract of [`Storage`], kept by every store alike.
+//! The contract of [`Storage`], checked for every implementation.
 
 mod fake_s3;
 
@@ -12,14 +12,14 @@ use trinitylake_base::error::Error;
 use super::*;
 pub(crate) use fake_s3::{FakeServer, Response};
 
-/// One store of each kind, empty, and what keeps it alive.
+/// One empty store of each kind, with the values that keep it alive.
 struct Stores {
     stores: Vec<(&'static str, Arc<dyn Storage>)>,
     _folder: tempfile::TempDir,
     _server: FakeServer,
 }
 
-/// A fresh memory for each test.
+/// A new, empty in-memory store.
 pub(crate) fn memory() -> Arc<dyn Storage> {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -32,7 +32,7 @@ pub(crate) fn local(folder: &std::path::Path, durability: Durability) -> Arc<dyn
     open(&root, &HashMap::new(), durability).unwrap()
 }
 
-/// A client of the server, with its retries cut short.
+/// A client of the server, with few and short retries.
 pub(crate) fn s3(server: &FakeServer, root: &str, more: &[(&str, &str)]) -> Arc<dyn Storage> {
     let mut options: HashMap<String, String> = [
         ("endpoint", server.endpoint.as_str()),
@@ -96,7 +96,7 @@ async fn a_hint_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_missing_file_is_an_answer() {
+async fn a_missing_file_is_not_found() {
     for (name, storage) in Stores::new().stores {
         create(&*storage, "folder/file").await;
         for path in ["absent", "folder", "folder/absent", "absent/absent", "folder/file/below"] {
@@ -139,7 +139,7 @@ async fn ranges_are_cut_to_the_file() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_file_comes_with_its_size() {
+async fn the_end_of_a_file_is_returned_with_its_size() {
     for (name, storage) in Stores::new().stores {
         storage.put_if_absent("file", Bytes::from_static(b"0123456789")).await.unwrap();
         storage.put_if_absent("empty", Bytes::new()).await.unwrap();
@@ -155,7 +155,7 @@ async fn the_end_of_a_file_comes_with_its_size() {
 }
 
 #[tokio::test]
-async fn head_tells_size_and_time() {
+async fn head_returns_size_and_time() {
     for (name, storage) in Stores::new().stores {
         create(&*storage, "a/file").await;
         let info = storage.head("a/file").await.unwrap();
@@ -200,12 +200,12 @@ async fn lists_are_recursive_below_folders_and_flat_for_names() {
     }
 }
 
-/// Stores list a thousand files at a time, so 1,200 take more than one step.
+/// Stores return a thousand files per page of a listing, so 1,200 files take more than one step.
 #[tokio::test]
 async fn a_walk_visits_each_file_of_a_folder_once() {
     let stores = Stores::new();
     for (name, storage) in stores.stores.iter().filter(|(name, _)| *name != "local, synced") {
-        // Names around the slash and the character after it.
+        // Names that sort just before and after the slash.
         for path in ["f/a/1", "f/a/2", "f/a-b/1", "f/a.b", "f/a0/1", "f/b", "g/1", "e"] {
             create(storage.as_ref(), path).await;
         }
@@ -294,7 +294,7 @@ async fn special_characters_are_literal() {
 }
 
 #[tokio::test]
-async fn what_is_no_path_is_refused_by_every_verb() {
+async fn every_verb_refuses_invalid_paths() {
     for (name, storage) in Stores::new().stores {
         for path in ["", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "../x", "a\0b", "a\nb", "a\u{7f}"]
         {
@@ -317,8 +317,8 @@ async fn what_is_no_path_is_refused_by_every_verb() {
     }
 }
 
-/// Failure mode 5: 64 writers at once, round after round; each round has exactly one winner, and the
-/// file holds what the winner wrote.
+/// Failure mode 5: in each of several rounds, 64 writers create the same file at the same time. Exactly one of them
+/// wins, and the file has its content.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_of_64_concurrent_writers_wins() {
     let stores = Stores::new();
@@ -344,7 +344,7 @@ async fn one_of_64_concurrent_writers_wins() {
 }
 
 #[tokio::test]
-async fn lakehouses_side_by_side_do_not_see_each_other() {
+async fn neighbouring_lakehouses_are_isolated() {
     let folder = tempfile::tempdir().unwrap();
     let server = FakeServer::s3();
     let open_memory =
@@ -385,7 +385,7 @@ async fn handles_of_one_memory_share_their_files() {
 }
 
 #[test]
-fn durability_has_two_names() {
+fn durability_is_parsed_from_two_names() {
     assert_eq!("fsync".parse::<Durability>().unwrap(), Durability::default());
     assert_eq!("none".parse::<Durability>().unwrap(), Durability::None);
     assert!(matches!("full".parse::<Durability>(), Err(Error::InvalidArgument(_))));

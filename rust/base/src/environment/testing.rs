@@ -1,4 +1,4 @@
-//! Time, ids and randomness that a test decides: a seed replays a run.
+//! Time, ids and randomness under the control of a test: a seed replays a run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,14 @@ use uuid::Uuid;
 
 use super::{Environment, Task};
 
-/// Where the clock of a new test environment stands, in milliseconds since 1970.
+/// Time of a new test environment, in milliseconds since 1970.
 pub const START_MILLIS: u64 = 1_700_000_000_000;
 
-/// A clock that moves when a test says so, or when something sleeps: a sleep returns at once and moves the
-/// clock. Ids and random numbers come from a seeded generator.
+/// A clock that advances when a test says so, or when a task sleeps: a sleep returns at once and advances the clock.
+/// Ids and random numbers come from a seeded generator.
 #[derive(Debug)]
 pub struct TestEnvironment {
-    /// The wall clock minus the elapsed one.
+    /// Wall clock minus elapsed clock.
     epoch_millis: AtomicU64,
     elapsed_millis: Arc<AtomicU64>,
     generator: Mutex<StdRng>,
@@ -37,7 +37,7 @@ impl TestEnvironment {
         self.elapsed_millis.fetch_add(duration.as_millis() as u64, Ordering::SeqCst);
     }
 
-    /// Sets the wall clock, forwards or back, as a skewed machine would; deadlines do not notice.
+    /// Sets the wall clock forwards or back, like a clock that is wrong; the elapsed clock and deadlines do not change.
     pub fn set_now_millis(&self, now_millis: u64) {
         let elapsed = self.elapsed_millis.load(Ordering::SeqCst);
         self.epoch_millis.store(now_millis.saturating_sub(elapsed), Ordering::SeqCst);
@@ -68,7 +68,7 @@ impl Environment for TestEnvironment {
     fn alarm(&self, duration: Duration) -> Task {
         let clock = self.elapsed_millis.clone();
         let due_millis = self.elapsed_millis().saturating_add(duration.as_millis() as u64);
-        // Moving the clock wakes no task.
+        // Advancing the clock does not wake tasks.
         Box::pin(std::future::poll_fn(move |_| {
             if clock.load(Ordering::SeqCst) >= due_millis {
                 std::task::Poll::Ready(())
@@ -78,14 +78,14 @@ impl Environment for TestEnvironment {
         }))
     }
 
-    /// A background task does not move the clock of the others.
+    /// A background task does not advance the clock of other tasks.
     fn linger(&self, _: Duration) -> Task {
         Box::pin(std::future::ready(()))
     }
 
     fn sleep(&self, duration: Duration) -> Task {
         self.advance(duration);
-        // Others get their turn, as they would while one really sleeps.
+        // Other tasks run meanwhile, as during a real sleep.
         Box::pin(std::future::poll_fn({
             let mut yielded = false;
             move |context| {

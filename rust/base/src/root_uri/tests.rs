@@ -68,7 +68,7 @@ fn a_relative_folder_is_made_absolute() {
 }
 
 #[test]
-fn a_parent_folder_is_that_of_what_a_link_points_to() {
+fn the_parent_of_a_link_is_that_of_its_target() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     std::fs::create_dir_all(folder.join("real/inner")).unwrap();
@@ -78,7 +78,7 @@ fn a_parent_folder_is_that_of_what_a_link_points_to() {
 }
 
 #[test]
-fn a_refused_root_says_why() {
+fn a_refused_root_names_the_reason() {
     for (input, reason) in [
         ("", "empty"),
         ("/", "root folder of the machine"),
@@ -165,7 +165,7 @@ fn join_and_relativize_are_inverse() {
 }
 
 #[test]
-fn equal_spellings_are_inside_and_neighbours_are_not() {
+fn equal_spellings_are_inside_and_similar_prefixes_are_not() {
     let local = root("/data/lake");
     for uri in [
         "file:///data/lake/a/b",
@@ -214,7 +214,7 @@ fn equal_spellings_are_inside_and_neighbours_are_not() {
 
 proptest::proptest! {
     #[test]
-    fn nothing_that_is_parsed_leads_out_or_crashes(input in "(s3://b/|file:///|/|memory://|az://)?[a./~:@?#%\\\\-]{0,12}", path in "[a./\\\\]{0,8}") {
+    fn no_parsed_path_leaves_the_root_or_panics(input in "(s3://b/|file:///|/|memory://|az://)?[a./~:@?#%\\\\-]{0,12}", path in "[a./\\\\]{0,8}") {
         if let Ok(root) = RootUri::parse(&input) {
             proptest::prop_assert!(root.as_str().ends_with('/'));
             proptest::prop_assert_eq!(RootUri::parse(root.as_str()).unwrap(), root.clone());
@@ -224,10 +224,9 @@ proptest::proptest! {
     }
 }
 
-/// Through a symbolic link one could create a table whose files the real path took for those of another
-/// lakehouse.
+/// Through a symbolic link a user could create a table whose files belonged to another lakehouse by their real path.
 #[test]
-fn a_link_to_a_folder_is_that_folder() {
+fn a_link_to_a_folder_is_resolved() {
     let folder = tempfile::tempdir().unwrap();
     let real = folder.path().canonicalize().unwrap();
     std::fs::create_dir(real.join("real")).unwrap();
@@ -239,9 +238,9 @@ fn a_link_to_a_folder_is_that_folder() {
     assert_ne!(literal, direct, "a recorded root is not looked up on this machine");
 }
 
-/// Readers that are not as strict found a file by a name that was taken for one elsewhere.
+/// More tolerant readers found a file of this lakehouse by a URI that had been classified as external.
 #[test]
-fn what_readers_may_mean_is_told() {
+fn paths_that_tolerant_readers_may_read_are_found() {
     let lake = root("file:///data/lake");
     for uri in [
         "file:///data/lake/t//f",

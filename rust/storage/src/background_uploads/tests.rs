@@ -1,4 +1,4 @@
-//! Files that are written behind: what is waited for, what is read meanwhile, and what a failure comes to.
+//! Background uploads: their order, limits, reads during an upload, and failures.
 
 use std::time::Duration;
 
@@ -27,28 +27,28 @@ fn pending(storage: Arc<dyn Storage>) -> Arc<BackgroundUploads> {
 
 /// An append wrote its files one after the other, and waited for the store each time.
 #[tokio::test(start_paused = true)]
-async fn files_go_to_the_store_together_and_are_read_meanwhile() {
+async fn files_are_uploaded_concurrently_and_can_be_read_meanwhile() {
     let (files, _, storage) = slow(Vec::new());
     let pending = pending(storage);
     let start = tokio::time::Instant::now();
     for number in 0..10 {
         pending.put(&format!("data/{number}"), bytes(number)).await.unwrap();
     }
-    assert_eq!(start.elapsed(), Duration::ZERO, "nobody waits while there is room");
+    assert_eq!(start.elapsed(), Duration::ZERO, "no caller waits below the limit");
     assert_eq!(pending.read("data/3").unwrap().len(), 3);
     assert!(!pending.is_settled() && files.paths().is_empty());
     let paths = pending.written().await.unwrap();
     assert_eq!((paths.len(), files.paths().len()), (10, 10));
     assert!(start.elapsed() < Duration::from_millis(70), "{:?}", start.elapsed());
-    assert!(!pending.is_settled(), "it is not known yet whether they last");
+    assert!(!pending.is_settled(), "the files are not synced yet");
     pending.synced(&paths);
     assert!(pending.is_settled() && pending.written().await.unwrap().is_empty());
-    assert_eq!(pending.read("data/3").unwrap().len(), 3, "small ones stay");
+    assert_eq!(pending.read("data/3").unwrap().len(), 3, "small files stay in memory");
 }
 
-/// A writer faster than the store filled the memory.
+/// A writer that was faster than the store filled the memory.
 #[tokio::test(start_paused = true)]
-async fn who_hands_over_more_than_there_is_room_for_waits() {
+async fn a_caller_waits_while_the_memory_limit_is_reached() {
     let (_, _, storage) = slow(Vec::new());
     let pending = BackgroundUploads::bounded(storage, SystemEnvironment::shared(), 100, 4);
     let start = tokio::time::Instant::now();
@@ -56,14 +56,14 @@ async fn who_hands_over_more_than_there_is_room_for_waits() {
     assert_eq!(start.elapsed(), Duration::ZERO);
     pending.put("b", bytes(60)).await.unwrap();
     assert!(start.elapsed() >= Duration::from_millis(60), "{:?}", start.elapsed());
-    // One that is larger than all the room there is goes when it is alone.
+    // A file larger than the limit is uploaded while no other upload runs.
     pending.put("c", bytes(1000)).await.unwrap();
     assert!(start.elapsed() >= Duration::from_millis(120), "{:?}", start.elapsed());
     pending.written().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_requests_are_under_way_than_allowed() {
+async fn the_number_of_concurrent_requests_is_limited() {
     let (_, faulty, storage) = slow(Vec::new());
     let pending = BackgroundUploads::bounded(storage, SystemEnvironment::shared(), 1 << 20, 2);
     let start = tokio::time::Instant::now();
@@ -75,9 +75,9 @@ async fn no_more_requests_are_under_way_than_allowed() {
     assert_eq!(faulty.log().len(), 6);
 }
 
-/// The upload of a file failed while the next statement ran, and the commit went on without it.
+/// The upload of a file failed while the next statement ran, and the commit continued without it.
 #[tokio::test(start_paused = true)]
-async fn a_file_that_fails_is_what_the_barrier_tells() {
+async fn the_barrier_fails_with_the_error_of_an_upload() {
     let denied = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("second"), Action::Deny);
     let (_, _, storage) = slow(vec![denied]);
     let pending = pending(storage);
@@ -87,22 +87,22 @@ async fn a_file_that_fails_is_what_the_barrier_tells() {
         let answer = pending.written().await;
         assert!(matches!(&answer, Err(Error::PermissionDenied(why)) if why.contains("second")), "{answer:?}");
     }
-    // The next statement learns of it at once.
+    // The next statement fails at once.
     assert!(matches!(pending.put("third", bytes(1)).await, Err(Error::PermissionDenied(_))));
     assert!(pending.has_failed() && !pending.is_settled());
-    // What a statement gave up is nobody's failure.
+    // The failure of a file that was deleted since no longer counts.
     pending.delete("second").await.unwrap();
     pending.written().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_succeed_is_sent_again_until_the_commit_is_out_of_time() {
+async fn uploads_are_retried_until_the_deadline_of_the_commit() {
     let lost = |nth| Fault::new(Trigger::on(Verb::PutIfAbsent, nth).path("file"), Action::FailBefore);
     let (files, _, storage) = slow(vec![lost(0), lost(0)]);
     let one = pending(storage);
     one.put("file", bytes(1)).await.unwrap();
     one.written().await.unwrap();
-    assert!(files.has("file"), "the third request did it");
+    assert!(files.has("file"), "the third request succeeds");
 
     let (_, faulty, storage) = slow((0..200).map(|_| lost(0)).collect());
     let environment = SystemEnvironment::shared();
@@ -112,11 +112,11 @@ async fn what_may_succeed_is_sent_again_until_the_commit_is_out_of_time() {
     assert!(matches!(answer, Err(Error::Storage { retryable: true, .. })), "{answer:?}");
     let sent = faulty.log().len();
     tokio::time::sleep(Duration::from_secs(300)).await;
-    assert!(sent <= 2 && faulty.log().len() <= sent + 1, "nothing is sent when nobody waits for it: {sent}");
+    assert!(sent <= 2 && faulty.log().len() <= sent + 1, "nothing is sent after the deadline: {sent}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_up_is_not_sent_or_is_deleted_when_it_is_there() {
+async fn a_cancelled_file_is_not_sent_or_is_deleted() {
     let (files, faulty, storage) = slow(Vec::new());
     let pending = BackgroundUploads::bounded(storage, SystemEnvironment::shared(), 1 << 20, 1);
     pending.put("under way", bytes(1)).await.unwrap();
@@ -131,13 +131,13 @@ async fn what_is_given_up_is_not_sent_or_is_deleted_when_it_is_there() {
     assert!(matches!(pending.put("late", bytes(1)).await, Err(Error::TransactionClosed(_))));
 }
 
-/// A child that was forked while its parent's files were under way committed without them.
+/// A child that was forked during its parent's uploads committed without these files.
 #[tokio::test(start_paused = true)]
-async fn a_child_writes_what_its_parent_had_not_finished() {
+async fn a_forked_child_writes_unfinished_files_of_its_parent() {
     let (files, _, storage) = slow(Vec::new());
     let pending = pending(storage);
     pending.put("file", bytes(5)).await.unwrap();
-    // As the child finds it: the task of the parent does not run there.
+    // Simulates the child, in which the parent's task does not run.
     if let Some(file) = pending.state().files.get_mut("file") {
         file.process += 1;
     }

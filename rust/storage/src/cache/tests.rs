@@ -20,8 +20,8 @@ fn reads(counters: Counters) -> u64 {
 }
 
 #[test]
-fn only_a_name_that_is_given_once_is_kept() {
-    // A Hadoop table that is dropped and created again has another v3.metadata.json.
+fn only_files_with_unique_names_are_cached() {
+    // A Hadoop table that is dropped and created again has a different v3.metadata.json.
     for path in [
         "n/t/metadata/v3.metadata.json",
         "n/t/metadata/00003.metadata.json",
@@ -47,7 +47,7 @@ fn only_a_name_that_is_given_once_is_kept() {
 }
 
 #[tokio::test]
-async fn what_was_written_or_read_is_not_fetched_again() {
+async fn a_file_that_was_read_or_written_is_cached() {
     let (counting, storage) = cached();
     storage.put_if_absent(MANIFEST, Bytes::from_static(b"0123456789")).await.unwrap();
     assert_eq!(storage.get(MANIFEST).await.unwrap(), "0123456789");
@@ -64,7 +64,7 @@ async fn what_was_written_or_read_is_not_fetched_again() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_file_is_not_taken_for_the_file() {
+async fn the_end_of_a_file_is_not_cached_as_the_file() {
     let (counting, storage) = cached();
     counting.put_if_absent(ROWS, Bytes::from_static(b"0123456789")).await.unwrap();
     assert_eq!(storage.get_end(ROWS, 3).await.unwrap(), FileEnd { bytes: "789".into(), size_bytes: 10 });
@@ -72,7 +72,7 @@ async fn the_end_of_a_file_is_not_taken_for_the_file() {
 }
 
 #[tokio::test]
-async fn of_many_who_want_a_file_at_once_one_asks_for_it() {
+async fn concurrent_reads_of_a_file_send_one_request() {
     let (counting, storage) = cached();
     counting.put_if_absent(MANIFEST, Bytes::from_static(b"entries")).await.unwrap();
     let all = join_all((0..20).map(|_| storage.get(MANIFEST))).await;
@@ -81,7 +81,7 @@ async fn of_many_who_want_a_file_at_once_one_asks_for_it() {
 }
 
 #[tokio::test]
-async fn a_file_that_could_not_be_read_is_asked_for_again() {
+async fn a_failed_read_is_not_cached() {
     let (counting, storage) = cached();
     for _ in 0..2 {
         assert!(matches!(storage.get(MANIFEST).await, Err(Error::FileNotFound { .. })));
@@ -91,20 +91,20 @@ async fn a_file_that_could_not_be_read_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_deleted_here_is_gone() {
+async fn a_deleted_file_is_removed_from_the_cache() {
     let (counting, storage) = cached();
     storage.put_if_absent(MANIFEST, Bytes::from_static(b"old")).await.unwrap();
     storage.delete(MANIFEST).await.unwrap();
     assert!(matches!(storage.get(MANIFEST).await, Err(Error::FileNotFound { .. })));
     storage.put_if_absent(MANIFEST, Bytes::from_static(b"new")).await.unwrap();
-    // Who came too late does not change what others read.
+    // A lost creation does not change the cached file.
     assert_eq!(storage.put_if_absent(MANIFEST, Bytes::new()).await.unwrap(), PutOutcome::AlreadyExists);
     assert_eq!(storage.get(MANIFEST).await.unwrap(), "new");
     assert_eq!(reads(counting.counters()), 1);
 }
 
 #[tokio::test]
-async fn names_that_may_be_given_again_are_read_each_time() {
+async fn files_with_reusable_names_are_not_cached() {
     let (counting, storage) = cached();
     let path = "n/t/metadata/v3.metadata.json";
     storage.put_if_absent(path, Bytes::from_static(b"one")).await.unwrap();
@@ -115,9 +115,9 @@ async fn names_that_may_be_given_again_are_read_each_time() {
     assert_eq!(storage.get_range(path, 0..1).await.unwrap(), "t");
 }
 
-/// Ten thousand metadata files of 50 KB are half a gigabyte.
+/// Ten thousand metadata files of 50 KB took half a gigabyte of memory.
 #[tokio::test]
-async fn memory_is_bounded_whatever_is_read() {
+async fn memory_is_bounded_for_any_reads() {
     let (_, storage) = cached();
     let bytes = Bytes::from(vec![7; 50_000]);
     for i in 0..2_000u32 {
@@ -125,7 +125,7 @@ async fn memory_is_bounded_whatever_is_read() {
             let path = format!("n/t/{i:08x}-2e6d-4bd5-8a47-1f5a3f6d9b01.{kind}");
             storage.put_if_absent(&path, bytes.clone()).await.unwrap();
         }
-        // One that is read all the time stays.
+        // A file that is read all the time stays cached.
         storage.put_if_absent(MANIFEST, Bytes::from_static(b"entries")).await.unwrap();
         storage.get(MANIFEST).await.unwrap();
     }
@@ -141,7 +141,7 @@ async fn memory_is_bounded_whatever_is_read() {
 }
 
 #[tokio::test]
-async fn a_forked_child_begins_with_nothing() {
+async fn a_forked_child_has_an_empty_cache() {
     let (_, storage) = cached();
     storage.put_if_absent(MANIFEST, Bytes::from_static(b"entries")).await.unwrap();
     assert!(storage.cached(MANIFEST).is_some());

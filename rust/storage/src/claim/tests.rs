@@ -1,4 +1,4 @@
-//! Who was first, whatever the store answers.
+//! The winner of a claim, for all answers that a store may give.
 
 use std::sync::Arc;
 
@@ -49,22 +49,22 @@ fn on_get(nth: u64, action: Action) -> Fault {
 }
 
 #[tokio::test]
-async fn the_first_wins_and_the_second_sees_who_was() {
+async fn the_first_claim_wins_and_the_second_returns_its_file() {
     let race = Race::new([]);
     assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
     assert_lost(race.claim("yours").await, "mine");
     assert_eq!(race.content().unwrap(), "mine");
 }
 
-/// A load balancer cut the connection after the store had written the file. The writer believed it had
-/// failed, committed again, and every row was there twice.
+/// A load balancer cut the connection after the store had written the file. The writer treated the commit as failed and
+/// committed again, so that every row existed twice.
 #[tokio::test]
 async fn mode_1_put_applied_and_reply_lost_is_won_once() {
     let race = Race::new([on_put(0, Action::FailAfter)]);
     assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
     race.assert_all_faults_fired();
     let puts = race.storage.log().iter().filter(|operation| operation.verb == Verb::PutIfAbsent).count();
-    assert_eq!(puts, 1, "what arrived was sent again");
+    assert_eq!(puts, 1, "a request that arrived was sent again");
 }
 
 #[tokio::test]
@@ -74,18 +74,18 @@ async fn a_request_that_never_arrived_is_sent_again() {
     race.assert_all_faults_fired();
 }
 
-/// The reply was lost, the rival's was not: an error is no licence to believe one's own write.
+/// The reply to this writer was lost after another writer had won: an error does not mean that the own write succeeded.
 #[tokio::test]
 async fn a_lost_reply_about_a_lost_race_is_a_lost_race() {
     let race = Race::new([on_put(1, Action::FailAfter)]);
     assert!(matches!(race.claim("first").await, Claim::Won { .. }));
-    // The request fails as a whole, the file is the other's.
+    // The request fails completely, and the file is that of the other writer.
     assert_lost(race.claim("second").await, "first");
 }
 
-/// The request sat in a proxy, its client gave up and sent another, and then it came.
+/// The request was delayed in a proxy, its client timed out and sent another one, and then the first one arrived.
 #[tokio::test]
-async fn mode_2_put_that_lands_after_its_client_gave_up_changes_nothing() {
+async fn mode_2_put_that_arrives_after_its_timeout_changes_nothing() {
     let race = Race::new([on_put(0, Action::Late)]);
     assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
     let late = race.storage.deliver_late().await;
@@ -98,16 +98,17 @@ async fn mode_2_put_that_lands_after_its_client_gave_up_changes_nothing() {
     assert_eq!(race.content().unwrap(), "first");
 }
 
-/// The HTTP client retried by itself, and the store answered that the file exists: its own, from the first try.
+/// The HTTP client retried automatically, and the store answered that the file exists: the file of its own first
+/// attempt.
 #[tokio::test]
-async fn mode_3_client_retry_that_meets_its_own_write_is_won() {
+async fn mode_3_client_retry_that_finds_its_own_file_is_won() {
     let race = Race::new([on_put(0, Action::AlreadyExistsAfter)]);
     assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
     race.assert_all_faults_fired();
 }
 
 #[tokio::test]
-async fn reading_back_is_repeated_until_it_answers() {
+async fn reading_back_is_retried() {
     let lost = [on_put(0, Action::FailAfter), on_get(0, Action::FailBefore), on_put(0, Action::FailBefore)];
     let race = Race::new(lost.into_iter().chain([on_get(0, Action::FailAfter)]));
     assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
@@ -115,16 +116,16 @@ async fn reading_back_is_repeated_until_it_answers() {
 }
 
 #[tokio::test]
-async fn a_store_that_denies_permission_is_not_asked_for_ever() {
+async fn a_denied_claim_is_not_retried() {
     let race = Race::new([on_put(0, Action::Deny)]);
     let claim = race.claim("mine").await;
     assert!(matches!(claim, Claim::Refused(Error::PermissionDenied(_))), "{claim:?}");
     assert_eq!(race.environment.elapsed_millis(), 0);
 }
 
-/// A store that answers with errors until the deadline: nobody knows, so nothing may be deleted.
+/// A store answers with errors until the deadline. The outcome is unknown, so nothing may be deleted.
 #[tokio::test]
-async fn doubt_until_the_deadline_is_commit_state_unknown_and_deletes_nothing() {
+async fn an_unknown_outcome_at_the_deadline_deletes_nothing() {
     for reply in [Action::FailBefore, Action::FailAfter] {
         let files = MemoryFiles::shared();
         let storage = FaultyStorage::with_policy(files.clone(), Box::new(move |_| Some(reply)));
@@ -139,10 +140,10 @@ async fn doubt_until_the_deadline_is_commit_state_unknown_and_deletes_nothing() 
     }
 }
 
-/// The first request sat in a proxy. The second was denied, since the credentials had expired meanwhile, and the
-/// writer got the answer that it had certainly not committed; then the first request arrived, and it had.
+/// The first request was delayed in a proxy. The second one was denied, because the credentials had expired meanwhile,
+/// and the writer reported that the commit had certainly failed. Then the first request arrived and created the file.
 #[tokio::test]
-async fn a_denial_says_nothing_about_the_request_before_it() {
+async fn a_denial_does_not_settle_an_earlier_request() {
     let denials = (0..1000).map(|_| on_put(0, Action::Deny));
     let race = Race::new([on_put(0, Action::Late)].into_iter().chain(denials));
     let claim = race.claim("mine").await;
@@ -151,14 +152,14 @@ async fn a_denial_says_nothing_about_the_request_before_it() {
     assert_eq!(race.content().unwrap(), "mine");
 }
 
-/// A store answered with an error that no list had, and "not retryable" was taken for "certainly not written".
+/// A store answered with an error that the code did not know, and "not retryable" was read as "certainly not written".
 #[tokio::test]
-async fn an_error_that_is_not_retryable_is_no_proof() {
+async fn an_error_that_is_not_retryable_leaves_the_outcome_unknown() {
     for action in [Action::BreakBefore, Action::BreakAfter] {
         let files = MemoryFiles::shared();
         let mut has_failed = false;
         let policy = move |operation: &crate::faulty::Operation| {
-            // Reading back fails as well, so that nothing settles it.
+            // Reading back fails as well, so that the outcome stays unknown.
             has_failed |= operation.verb == Verb::PutIfAbsent;
             has_failed.then_some(action)
         };
@@ -168,7 +169,7 @@ async fn an_error_that_is_not_retryable_is_no_proof() {
         assert!(matches!(claim, Claim::Unknown(Error::CommitStateUnknown(_))), "{action:?}: {claim:?}");
         assert_eq!(files.has(PATH), action == Action::BreakAfter);
     }
-    // What the store says of the file is a proof.
+    // The content of the file decides.
     let race = Race::new([on_put(0, Action::BreakAfter)]);
     assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
     let race = Race::new([on_put(0, Action::BreakBefore)]);

@@ -9,7 +9,7 @@ fn local(verb: &'static str, code: i32) -> Error {
 
 /// Failure mode 32: disk full, read-only, permission denied.
 #[test]
-fn a_disk_that_refuses_says_what_and_where() {
+fn the_error_of_a_disk_names_the_file_and_the_cause() {
     for (code, denied, reason) in [
         (13, true, "denies permission"),
         (1, true, "denies permission"),
@@ -36,7 +36,7 @@ fn a_disk_that_refuses_says_what_and_where() {
 }
 
 #[test]
-fn what_a_reader_does_not_find_a_writer_cannot_place() {
+fn a_missing_path_is_not_found_for_readers_and_refused_for_writers() {
     for code in [2, 20, 21] {
         assert!(matches!(local("read", code), Error::FileNotFound { path } if path == "a"), "{code}");
         assert!(matches!(local("create", code), Error::StorageRefused(_)), "{code}");
@@ -44,7 +44,7 @@ fn what_a_reader_does_not_find_a_writer_cannot_place() {
 }
 
 #[test]
-fn secrets_are_cut_out_of_messages() {
+fn secrets_are_redacted_from_messages() {
     let mut secrets = Secrets::default();
     secrets.add("canary-long");
     secrets.add("canary");
@@ -55,7 +55,7 @@ fn secrets_are_cut_out_of_messages() {
     assert_eq!(
         secrets.redact("abc canary-long canary PRIVATE canary key hidden"),
         "abc *** *** *** ***",
-        "short words stay, long ones go first"
+        "short values stay, long ones are replaced first"
     );
     assert_eq!(secrets.redact("nothing"), "nothing");
     assert_eq!(format!("{secrets:?}"), "Secrets(6)");
@@ -72,7 +72,7 @@ fn a_message_never_repeats_a_url() {
 }
 
 #[test]
-fn long_words_of_a_store_are_cut() {
+fn long_messages_of_a_store_are_cut() {
     let source: Box<dyn std::error::Error + Send + Sync> = "ü".repeat(5000).into();
     let error = object_store::Error::Generic { store: "test", source };
     let message = REQUEST.store_failure(&error, &Secrets::default()).to_string();
@@ -108,7 +108,7 @@ fn kinds_of_the_client_keep_their_meaning() {
 }
 
 #[test]
-fn credentials_that_nobody_has_are_not_the_fault_of_the_bucket() {
+fn missing_credentials_are_not_reported_as_a_missing_bucket() {
     for answer in ["HTTP error: connection refused", "Server returned non-2xx status code: 403 Forbidden: "] {
         let text = format!("Error performing PUT http://169.254.169.254/latest/api/token in 1s - {answer}");
         let error = object_store::Error::Generic { store: "S3", source: text.into() };

@@ -1,7 +1,7 @@
 //! Containment: no path leaves the root of a lakehouse on a local disk through symbolic links.
 //!
-//! Nothing outside of the root is read or written through a symbolic link. Folders are checked once per handle, files on
-//! every access: this stops a link that came with a copied lakehouse, not someone who swaps folders while we run.
+//! Folders are checked once per handle, files on every access. This stops links that were copied together with a
+//! lakehouse, but not an attacker that replaces folders while a process runs.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -16,10 +16,10 @@ use crate::failure::Request;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, check_path};
 
-/// Folders that a handle remembers as checked; a full set is emptied.
+/// Maximum number of folders that a handle remembers as checked. A full set is emptied.
 const MAX_KNOWN_FOLDERS: usize = 16_384;
 
-/// Relative folders of which something was found out that stays true as long as nobody removes them.
+/// Set of relative folders that have a property which holds until a folder is removed, e.g. "its entry is durable".
 #[derive(Debug, Default)]
 pub(super) struct KnownFolders(Mutex<HashSet<String>>);
 
@@ -45,14 +45,14 @@ impl KnownFolders {
     }
 }
 
-/// The folder of a root, and which folders below it really lie there.
+/// Root folder, and the folders below it that are known not to leave it through a link.
 #[derive(Debug)]
 pub(super) struct Containment {
     root: RootUri,
     path: PathBuf,
-    /// Real path of the root, known once it exists.
+    /// Real path of the root, set once the root exists.
     real_root: OnceLock<PathBuf>,
-    /// Device and number of the folder at the root, known once it exists.
+    /// Device and inode of the root folder, set once it exists.
     identity: OnceLock<(u64, u64)>,
     contained: KnownFolders,
 }
@@ -68,9 +68,10 @@ impl Containment {
         }
     }
 
-    /// Is the folder at the root still the one that it was? A disk that was unmounted leaves an empty one, and a lakehouse
-    /// that was moved may leave none, or an older copy. What a handle remembers says nothing of such a place: a version that
-    /// was made there would be answered, and gone when the disk is back.
+    /// Refuses to write if the root is no longer the same folder as when this handle first saw it. An unmounted disk
+    /// leaves an empty folder, and a moved lakehouse leaves no folder or an older copy. The caches of this handle do
+    /// not describe such a folder: a version created in it would be reported as committed and would be missing once the
+    /// disk is mounted again.
     pub(super) fn check_root(&self) -> Result<()> {
         let found = self.path.metadata().map(|root| (root.dev(), root.ino()));
         let Some(known) = self.identity.get() else {
@@ -98,18 +99,18 @@ impl Containment {
         self.path.join(path)
     }
 
-    /// Whether the folder is known to be below the root.
+    /// Whether a check has found that the folder does not leave the root.
     pub(super) fn is_known(&self, folder: &str) -> bool {
         self.contained.has(folder)
     }
 
-    /// Forgets all known folders, after one was removed.
+    /// Removes all folders from the set of checked ones, after a folder has disappeared.
     pub(super) fn forget(&self) {
         self.contained.forget();
     }
 
-    /// Where a file that is to be read really is, and what it is. Anything that is not a regular file is
-    /// not there: a pipe would block, a device would never end.
+    /// Real path and metadata of a file to be read. Anything but a regular file counts as absent: reading a pipe would
+    /// block, and a device has no end.
     pub(super) fn look_up(&self, path: &str, verb: &'static str) -> Result<(PathBuf, Metadata)> {
         check_path(path)?;
         self.check_folder(parent(path), verb).map_err(|error| match error {
@@ -121,7 +122,7 @@ impl Containment {
         let mut metadata = file.symlink_metadata().map_err(failure)?;
         if metadata.is_symlink() {
             file = file.canonicalize().map_err(|error| match Errno::from_io_error(&error) {
-                // Links in a circle lead nowhere, like one to a file that is not there.
+                // A cycle of links leads to no file, like a link to a missing file.
                 Some(Errno::LOOP) => Error::FileNotFound { path: path.to_owned() },
                 _ => failure(error),
             })?;
@@ -136,7 +137,7 @@ impl Containment {
         Ok((file, metadata))
     }
 
-    /// No folder is made behind a link that leads out: checks the deepest folder that exists.
+    /// Checks the deepest existing folder, so that no folder is created behind a link that leads out of the root.
     pub(super) fn check_existing_ancestor(&self, folder: &str) -> Result<()> {
         match self.check_folder(folder, "read") {
             Err(Error::FileNotFound { .. }) if folder.is_empty() => Ok(()),
@@ -145,8 +146,8 @@ impl Containment {
         }
     }
 
-    /// Refuses a folder that a symbolic link takes out of the root. Below a folder that is contained, a real
-    /// folder is; only a link needs to be followed.
+    /// Refuses a folder that leaves the root through a symbolic link. A real folder inside a checked folder needs no
+    /// further check; only links are resolved.
     pub(super) fn check_folder(&self, folder: &str, verb: &'static str) -> Result<()> {
         if self.contained.has(folder) {
             return Ok(());
@@ -179,7 +180,7 @@ impl Containment {
         ))
     }
 
-    /// The kind and message for a failure of the disk at this path.
+    /// Error for a failed disk operation at this path.
     pub(super) fn failure(&self, verb: &'static str, path: &str, error: &io::Error) -> Error {
         Request { verb, uri: &self.root.join(path), path }.local_failure(error)
     }

@@ -1,7 +1,7 @@
-//! Waiting for the disk: files and folders, many at the same time.
+//! Fsync of files and folders, many at the same time.
 //!
-//! Invariant: a file or folder that could not be synced is not synced again. A system forgets what it could not write, and
-//! answers "done" the next time.
+//! Invariant: a file or folder whose fsync failed is not synced a second time. After a failed fsync, the operating
+//! system may drop the dirty pages and report success for the next fsync.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use tokio::runtime::Handle;
 
-/// Syncs that run at the same time.
+/// Maximum number of syncs that run at the same time.
 const THREADS: usize = 24;
 
 /// A file or folder to sync.
@@ -23,14 +23,14 @@ pub(super) enum SyncOf<'a> {
     Folder(&'a Path),
 }
 
-/// The same, for another thread.
+/// Owned variant of [`SyncOf`], which can be sent to another thread.
 #[derive(Debug)]
 pub(super) enum Unsynced {
     File(PathBuf, File),
     Folder(PathBuf),
 }
 
-/// Waits for the disk. Tests make it fail, and record the requests.
+/// Function that syncs a file or folder. Tests replace it to make a sync fail and to record the requests.
 #[derive(Clone)]
 pub(super) struct DiskSync(Arc<Sync>);
 
@@ -55,7 +55,7 @@ impl DiskSync {
         Self(sync)
     }
 
-    /// The disks of this machine.
+    /// Syncs to the real disks of this machine.
     pub(super) fn of_this_machine() -> Self {
         Self::new(Arc::new(sync_to_disk))
     }
@@ -64,10 +64,11 @@ impl DiskSync {
         (self.0)(what)
     }
 
-    /// Syncs all of these, with an answer for each.
+    /// Syncs all of these and returns a result for each.
     ///
-    /// They are synced at the same time: a file system with a journal writes it once for all that wait. The threads are
-    /// those that the runtime keeps for blocking work; this thread takes its part, so it syncs all if none of them is free.
+    /// The syncs run at the same time, because a journaling file system writes its journal once for all waiting
+    /// requests. They run on the runtime's threads for blocking work and on the current thread, so that they also end
+    /// if no other thread is free.
     pub(super) fn all(&self, unsynced: Vec<Unsynced>) -> Vec<io::Result<()>> {
         let count = unsynced.len();
         let mut answers: Vec<_> = (0..count).map(|_| Err(io::Error::other("a thread ended"))).collect();
@@ -92,7 +93,7 @@ impl DiskSync {
 struct Round {
     sync: DiskSync,
     unsynced: Vec<Unsynced>,
-    /// The first that nobody has taken.
+    /// Index of the next item to sync.
     next: AtomicUsize,
 }
 
@@ -105,7 +106,7 @@ impl Round {
                 Some(Unsynced::File(path, file)) => self.sync.one(SyncOf::File(path, file)),
                 Some(Unsynced::Folder(folder)) => self.sync.one(SyncOf::Folder(folder)),
             };
-            // Who asked is gone only after all have answered.
+            // The receiver lives until it has received a result for each item, so sending cannot fail.
             let _ = answers.send((number, answer));
         }
     }

@@ -1,9 +1,11 @@
-//! Durable folder entries: a file survives a power loss if its entry and those of all folders above are on disk.
+//! Durable folder entries: a file survives a power loss only if its entry and the entries of all folders above it are
+//! on disk.
 //!
 //! Invariants:
-//! - A folder counts as on disk once its entry in its parent was synced by this handle, and then only (another process
-//!   may have made it a moment ago).
-//! - A file whose folders could not be synced is neither there nor absent until a later sync of them has succeeded.
+//! - A folder counts as durable only after this handle has synced its entry in the parent folder: another process may
+//!   have created the folder without syncing it yet.
+//! - A file whose folders could not be synced is reported neither as existing nor as absent until a later sync of them
+//!   succeeds.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +20,7 @@ use super::staging::Staged;
 use trinitylake_base::error::{Error, Result};
 
 impl Folder {
-    /// Makes the entry of a file last, and those of the folders above it that are not known to be on disk.
+    /// Syncs the folder entry of a file, and the entries of the folders above it that are not known to be durable.
     pub(super) fn sync_entries(&self, path: &str, file: &Path, unsynced: &[PathBuf]) -> io::Result<()> {
         if let Some(folder) = file.parent() {
             self.sync.one(SyncOf::Folder(folder))?;
@@ -26,15 +28,15 @@ impl Folder {
         self.sync_folders(parent(path), unsynced)
     }
 
-    /// Syncs what an earlier creation of this file could not. Until that succeeds, the file is neither there
-    /// nor absent.
+    /// Repeats the sync that failed when this file was created. Until it succeeds, the file is reported neither as
+    /// existing nor as absent.
     pub(super) fn settle(&self, path: &str) -> Result<()> {
         if !self.unsettled().contains(path) {
             return Ok(());
         }
         let (file, unsynced) = self.prepare(path)?;
-        // A system may forget what it could not write, and call the folder clean: another entry in it, which
-        // comes and goes, has it written again.
+        // After a failed fsync, the system may consider the folder clean and skip the next fsync. Creating and removing
+        // a staging file in it makes the folder dirty again, so that it is written.
         Staged::write(&file, &[], self.durability)
             .map(drop)
             .and_then(|()| self.sync_entries(path, &file, &unsynced))
@@ -43,7 +45,8 @@ impl Folder {
         Ok(())
     }
 
-    /// No kind of error that excludes that the file is there, or that it is not.
+    /// The error of an unknown outcome: it is of no kind from which a caller may conclude that the file exists or that
+    /// it does not.
     pub(super) fn not_settled(&self, path: &str, error: &io::Error) -> Error {
         let message = format!(
             "cannot sync the folder of {}: {error}; whether the file survives a power loss is not known",
@@ -52,15 +55,15 @@ impl Folder {
         Error::Storage { message, retryable: true }
     }
 
-    /// Creates a folder and the folders above it, and names the parents of all whose entries are not known
-    /// to be on disk, deepest first.
+    /// Creates a folder and the folders above it. Adds to `unsynced` the parents of all folders whose entries are not
+    /// known to be durable, deepest first.
     pub(super) fn make_folders(&self, folder: &str, unsynced: &mut Vec<PathBuf>) -> io::Result<()> {
         if self.durable.has(folder) {
             return Ok(());
         }
         let full = self.containment.full_path(folder);
         if folder.is_empty() {
-            // The folders above the root are the user's, but those that we create must last as well.
+            // The user owns the folders above the root, but those that this call creates must be durable as well.
             let missing = full.ancestors().take_while(|ancestor| !ancestor.exists());
             unsynced.extend(missing.filter_map(Path::parent).map(Path::to_path_buf));
             return fs::create_dir_all(&full);
@@ -74,8 +77,8 @@ impl Folder {
         }
     }
 
-    /// Syncs the entries of folders, all at once and after the file: the first sync that follows a change
-    /// makes a file system write it all, and the others find little to do.
+    /// Syncs folder entries together, after the file: the first fsync after a change makes the file system write its
+    /// whole journal, and the others then have little left to write.
     pub(super) fn sync_folders(&self, folder: &str, unsynced: &[PathBuf]) -> io::Result<()> {
         if unsynced.is_empty() {
             return Ok(());
@@ -85,7 +88,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The entries of the folder and of those above it are on disk.
+    /// Marks the folder and all folders above it as durable.
     pub(super) fn mark_durable(&self, folder: &str) {
         let mut folder = folder;
         while !self.durable.has(folder) {

@@ -1,4 +1,4 @@
-//! Reading, creating and deleting files below one folder. Who waits for them, and on which thread: the parent module.
+//! Reading, creating and deleting files below one folder. The parent module decides on which thread each request runs.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -25,19 +25,19 @@ use trinitylake_base::root_uri::check_path;
 pub(super) struct Folder {
     pub(super) containment: Containment,
     pub(super) durability: Durability,
-    /// Relative folders whose entry in their parent is on disk.
+    /// Relative folders whose entry in their parent is durable.
     pub(super) durable: KnownFolders,
-    /// Files that were created here, and whose folders could not be synced afterwards.
+    /// Files that this handle created, but whose folders could not be synced afterwards.
     pub(super) unsettled: Mutex<HashSet<String>>,
     pub(super) unsynced: UnsyncedFiles,
-    /// Files that are open to be written part by part.
+    /// Number of files that are open for writing part by part.
     pub(super) files_in_parts: AtomicUsize,
     pub(super) sync: DiskSync,
 }
 
 impl Folder {
     pub(super) fn new(containment: Containment, durability: Durability, sync: DiskSync) -> Self {
-        // Remembers it, if it is there.
+        // Records the identity of the root folder if the folder exists; if not, the first write records it.
         _ = containment.check_root();
         Self {
             containment,
@@ -56,7 +56,7 @@ impl Folder {
         Ok(bytes.into())
     }
 
-    /// The file, if all of it is in memory.
+    /// Content of the file if all of it is in the page cache.
     pub(super) fn get_cached(&self, path: &str) -> Result<Option<Bytes>> {
         let (file, metadata) = self.look_up(path, "read")?;
         let cached = File::open(&file).and_then(|file| read_cached(&file, metadata.len()));
@@ -79,17 +79,17 @@ impl Folder {
     }
 
     pub(super) fn put_if_absent(&self, path: &str, bytes: &[u8]) -> Result<PutOutcome> {
-        // As long as the file is not linked to its name, nothing was created, whatever fails.
+        // Until the file is linked to its name, every failure means that nothing was created.
         let failure = |error: io::Error| self.nothing_created(path, &error);
         let (file, unsynced) = self.prepare(path)?;
-        // To sync a file for a name that is taken takes longer than to look.
+        // If the name is taken, a look costs less than the fsync of a staging file that is not needed.
         if self.durability == Durability::Fsync && file.symlink_metadata().is_ok() {
             self.settle(path)?;
             return self.name_is_taken(path, &file);
         }
         let (staged, unsynced) = match Staged::write(&file, bytes, self.durability) {
             Ok(staged) => (staged, unsynced),
-            // Somebody removed a folder that this handle knew: make it again.
+            // Another process removed a folder that this handle had cached: create it again.
             Err(error) if is_absent(&error) => {
                 self.forget_folders();
                 let (_, unsynced) = self.prepare(path)?;
@@ -100,8 +100,8 @@ impl Folder {
         self.containment.check_root()?;
         let outcome = match fs::hard_link(&staged.path, &file) {
             Ok(()) => PutOutcome::Created,
-            // A network file system may repeat a link whose reply was lost and then report its own work
-            // as an error: only the file says whether it is ours.
+            // A network file system may repeat a link request whose reply was lost, and then report that the name
+            // exists. Only the inode shows whether this writer created it.
             Err(_) if staged.is_same_file(&file) => PutOutcome::Created,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 self.settle(path)?;
@@ -117,7 +117,7 @@ impl Folder {
             }
             Err(error) => match self.failure("create", path, &error) {
                 refusal if refusal.is_refusal() => return Err(refusal),
-                // A network file system may still do it.
+                // A network file system may still execute the request, so the outcome is unknown.
                 error => return Err(Error::Storage { message: error.to_string(), retryable: true }),
             },
         };
@@ -132,13 +132,13 @@ impl Folder {
         Ok(outcome)
     }
 
-    /// `AlreadyExists`, unless what has the name is nothing that could be read there, now or later: that proves that
-    /// nobody created the file.
+    /// `AlreadyExists`, unless the name belongs to something that can never be read as a file, e.g. a folder. Such a
+    /// name proves that no writer created the file, so this is an error.
     pub(super) fn name_is_taken(&self, path: &str, file: &Path) -> Result<PutOutcome> {
         let is_readable = !matches!(self.look_up(path, "read"), Err(Error::FileNotFound { .. }));
         let kind = match file.symlink_metadata() {
             Ok(metadata) if is_readable || metadata.is_file() => return Ok(PutOutcome::AlreadyExists),
-            // Deleted since.
+            // The file was deleted in the meantime.
             Err(_) => return Ok(PutOutcome::AlreadyExists),
             Ok(metadata) if metadata.is_dir() => "a folder",
             Ok(metadata) if metadata.is_symlink() => "a symbolic link that leads to no file",
@@ -151,7 +151,7 @@ impl Folder {
         )))
     }
 
-    /// In place: who reads a torn hint ignores it, and a rename would cost more than the whole commit.
+    /// Overwrites the file in place: readers ignore a torn hint, and a rename would cost more than the whole commit.
     pub(super) fn put_hint(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (file, _) = self.prepare(path)?;
         let written = match overwrite(&file, bytes) {
@@ -190,8 +190,8 @@ impl Folder {
         self.containment.look_up(path, verb)
     }
 
-    /// Makes the folders of a file that is to be written. Says where the file goes, and which folders have
-    /// entries that are not known to be on disk.
+    /// Creates the folders of a file to be written. Returns the full path of the file, and the folders with entries
+    /// that are not known to be durable.
     pub(super) fn prepare(&self, path: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
         check_path(path)?;
         let (folder, name) = (parent(path), path.rsplit('/').next().unwrap_or(path));
@@ -214,7 +214,7 @@ impl Folder {
         Ok((self.containment.full_path(path), unsynced))
     }
 
-    /// Whether a folder is known to be there, and to last where files are to last.
+    /// Whether the folder is known to exist and, with [`Durability::Fsync`], to be durable.
     pub(super) fn knows_folder(&self, folder: &str) -> bool {
         match self.durability {
             Durability::Fsync => self.durable.has(folder),
@@ -232,7 +232,7 @@ impl Folder {
     }
 }
 
-/// Reads a file if that needs no disk.
+/// Content of the file if reading it needs no disk access.
 #[cfg(target_os = "linux")]
 fn read_cached(file: &File, size_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -241,11 +241,11 @@ fn read_cached(file: &File, size_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     while read < bytes.len() {
         let rest = &mut [io::IoSliceMut::new(&mut bytes[read..])];
         match preadv2(file, rest, read as u64, ReadWriteFlags::NOWAIT) {
-            // Shorter than it was: the ordinary read reports that.
+            // The file is now shorter than its metadata said; the ordinary read reports that.
             Ok(0) => return Ok(None),
             Ok(n) => read += n,
             Err(Errno::INTR) => {}
-            // Not in memory, or a file system that cannot tell.
+            // Not in the page cache, or the file system does not support the flag.
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
@@ -258,10 +258,11 @@ fn read_cached(_: &File, _: u64) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-/// In place, for that is cheapest. Yet a shorter text over a longer one would be a mixture of both until it is cut off,
-/// and for good if the writer dies in between: a number that is higher than either.
+/// Overwrites a hint in place, which costs least. A shorter text replaces a longer one by a rename instead: if the
+/// writer died before it truncated the file, "99" written over "100" would stay there as "990", higher than both
+/// versions.
 fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Neither through a link, nor into a pipe, which would wait for a reader.
+    // Does not follow a link, and does not open a pipe, which would block until a process reads it.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).custom_flags(flags.bits() as i32);
@@ -286,7 +287,7 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
 }
 
 pub(super) fn file_info(path: String, metadata: &Metadata) -> FileInfo {
-    // A file from before 1970 has a broken clock behind it; 0 keeps it old.
+    // A modification time before 1970 comes from a broken clock; 0 keeps the file old.
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let modified_millis = modified.map_or(0, |elapsed| elapsed.as_millis() as u64);
     FileInfo { path, size_bytes: metadata.len(), modified_millis }

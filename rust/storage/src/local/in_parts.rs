@@ -1,10 +1,11 @@
-//! A file that is written where it lies, part by part, so that a large one is never in memory as a whole.
+//! A file that is written part by part under its final name, so that a large file is never in memory as a whole.
 //!
 //! Invariants:
-//! - It has its own name from the beginning, which nobody else can give, and which nothing refers to before its end.
-//! - As many are open as [`MAX_OPEN_FILES`] says, so that others of this process can be opened.
-//! - One that could not be written to its end is removed, by the process that began it: a forked child has the same file
-//!   open, and neither adds to it nor takes it away.
+//! - The file has its own unique name from the beginning; no other file refers to it before it is finished.
+//! - At most [`MAX_OPEN_FILES`] of them are open at the same time, so that the process keeps descriptors for other
+//!   files.
+//! - A file that is not finished is removed by the process that began it. A forked child shares the open file, but
+//!   neither writes to it nor removes it.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -16,7 +17,8 @@ use super::folder::Folder;
 use crate::storage::FileInParts;
 use trinitylake_base::error::{Error, Result};
 
-/// Files of one handle that are open at the same time: a writer of many partitions has as many, and a process a few hundred.
+/// Maximum number of such files that are open at the same time in one handle: a writer opens one per partition, and a
+/// process may have only a few hundred open files.
 const MAX_OPEN_FILES: usize = 32;
 
 #[derive(Debug)]
@@ -24,15 +26,15 @@ pub(super) struct FileAhead {
     folder: Arc<Folder>,
     path: String,
     file: PathBuf,
-    /// Until its end.
+    /// Open until the file is finished or aborted.
     handle: Option<File>,
-    /// Above it, with entries that are not known to be on disk.
+    /// Folders above the file with entries that are not known to be durable.
     folders: Vec<PathBuf>,
     process: u32,
 }
 
 impl FileAhead {
-    /// `None` while as many files are open as may be: this one is put whole.
+    /// `None` if [`MAX_OPEN_FILES`] files are open: the caller then uploads this file as a whole.
     pub(super) fn begin(folder: &Arc<Folder>, path: &str) -> Result<Option<FileAhead>> {
         if folder.files_in_parts.fetch_add(1, Ordering::SeqCst) >= MAX_OPEN_FILES {
             folder.files_in_parts.fetch_sub(1, Ordering::SeqCst);
@@ -55,7 +57,7 @@ impl FileAhead {
         Ok(FileAhead { folder, path, file, handle: Some(handle), folders, process: std::process::id() })
     }
 
-    /// Open handle, in the process that began the file.
+    /// Open handle, available only in the process that began the file.
     fn own_handle(&mut self) -> Result<&mut File> {
         let is_own = self.process == std::process::id();
         self.handle.as_mut().filter(|_| is_own).ok_or_else(|| {
@@ -66,7 +68,7 @@ impl FileAhead {
         })
     }
 
-    /// Its handle, which is nobody's any more.
+    /// Takes the handle and frees its place among the open files.
     fn let_go(&mut self) -> Option<File> {
         let handle = self.handle.take()?;
         self.folder.files_in_parts.fetch_sub(1, Ordering::SeqCst);
@@ -75,7 +77,7 @@ impl FileAhead {
 
     fn give_up(&mut self) {
         if self.let_go().is_some() && self.process == std::process::id() {
-            // What there is of it helps nobody, and takes space. If it stays, nothing refers to it.
+            // An incomplete file is useless and takes space. If it cannot be removed, no file refers to it.
             let _ = fs::remove_file(&self.file);
         }
     }

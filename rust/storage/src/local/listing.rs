@@ -42,7 +42,7 @@ impl Folder {
                 } else if kind.is_file() {
                     match entry.metadata() {
                         Ok(metadata) => files.push(file_info(path, &metadata)),
-                        // Deleted since the folder was read.
+                        // Deleted after the folder was read.
                         Err(error) if is_absent(&error) => {}
                         Err(error) => return Err(failure(error)),
                     }
@@ -53,7 +53,7 @@ impl Folder {
         Ok(files)
     }
 
-    /// The files of one folder, unfinished ones among them, and the folders in it. Links are not followed.
+    /// The files of one folder, including unfinished ones, and the folders in it. Links are not followed.
     pub(super) fn walk(&self, folder: &str) -> Result<Step> {
         let mut step = Step::default();
         match self.containment.check_folder(folder.trim_end_matches('/'), "list") {
@@ -76,7 +76,7 @@ impl Folder {
             } else if kind.is_file() {
                 match entry.metadata() {
                     Ok(metadata) => step.files.push(file_info(path, &metadata)),
-                    // Deleted since the folder was read.
+                    // Deleted after the folder was read.
                     Err(error) if is_absent(&error) => {}
                     Err(error) => return Err(failure(error)),
                 }

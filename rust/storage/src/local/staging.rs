@@ -1,4 +1,4 @@
-//! Files that are being written to a local disk under a staging name, before they appear under their own.
+//! Staging files: files that are written under a temporary name before they appear under their own.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::storage::Durability;
 
-/// A file under a staging name, removed again when this is dropped.
+/// A file under a staging name, removed on drop.
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) path: PathBuf,
@@ -16,8 +16,8 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    /// Writes the bytes next to the file they are for. The name is short and owes nothing to that of the
-    /// file, which may be as long as the file system allows.
+    /// Writes the bytes to a staging file in the folder of the target. The staging name does not contain the target's
+    /// name, which may be as long as the file system allows.
     pub(super) fn write(file: &Path, bytes: &[u8], durability: Durability) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut staged = loop {
@@ -25,7 +25,7 @@ impl Staged {
             let path = file.with_file_name(format!("_staged#{}{number:09}", std::process::id()));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(handle) => break Self { path, handle },
-                // Of an earlier process with the same id, or of another machine.
+                // Left by an earlier process with the same id, or created on another machine.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -47,20 +47,20 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // Gone already after a rename; and a leftover is hidden from listings.
+        // After a rename the file no longer exists, and listings hide a leftover, so errors are ignored.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// `name#digits`: a file that its writer did not finish, ours or that of another library.
+/// `name#digits`: an unfinished file, of this library or of another one (`object_store`).
 pub(super) fn is_staging_name(name: &str) -> bool {
     name.rsplit_once('#')
         .is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 pub(super) fn refuses_hard_links(error: &io::Error) -> bool {
-    // The staged file was just created in the same folder, so a lack of permission is not the cause:
-    // EPERM is how Linux says that a file system has no links.
+    // The staging file was just created in the same folder, so a lack of permission is not the cause: Linux reports
+    // EPERM if a file system has no hard links.
     matches!(
         error.kind(),
         ErrorKind::PermissionDenied

@@ -36,16 +36,16 @@ async fn a_root_that_does_not_exist_is_empty_until_the_first_file() {
         assert_eq!(storage.list("").await.unwrap(), []);
         assert!(storage.get("file").await.unwrap_err().is_file_not_found());
         storage.delete("file").await.unwrap();
-        assert!(!root.exists(), "reading made the folder");
+        assert!(!root.exists(), "reading created the folder");
         create(&*storage, "a/file").await.unwrap();
         assert_eq!(paths(&*storage).await, ["a/file"]);
     }
 }
 
-/// A handle remembers which folders are there: where files are to last, only those that last, and none any more that
-/// somebody removed.
+/// A handle caches existing folders. With fsync it caches only durable ones, and it drops them when another process has
+/// removed a folder.
 #[tokio::test]
-async fn a_folder_is_known_once_it_costs_nothing() {
+async fn only_durable_folders_are_cached() {
     for durability in [Durability::Fsync, Durability::None] {
         let folder = tempfile::tempdir().unwrap();
         let storage =
@@ -55,7 +55,7 @@ async fn a_folder_is_known_once_it_costs_nothing() {
         assert_eq!(
             storage.folder().knows_folder("a/b"),
             durability == Durability::None,
-            "nothing is synced yet"
+            "a file was synced too early"
         );
         storage.sync(&["a/b/first".to_owned()]).await.unwrap();
         assert!(storage.folder().knows_folder("a/b") && !storage.folder().knows_folder("a/c"));
@@ -65,16 +65,16 @@ async fn a_folder_is_known_once_it_costs_nothing() {
     }
 }
 
-/// Failure mode 30: what writers left behind is neither shown nor in the way, nor taken for a file.
-/// A disk was unmounted for a moment under a server that remembered all it needed for its commits: eight of them were
-/// answered, in an empty folder in its place, and when the disk was back the next one made a version after those.
+/// Under a running server a disk was unmounted for a moment. The server, which had all it needed in its caches,
+/// reported eight commits as successful that it had written to the empty folder in place of the disk. When the disk was
+/// mounted again, the next commit published a version with a number above those eight.
 #[tokio::test]
-async fn nothing_is_created_where_another_folder_lies_in_the_place_of_the_root() {
+async fn a_write_is_refused_if_another_folder_replaced_the_root() {
     for durability in [Durability::Fsync, Durability::None] {
         let place = tempfile::tempdir().unwrap();
         let (root, away) = (place.path().join("lake"), place.path().join("away"));
         let storage = local(&root, durability);
-        assert_eq!(create(&*storage, "a/first").await.unwrap(), PutOutcome::Created, "a root that is made");
+        assert_eq!(create(&*storage, "a/first").await.unwrap(), PutOutcome::Created, "the root is created");
         assert_eq!(create(&*storage, "_001.arrow").await.unwrap(), PutOutcome::Created);
         let refused = async |why: &str| {
             for path in ["_002.arrow", "a/second", "b/second"] {
@@ -87,7 +87,7 @@ async fn nothing_is_created_where_another_folder_lies_in_the_place_of_the_root()
         assert!(!root.exists());
         fs::create_dir(&root).unwrap();
         refused("empty").await;
-        assert_eq!(fs::read_dir(&root).unwrap().count(), 0, "it is left as it is");
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0, "the other folder stays empty");
         fs::create_dir(root.join("a")).unwrap();
         refused("another").await;
         fs::remove_dir_all(&root).unwrap();
@@ -97,6 +97,7 @@ async fn nothing_is_created_where_another_folder_lies_in_the_place_of_the_root()
     }
 }
 
+/// Failure mode 30: leftovers of writers are neither listed nor read as files, and do not disturb later writers.
 #[tokio::test]
 async fn staging_leftovers_are_hidden_and_harmless() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,7 +105,7 @@ async fn staging_leftovers_are_hidden_and_harmless() {
     for name in ["_001.arrow#1", "_001.arrow#2", "_staged#1000000001", "a#b#7"] {
         fs::write(folder.path().join(name), "half a fi").unwrap();
     }
-    // Every name that this process would stage under next is taken.
+    // All staging names that this process would use next are taken.
     for number in 0..300 {
         fs::write(folder.path().join(format!("_staged#{}{number:09}", std::process::id())), "").unwrap();
     }
@@ -122,7 +123,7 @@ async fn staging_leftovers_are_hidden_and_harmless() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_behind_by_writers_that_lose() {
+async fn losing_writers_leave_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let storage = storage(&folder);
     for _ in 0..3 {
@@ -133,10 +134,10 @@ async fn nothing_is_left_behind_by_writers_that_lose() {
     assert_eq!(names, 2);
 }
 
-/// Failure mode 42: neither a file nor a folder behind a link out of the root is read, written, listed
-/// or deleted.
+/// Failure mode 42: a file or folder behind a link that leads out of the root is neither read, written, listed nor
+/// deleted.
 #[tokio::test]
-async fn a_link_out_of_the_root_leads_nowhere() {
+async fn a_link_out_of_the_root_is_not_followed() {
     for durability in [Durability::Fsync, Durability::None] {
         let outside = tempfile::tempdir().unwrap();
         fs::create_dir(outside.path().join("folder")).unwrap();
@@ -165,7 +166,7 @@ async fn a_link_out_of_the_root_leads_nowhere() {
         assert!(matches!(storage.delete("out/secret").await, Err(Error::InvalidLocation(_))));
         assert!(matches!(storage.list("out/").await, Err(Error::InvalidLocation(_))));
         assert_eq!(paths(&*storage).await, [""; 0]);
-        // Deleting the link itself is fine, and leaves what it points to.
+        // Deleting the link itself is allowed, and does not touch its target.
         storage.delete("file").await.unwrap();
         assert_eq!(fs::read_to_string(outside.path().join("secret")).unwrap(), "secret");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 2);
@@ -202,11 +203,11 @@ async fn a_root_may_itself_be_a_link() {
 }
 
 #[tokio::test]
-async fn what_is_no_regular_file_is_not_there() {
+async fn only_regular_files_exist() {
     let folder = tempfile::tempdir().unwrap();
     let storage = storage(&folder);
     fs::create_dir(folder.path().join("folder")).unwrap();
-    // Reading a pipe that nobody writes to would block for ever.
+    // Reading a pipe without a writer would block forever.
     let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap();
     assert!(made.success());
     symlink("nowhere", folder.path().join("link")).unwrap();
@@ -225,11 +226,11 @@ async fn what_is_no_regular_file_is_not_there() {
     assert_eq!(paths(&*storage).await, [""; 0]);
 }
 
-/// A folder, a pipe or a link to nowhere had the name of the next root. The commit tried for its whole time and then said
-/// that nobody can tell whether it happened, and so did its rollback. Links in a circle were worse: the lakehouse could
-/// not be opened, since nobody could tell whether there is a next version.
+/// The name of the next root belonged to a folder, a pipe or a dangling link. The commit retried for its whole time
+/// limit and then reported an unknown outcome, and so did its rollback. With a cycle of links the lakehouse could not
+/// even be opened, because the search for the latest version failed.
 #[tokio::test]
-async fn a_claim_of_a_name_that_no_file_has_is_refused() {
+async fn a_claim_of_a_name_that_is_not_a_file_is_refused() {
     for durability in [Durability::Fsync, Durability::None] {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("_0.arrow")).unwrap();
@@ -246,7 +247,7 @@ async fn a_claim_of_a_name_that_no_file_has_is_refused() {
 }
 
 #[tokio::test]
-async fn names_that_no_path_can_have_do_not_spoil_a_listing() {
+async fn a_listing_leaves_out_invalid_names() {
     let folder = tempfile::tempdir().unwrap();
     for name in [&b"not utf-8 \xff"[..], b"line\nbreak", b"\x7f"] {
         let name = std::ffi::OsStr::from_bytes(name);
@@ -281,7 +282,7 @@ async fn a_segment_of_255_bytes_is_the_longest() {
 }
 
 #[tokio::test]
-async fn a_file_in_place_of_a_folder_is_named() {
+async fn an_error_names_a_file_in_place_of_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     for (root, path) in [(folder.path().to_owned(), "file/below"), (folder.path().join("file"), "below")] {
@@ -300,7 +301,7 @@ async fn a_file_in_place_of_a_folder_is_named() {
 }
 
 #[tokio::test]
-async fn a_folder_that_somebody_removed_is_made_again() {
+async fn a_removed_folder_is_created_again() {
     for durability in [Durability::Fsync, Durability::None] {
         let folder = tempfile::tempdir().unwrap();
         let storage = local(folder.path(), durability);
@@ -313,9 +314,9 @@ async fn a_folder_that_somebody_removed_is_made_again() {
     }
 }
 
-/// Failure mode 28: the link was made, but the reply said otherwise; the file itself tells.
+/// Failure mode 28: the link was created, but the reply reported a failure. The inode of the file shows the truth.
 #[test]
-fn a_link_that_was_made_is_recognised() {
+fn a_created_link_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     let staged = Staged::write(&file, b"ours", Durability::None).unwrap();
@@ -327,7 +328,7 @@ fn a_link_that_was_made_is_recognised() {
     assert!(staged.is_same_file(&file));
 }
 
-/// Failure mode 29: EPERM is how Linux says that FAT has no hard links.
+/// Failure mode 29: Linux reports EPERM if a file system such as FAT has no hard links.
 #[test]
 fn a_disk_without_hard_links_is_recognised() {
     for (code, refuses) in
@@ -348,7 +349,7 @@ async fn a_handle_works_from_many_threads_and_runtimes() {
             std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 for file in 0..10 {
-                    // The same new folders from all threads at once.
+                    // All threads create the same new folders at the same time.
                     let path = format!("{file}/a/b/{thread}");
                     runtime.block_on(create(&*storage, &path)).unwrap();
                 }
@@ -359,7 +360,7 @@ async fn a_handle_works_from_many_threads_and_runtimes() {
     assert_eq!(paths(&*storage).await.len(), 40);
 }
 
-/// A disk whose folders cannot be synced as often as that.
+/// A local storage whose first `failures` syncs of folders fail.
 fn with_failing_syncs(folder: &Path, failures: usize) -> (LocalStorage, Arc<AtomicUsize>) {
     let left = Arc::new(AtomicUsize::new(failures));
     let counted = left.clone();
@@ -382,19 +383,20 @@ async fn claim_root(storage: &LocalStorage) -> Claim {
     claim(storage, environment.as_ref(), "_root", Bytes::from_static(b"mine"), 30_000).await
 }
 
-/// The disk answered EIO when the folder was synced after a root had been linked. The writer read the root
-/// back, found its own bytes, and said "committed"; a power loss then took the version.
+/// The sync of the folder failed with EIO after a root had been linked. The writer read the root back, found its own
+/// bytes and reported "committed"; a power loss then removed the version.
 #[tokio::test]
-async fn mode_46_what_could_not_be_synced_is_not_committed() {
+async fn mode_46_a_file_whose_sync_failed_is_not_committed() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, left) = with_failing_syncs(folder.path(), usize::MAX);
     let answer = claim_root(&storage).await;
     assert!(matches!(answer, Claim::Unknown(Error::CommitStateUnknown(_))), "{answer:?}");
-    assert!(left.load(Ordering::SeqCst) < usize::MAX - 3, "it was tried again");
+    assert!(left.load(Ordering::SeqCst) < usize::MAX - 3, "the sync was not retried");
     for doubtful in [storage.get("_root").await.map(drop), storage.head("_root").await.map(drop)] {
         assert!(matches!(doubtful, Err(Error::Storage { retryable: true, .. })), "{doubtful:?}");
     }
-    // Others read what is there, and so does a new handle: a commit on top of it syncs the same folder.
+    // Other handles may read the file, also new ones in this process: before they publish a root that builds on it,
+    // they sync the same folder.
     let (other, _) = with_failing_syncs(folder.path(), 0);
     assert_eq!(other.get("_root").await.unwrap(), "mine");
 }
@@ -406,11 +408,11 @@ async fn a_sync_that_succeeds_later_settles_the_file() {
     assert!(matches!(claim_root(&storage).await, Claim::Won { sent_once: false }));
     assert_eq!(left.load(Ordering::SeqCst), 0);
     assert_eq!(storage.get("_root").await.unwrap(), "mine");
-    assert_eq!(storage.list("").await.unwrap().len(), 1, "nothing else was left");
+    assert_eq!(storage.list("").await.unwrap().len(), 1, "a staging file was left");
 }
 
 #[tokio::test]
-async fn a_file_below_new_folders_is_settled_with_them() {
+async fn settling_a_file_syncs_its_new_folders() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, left) = with_failing_syncs(folder.path(), 1);
     storage.put_if_absent("a/b/file", Bytes::from_static(b"x")).await.unwrap_err();
@@ -420,9 +422,9 @@ async fn a_file_below_new_folders_is_settled_with_them() {
     assert!(storage.folder().durable.has("a/b"), "and the folders above it");
 }
 
-/// A process that had no file descriptors left asked for one more for half a minute, at each of its requests.
+/// A process without free file descriptors retried each request for half a minute.
 #[tokio::test]
-async fn a_disk_is_not_asked_again_for_long() {
+async fn retries_against_a_local_disk_end_soon() {
     use trinitylake_base::environment::Environment;
     use trinitylake_base::environment::testing::TestEnvironment;
     let folder = tempfile::tempdir().unwrap();
@@ -437,8 +439,8 @@ async fn a_disk_is_not_asked_again_for_long() {
     assert!(waited <= 2_000 && (4..=11).contains(&attempts), "{attempts} attempts in {waited} ms");
 }
 
-/// Of two processes the one with version 99 came late: it wrote "99" over "100" and was killed before it cut the file off.
-/// The hint said 990, and nobody could write until an operator had deleted it.
+/// Two processes wrote the hint. The one with version 99 was late: it wrote "99" over "100" and was killed before it
+/// truncated the file. The hint then said 990, and all commits failed until an operator deleted it.
 #[tokio::test]
 async fn a_shorter_hint_is_never_written_over_a_longer_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -454,11 +456,11 @@ async fn a_shorter_hint_is_never_written_over_a_longer_one() {
     }
     storage.put_hint("hint", Bytes::from_static(b"99")).await.unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "99");
-    assert_eq!(std::io::read_to_string(first).unwrap(), "100", "the old file is as it was");
+    assert_eq!(std::io::read_to_string(first).unwrap(), "100", "the old file was changed");
     assert_eq!(paths(&*storage).await, ["hint"]);
 }
 
-/// What a disk was asked to make last, and whether the root was to be seen by then.
+/// Files and folders that were synced, and whether the root was visible at that time.
 #[derive(Clone, Debug, Default)]
 struct SyncLog(Arc<std::sync::Mutex<Vec<(PathBuf, bool)>>>);
 
@@ -468,7 +470,7 @@ impl SyncLog {
     }
 }
 
-/// A disk that writes down what it is asked to make last. Where `path` is a part of the name, it fails as often as that.
+/// A local storage that records what it syncs, and whether the file `root_file` existed at that time.
 fn with_log(folder: &Path, root_file: &'static str) -> (LocalStorage, SyncLog) {
     let (log, base) = (SyncLog::default(), folder.to_path_buf());
     let written = log.clone();
@@ -483,18 +485,18 @@ fn with_log(folder: &Path, root_file: &'static str) -> (LocalStorage, SyncLog) {
     (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync))), log)
 }
 
-/// Each file of a transaction was synced with its folder when it was written, one after the other. A root was visible
-/// while the entry of a definition in its folder, or of that folder in the one above, could still be lost.
+/// Each file of a transaction was synced with its folder when it was written, one after the other. A root became
+/// visible although the entry of a definition in its folder, or of that folder in its parent, could still be lost.
 #[tokio::test]
-async fn everything_lasts_before_the_root_is_seen_and_each_folder_is_synced_once() {
+async fn all_files_are_durable_before_the_root_and_each_folder_is_synced_once() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, log) = with_log(folder.path(), "_root");
     let files = ["a/b/c/one", "a/b/c/two", "a/b/d/three", "data/four", "five"];
     for file in files {
         storage.write_ahead(file, Bytes::from(file)).await.unwrap();
-        assert_eq!(fs::read_to_string(folder.path().join(file)).unwrap(), file, "under its own name at once");
+        assert_eq!(fs::read_to_string(folder.path().join(file)).unwrap(), file, "it has its final name");
     }
-    assert!(log.take().is_empty(), "nothing is synced yet");
+    assert!(log.take().is_empty(), "a file was synced too early");
     storage.sync(&files.map(str::to_string)).await.unwrap();
     let mut names: Vec<String> = log.take().iter().map(|(path, _)| path.display().to_string()).collect();
     names.sort();
@@ -505,13 +507,17 @@ async fn everything_lasts_before_the_root_is_seen_and_each_folder_is_synced_once
 
     let root = Bytes::from_static(b"root");
     assert_eq!(storage.put_if_absent("_root", root).await.unwrap(), PutOutcome::Created);
-    assert_eq!(log.take(), [(PathBuf::new(), true)], "its entry, once the file is synced and linked");
-    assert_eq!(paths(&storage).await.len(), 6, "nothing else is left");
+    assert_eq!(
+        log.take(),
+        [(PathBuf::new(), true)],
+        "its folder entry, after the file was synced and linked"
+    );
+    assert_eq!(paths(&storage).await.len(), 6, "a staging file was left");
 }
 
-/// Files are synced by several threads. What the disk had said to all but the first was forgotten.
+/// Several threads sync the files. Only the result of the first one was checked.
 #[tokio::test]
-async fn whichever_file_cannot_be_synced_is_told() {
+async fn the_error_names_the_file_whose_sync_failed() {
     let files = ["one", "two", "three"];
     for broken in files {
         let folder = tempfile::tempdir().unwrap();
@@ -529,12 +535,12 @@ async fn whichever_file_cannot_be_synced_is_told() {
     }
 }
 
-/// Folders were synced one after the other, when all files were: with each of them the disk was waited for once more.
+/// Folders were synced one after the other once all files were synced, so each folder added one wait for the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn files_and_folders_are_waited_for_at_the_same_time() {
+async fn files_and_folders_are_synced_at_the_same_time() {
     let folder = tempfile::tempdir().unwrap();
     let files = ["a/one", "b/two", "c/three"];
-    // None is done before the last one has begun: three files, their folders, and the root folder.
+    // No sync ends before all seven have begun: three files, their folders, and the root folder.
     let here = Arc::new((std::sync::Mutex::new(0), std::sync::Condvar::new()));
     let sync = move |_: SyncOf<'_>| {
         let (count, came) = &*here;
@@ -553,7 +559,7 @@ async fn files_and_folders_are_waited_for_at_the_same_time() {
     storage.sync(&files.map(str::to_string)).await.unwrap();
 }
 
-/// If every thread of the runtime is busy, the caller syncs alone.
+/// If all threads of the runtime are busy, the caller syncs alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_sync_needs_no_other_thread() {
     let folder = tempfile::tempdir().unwrap();
@@ -572,9 +578,9 @@ async fn a_sync_needs_no_other_thread() {
     assert_eq!(log.take().len(), 4, "the file, and the entries of three folders");
 }
 
-/// A file that was synced "successfully" after the disk had lost it once.
+/// After a failed fsync of a file, the next fsync succeeded and the file was reported as durable.
 #[tokio::test]
-async fn what_could_not_be_synced_is_never_said_to_last() {
+async fn a_file_whose_sync_failed_is_never_reported_as_durable() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, left) = with_failing_syncs(folder.path(), 1);
     storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
@@ -587,24 +593,24 @@ async fn what_could_not_be_synced_is_never_said_to_last() {
     storage.sync(&["a/other".into()]).await.unwrap();
 }
 
-/// Two transactions that chose the same id write the same file. The disk lost what the first one wrote, and the second
-/// one found it and reported it as durable: nothing had been written since, so nothing was synced.
+/// Two transactions with the same chosen id write the same file. The fsync of the first one failed. The second one
+/// found the file and reported it as durable: it had not written anything, so it did not sync anything.
 #[tokio::test]
-async fn what_could_not_be_synced_is_written_again() {
+async fn a_file_whose_sync_failed_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, left) = with_failing_syncs(folder.path(), 1);
     let inode = || folder.path().join("a/file").metadata().unwrap().ino();
     storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
     let first = inode();
     storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
-    assert_eq!(inode(), first, "what nobody has lost stays as it is");
+    assert_eq!(inode(), first, "a file that was not lost is not written again");
     storage.sync(&["a/file".into()]).await.unwrap_err();
     assert_eq!(left.load(Ordering::SeqCst), 0);
     storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
-    assert_ne!(inode(), first, "it is another file, which the system has not forgotten");
+    assert_ne!(inode(), first, "a new inode, whose pages are dirty");
     storage.sync(&["a/file".into()]).await.unwrap();
     assert_eq!(storage.get("a/file").await.unwrap(), "x");
-    assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1, "nothing else was left");
+    assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1, "a staging file was left");
 }
 
 #[tokio::test]
@@ -619,9 +625,10 @@ async fn a_file_that_another_handle_wrote_ahead_is_synced_with_its_folders() {
     }
 }
 
-/// Names are unique: a file that is there was written by an earlier request, or something is wrong.
+/// Names are unique: an existing file was written by an earlier attempt of the same request; other content is
+/// corruption.
 #[tokio::test]
-async fn a_file_that_is_written_ahead_twice_is_the_same() {
+async fn writing_a_file_ahead_twice_needs_the_same_content() {
     let folder = tempfile::tempdir().unwrap();
     let storage = storage(&folder);
     storage.write_ahead("file", Bytes::from_static(b"ours")).await.unwrap();

@@ -1,13 +1,14 @@
-//! Files of one handle that were written and not synced yet, with their open descriptors.
+//! Files that one handle has written and not synced yet, with their open descriptors.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files that are kept open until they are synced; others are opened again.
+/// Maximum number of files that stay open until they are synced; the sync opens the others again.
 const MAX_OPEN_FILES: usize = 128;
-/// Names of such files that are remembered at all: for others all folders above them are synced.
+/// Maximum number of remembered files; a full map is emptied. For a file that is not remembered, a sync includes all
+/// folders above it.
 const MAX_REMEMBERED_FILES: usize = 16_384;
 
 /// Files that were written and not synced yet.
@@ -18,14 +19,14 @@ pub(super) struct UnsyncedFiles(Mutex<State>);
 struct State {
     written: HashMap<String, WrittenFile>,
     open_files: usize,
-    /// Files that could not be synced.
+    /// Files whose fsync failed.
     lost: HashSet<String>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct WrittenFile {
     pub(super) file: Option<File>,
-    /// Folders with entries that are not known to be on disk.
+    /// Folders with entries that are not known to be durable.
     pub(super) folders: Vec<PathBuf>,
 }
 
@@ -46,7 +47,7 @@ impl UnsyncedFiles {
         state.written.insert(path.to_owned(), WrittenFile { file, folders });
     }
 
-    /// `None` for a file that is not remembered: another handle has written it, or another process.
+    /// `None` if this handle does not remember the file, e.g. because another handle or process has written it.
     pub(super) fn take(&self, path: &str) -> Option<WrittenFile> {
         let mut state = self.state();
         let written = state.written.remove(path)?;
@@ -58,12 +59,12 @@ impl UnsyncedFiles {
         self.state().lost.contains(path)
     }
 
-    /// These files could not be synced.
+    /// Records that these files could not be synced.
     pub(super) fn lose(&self, paths: &[String]) {
         self.state().lost.extend(paths.iter().cloned());
     }
 
-    /// The file is deleted, so it need not be synced.
+    /// Drops a deleted file, which needs no sync.
     pub(super) fn forget(&self, path: &str) {
         drop(self.take(path));
     }

@@ -1,11 +1,11 @@
-//! Files that are written under their own names first and synced together later, right before the file that refers to them
-//! is created. Nothing refers to a file before that, so its bytes and its entry may reach the disk in any order.
+//! Files that are written under their final names first and synced together later, just before the root that refers to
+//! them is created. No file refers to them earlier, so their bytes and folder entries may reach the disk in any order.
 //!
 //! Invariants:
-//! - After [`Folder::sync`] its files survive a power loss: their bytes, their entries, and the entries of all folders
+//! - After [`Folder::sync`] the files survive a power loss: their bytes, their entries, and the entries of all folders
 //!   above them.
-//! - A file that could not be synced once is never reported as synced: a system may forget what it could not write, and
-//!   answer "done" the next time. If it is written again, it is another file.
+//! - A file whose fsync failed is never reported as synced. After a failed fsync, the operating system may drop the
+//!   dirty pages and report success for the next one. Writing the file again creates a new inode.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -21,13 +21,13 @@ use crate::storage::Durability;
 use trinitylake_base::error::{Error, Result};
 
 impl Folder {
-    /// Creates a file under its unique name. An existing one must hold these bytes.
+    /// Creates a file under its unique name. If the file exists, it must have the same content.
     pub(super) fn write_ahead(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (file, created, folders) = self.create_ahead(path)?;
         let handle = match created {
             Ok(mut handle) => {
                 if let Err(error) = handle.write_all(bytes) {
-                    // What there is of it helps nobody, and takes the space that is missing.
+                    // An incomplete file is useless, and takes space on a disk that may be full.
                     let _ = fs::remove_file(&file);
                     return Err(self.nothing_created(path, &error));
                 }
@@ -43,11 +43,12 @@ impl Folder {
         Ok(())
     }
 
-    /// Creates an empty file: where it is, what came of it, and the folders above it whose entries may not be on disk.
+    /// Creates an empty file. Returns its full path, the result of the creation, and the folders above it with entries
+    /// that may not be durable.
     pub(super) fn create_ahead(&self, path: &str) -> Result<(PathBuf, io::Result<File>, Vec<PathBuf>)> {
         let (file, folders) = self.prepare(path)?;
         match create_new(&file) {
-            // Somebody removed a folder that this handle knew: make it again.
+            // Another process removed a folder that this handle had cached: create it again.
             Err(error) if is_absent(&error) => {
                 self.forget_folders();
                 let folders = self.prepare(path)?.1;
@@ -58,14 +59,14 @@ impl Folder {
         }
     }
 
-    /// All of a file is there, which is to be synced with others.
+    /// Registers a completely written file for the next sync.
     pub(super) fn written_ahead(&self, path: &str, file: File, folders: Vec<PathBuf>) {
         if self.durability == Durability::Fsync {
             self.unsynced.add(path, file, folders);
         }
     }
 
-    /// The file that an earlier request has created.
+    /// Opens the file that an earlier request created, after a check that it has the same content.
     fn own_file(&self, path: &str, bytes: &[u8]) -> Result<File> {
         let (file, _) = self.look_up(path, "read").map_err(|error| match error {
             Error::FileNotFound { .. } => Error::StorageRefused(format!(
@@ -81,8 +82,8 @@ impl Folder {
         File::open(&file).map_err(failure)
     }
 
-    /// Writes a file again whose pages the system may have dropped, as another file with another folder entry.
-    /// Concurrent readers see the same bytes.
+    /// Writes a file again whose pages the system may have dropped, as a new inode with a new folder entry. Concurrent
+    /// readers see the same bytes.
     fn replace(&self, path: &str, file: &Path, bytes: &[u8]) -> Result<File> {
         let replaced = || {
             let staged = Staged::write(file, bytes, Durability::None)?;
@@ -131,7 +132,8 @@ impl Folder {
         Ok(())
     }
 
-    /// No name leads to what could not be created, whatever failed.
+    /// A failed creation leaves no file under the name, whatever the cause, so it is a refusal and not an unknown
+    /// outcome.
     pub(super) fn nothing_created(&self, path: &str, error: &io::Error) -> Error {
         match self.failure("create", path, error) {
             Error::Storage { message, retryable: false } => Error::StorageRefused(message),

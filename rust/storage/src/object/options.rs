@@ -1,8 +1,8 @@
-//! Storage options of users, converted for the client of a store.
+//! Translates the storage options of users for the client of a store.
 //!
-//! Each setting has several spellings (`spellings`). A dictionary may serve tables in several stores, so
-//! options of another store are accepted and left alone. An option that no store knows is refused: if it
-//! was mistyped and silently dropped, it would show up much later, as something else.
+//! Each setting has several spellings (`spellings`). One dictionary may serve tables in several stores, so options of
+//! another store are accepted and ignored. An option that no store knows is refused: if a mistyped option was ignored,
+//! it would cause an unrelated error much later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -15,7 +15,7 @@ mod spellings;
 
 use spellings::{Convert, IGNORED, MAX_RETRIES, RETRY_TIMEOUT, translate, unknown};
 
-/// Options of one store, under the names of `object_store`.
+/// Options of one store, under their names in `object_store`.
 #[derive(Default)]
 pub(crate) struct Settings {
     pub(crate) values: BTreeMap<String, String>,
@@ -23,10 +23,11 @@ pub(crate) struct Settings {
     pub(crate) retry_timeout: Option<Duration>,
 }
 
-/// The settings that the options mean for a root of that scheme.
+/// The settings for a root of that scheme.
 pub(crate) fn resolve(scheme: Scheme, options: &HashMap<String, String>) -> Result<Settings> {
     let mut settings = Settings::default();
-    // Which option set a value, to name both of two that disagree. Sorted, so that messages are stable.
+    // The option that set each value, so that a message can name both of two contradicting options. Sorted, so that
+    // messages are deterministic.
     let mut origins: BTreeMap<String, &str> = BTreeMap::new();
     for (option, value) in options.iter().collect::<BTreeMap<_, _>>() {
         let name = option.to_ascii_lowercase();
@@ -64,8 +65,8 @@ pub(crate) fn resolve(scheme: Scheme, options: &HashMap<String, String>) -> Resu
 }
 
 impl Settings {
-    /// Adds the settings that only the environment has: `AWS_…`, `GOOGLE_…`, `AZURE_…`. Credentials are taken
-    /// either all from the options or all from the environment: a session token of one does not fit an
+    /// Adds settings from the environment variables `AWS_…`, `GOOGLE_…`, `AZURE_…` that the options do not contain.
+    /// Credentials come either all from the options or all from the environment: a session token of one does not fit an
     /// access key of the other.
     pub(crate) fn add_environment(
         &mut self,
@@ -86,7 +87,7 @@ impl Settings {
             let Some((key, _)) = translate(scheme, &name) else { continue };
             let ignored = refuse_overrides(&variable, &key).is_err()
                 || (has_credentials && is_credential(&key))
-                // The variable for S3 alone would win over the option.
+                // The client would prefer this S3-specific variable to the option.
                 || (has_endpoint && key == "aws_endpoint_url_s3");
             if !ignored {
                 self.values.entry(key).or_insert(value);
@@ -95,14 +96,14 @@ impl Settings {
     }
 }
 
-/// The variables of this process.
+/// The environment variables of this process.
 pub(crate) fn environment_variables() -> impl Iterator<Item = (String, String)> {
-    // What is not UTF-8 cannot be a setting.
+    // A setting is always UTF-8, so other variables are left out.
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Refuses options for what the root URI or the commit protocol decides.
+/// Refuses options that contradict the root URI or the commit protocol.
 fn refuse_overrides(option: &str, key: &str) -> Result<()> {
     let reason = match key {
         "aws_bucket" | "google_bucket" | "azure_container_name" => "the root URI names the bucket",
@@ -119,7 +120,7 @@ fn convert_value(option: &str, key: &str, value: &str, convert: Convert) -> Resu
             None => return Err(bad_value(option, "`true` or `false`")),
         },
         Convert::Https if !value.contains("://") => format!("https://{value}"),
-        // Other dictionaries give seconds as a bare number.
+        // Other clients give seconds as a bare number.
         Convert::Same if key.ends_with("timeout") => match value.parse::<f64>() {
             Ok(seconds) if (0.0..1e9).contains(&seconds) => format!("{}ms", (seconds * 1000.0) as u64),
             _ => value.to_owned(),
@@ -128,7 +129,7 @@ fn convert_value(option: &str, key: &str, value: &str, convert: Convert) -> Resu
     })
 }
 
-/// Whether a setting says who the client is.
+/// Whether a setting is part of the credentials.
 fn is_credential(key: &str) -> bool {
     is_secret(key) && key != "proxy_url"
         || key.contains("credential")
@@ -165,7 +166,7 @@ pub(crate) fn is_secret(key: &str) -> bool {
         && !key.ends_with("_file")
 }
 
-/// A truth value as `object_store` reads it.
+/// Boolean value of an option, in the spellings that `object_store` accepts.
 fn truth(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" | "yes" | "y" => Some(true),

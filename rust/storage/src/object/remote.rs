@@ -1,6 +1,6 @@
-//! The clients of the remote stores, made from a root, the storage options and the environment.
+//! Creates the clients of the remote stores from the root, the storage options and the environment.
 //!
-//! Options win over environment variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`), the root wins over both.
+//! Options take precedence over environment variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`), the root over both.
 
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -18,8 +18,8 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::{RootUri, Scheme};
 
-/// Client of one store, or why there is none. It never retries. Each process has its own: a forked child must not use the
-/// connections of its parent.
+/// Client of one store, or the error of its creation. It never retries. Each process has its own, because a forked
+/// child must not use the connections of its parent.
 pub(super) type Client = PerProcess<Result<Arc<dyn ObjectStore>>>;
 
 /// Client for the bucket of a root, the retry policy of its storage, and the secrets that no message may contain.
@@ -48,14 +48,14 @@ pub(super) fn client(root: &RootUri, mut settings: Settings) -> Result<(Client, 
     Ok((client, retry_policy, secrets))
 }
 
-/// Installs the cryptography provider, which clients need.
+/// Installs the TLS cryptography provider that the clients need.
 fn provide_cryptography() {
     static PROVIDED: Once = Once::new();
-    // Refused only if the process has a provider already, which serves as well.
+    // Fails only if the process already has a provider, which is as good.
     PROVIDED.call_once(|| _ = rustls::crypto::ring::default_provider().install_default());
 }
 
-/// The client of a builder. It fetches credentials with retries, and sends all other requests once.
+/// Builds the client. It fetches credentials with retries, and sends all other requests once.
 macro_rules! client {
     ($builder:expr, $settings:expr) => {{
         let builder = $builder;
@@ -75,12 +75,12 @@ fn s3(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Objec
     for (key, value) in &settings.values {
         builder = builder.with_config(key.parse::<AmazonS3ConfigKey>()?, value);
     }
-    // One request per file: some stores that speak S3 do not know the request that deletes many.
+    // One request per file: some S3-compatible stores do not support bulk deletion.
     builder = builder
         .with_bucket_name(root.bucket())
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true");
-    // Directory buckets (S3 Express) carry their kind in their name.
+    // Directory buckets (S3 Express) are recognised by their names.
     if root.bucket().ends_with("--x-s3") && !settings.values.contains_key("aws_s3_express") {
         builder = builder.with_s3_express(true);
     }
@@ -108,7 +108,7 @@ fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Ob
         builder = builder.with_config(key.parse::<AzureConfigKey>()?, value);
     }
     builder = match root.account_host() {
-        // The client knows which hosts are accounts, and how each is addressed.
+        // The client parses the account and the style of addressing from the host.
         Some(host) => builder.with_url(format!("abfss://{}@{host}", root.bucket())),
         None => builder.with_container_name(root.bucket()),
     };
@@ -118,7 +118,7 @@ fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Ob
     client!(builder, settings)
 }
 
-/// An endpoint that is written `http://` is meant so, unless `allow_http` says otherwise.
+/// Whether an endpoint starts with `http://`, which allows HTTP unless `allow_http` says otherwise.
 fn wants_http(settings: &Settings) -> bool {
     let endpoints = ["aws_endpoint", "aws_endpoint_url_s3", "google_base_url", "azure_storage_endpoint"];
     !settings.values.contains_key("allow_http")
@@ -140,7 +140,7 @@ fn retry_policy(settings: &Settings) -> RetryPolicy {
     }
 }
 
-/// The same for what the clients do by themselves.
+/// The same policy for the client's own requests for credentials.
 fn retries(settings: &Settings) -> RetryConfig {
     let policy = retry_policy(settings);
     RetryConfig {

@@ -1,4 +1,4 @@
-//! What becomes of a remote store's answers. That files are kept rightly is in the tests of `storage`.
+//! How the answers of a remote store are interpreted. The tests of `storage` check the contents of files.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,9 +27,10 @@ fn retryable(error: &Error) -> bool {
     matches!(error, Error::Storage { retryable: true, .. })
 }
 
-/// A retry that meets its own first attempt looks like a lost race, so there is none.
+/// A retried creation that finds the file of its own first attempt looks like a lost race, so creations are not
+/// retried.
 #[tokio::test]
-async fn a_creation_is_sent_once_and_everything_else_again() {
+async fn only_creations_and_hints_are_not_retried() {
     let server = always(503, "SlowDown", "Please reduce your request rate.");
     let client = s3(&server, "s3://bucket/lake", &[]);
     let storage = RetryingStorage::new(client, TestEnvironment::seeded(1));
@@ -37,7 +38,7 @@ async fn a_creation_is_sent_once_and_everything_else_again() {
     assert!(retryable(&storage.put_if_absent("a", Bytes::new()).await.unwrap_err()));
     assert_eq!(sent("PUT"), 1);
     assert!(retryable(&storage.put_hint("a", Bytes::new()).await.unwrap_err()));
-    assert_eq!(sent("PUT"), 2, "and so is a hint, which the next one makes up for");
+    assert_eq!(sent("PUT"), 2, "a hint is sent once as well");
     assert!(retryable(&storage.put_unique("a", Bytes::new()).await.unwrap_err()));
     assert_eq!(sent("PUT"), 2 + 3);
     assert!(retryable(&storage.get("a").await.unwrap_err()));
@@ -53,7 +54,7 @@ async fn a_creation_is_sent_once_and_everything_else_again() {
 }
 
 #[tokio::test]
-async fn a_creation_that_answers_too_late_is_unknown_and_not_repeated() {
+async fn a_creation_that_times_out_is_unknown_and_not_retried() {
     let arrived = Arc::new(AtomicUsize::new(0));
     let seen = arrived.clone();
     let server = FakeServer::start(move |_| {
@@ -90,7 +91,7 @@ async fn a_conflict_or_a_failed_precondition_means_that_the_file_exists() {
 
 /// Failure mode 32: permission denied, wrong region, missing bucket.
 #[tokio::test]
-async fn a_refusal_is_typed_and_says_what_to_do() {
+async fn a_refusal_has_a_type_and_names_the_next_step() {
     enum Kind {
         Denied,
         Failed,
@@ -144,9 +145,9 @@ async fn a_refusal_is_typed_and_says_what_to_do() {
     }
 }
 
-/// `HEAD` has no body, so a missing bucket looks like a missing file there; a `PUT` cannot miss a file.
+/// `HEAD` has no body, so there a missing bucket looks like a missing file; a `PUT` needs no existing file.
 #[tokio::test]
-async fn a_404_without_a_code_depends_on_what_was_asked() {
+async fn a_404_without_a_code_depends_on_the_request() {
     let storage = s3(&FakeServer::start(|_| Response::new(404, "")), "s3://bucket", &[]);
     assert!(storage.get("a").await.unwrap_err().is_file_not_found());
     assert!(!storage.exists("a").await.unwrap());
@@ -156,7 +157,7 @@ async fn a_404_without_a_code_depends_on_what_was_asked() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_worth_another_try() {
+async fn an_unreachable_server_is_retryable() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -170,16 +171,15 @@ async fn a_server_that_is_not_there_is_worth_another_try() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_answer_is_an_error() {
+async fn a_malformed_answer_is_an_error() {
     let server = FakeServer::start(|_| Response::new(200, "<html>login page</html>"));
     let storage = s3(&server, "s3://bucket", &[]);
     assert!(matches!(storage.head("a").await, Err(Error::Storage { .. })));
 }
 
-/// A store may repeat in its answer what it was sent. No message, and nothing that can be printed, holds
-/// a secret.
+/// A store may repeat in its answer what it received. Neither a message nor a debug output contains a secret.
 #[tokio::test]
-async fn no_message_holds_a_secret() {
+async fn no_message_contains_a_secret() {
     let echo =
         |secret: &str| format!("<Error><Code>Bad{secret}</Code><Message>sent {secret}</Message></Error>");
     for status in [400, 403, 404, 409, 500, 503] {
@@ -205,7 +205,7 @@ async fn no_message_holds_a_secret() {
     }
 }
 
-/// Azure refuses a range that counts from the end, so every data file there would have been an error.
+/// Azure refuses suffix ranges, so that every data file on Azure would have been unreadable.
 #[tokio::test]
 async fn the_end_of_a_file_on_azure_is_read_without_a_range_from_the_end() {
     let root = RootUri::parse("abfss://container@account.dfs.core.windows.net/lake").unwrap();

@@ -8,16 +8,16 @@ use crate::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::{FakeServer, local, memory, s3};
 use crate::{CountingStorage, Durability, FileInfo};
 
-/// What a store may get wrong about the condition.
+/// Faults of a store's conditional write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Flaw {
-    /// Overwrites and says that it created.
+    /// Overwrites the file and answers "created".
     Ignores,
-    /// Overwrites, yet says that the file exists.
+    /// Overwrites the file, but answers "exists".
     OverwritesAnyway,
-    /// Checks, and writes later: alone it is right, in a race it is not.
+    /// Checks first and writes later: correct for one writer, wrong for several at the same time.
     ChecksThenWrites,
-    /// Knows no new names.
+    /// Answers "exists" for every name.
     AlwaysExists,
 }
 
@@ -80,7 +80,8 @@ impl Storage for FlawedStorage {
     }
 }
 
-/// Failure mode 5: a store that ignores or races the condition is refused when a lakehouse is created.
+/// Failure mode 5: the creation of a lakehouse refuses a store that ignores the condition or does not check it
+/// atomically.
 #[tokio::test]
 async fn a_store_that_lets_two_writers_create_one_file_is_refused() {
     for (flaw, finding) in [
@@ -99,7 +100,7 @@ async fn a_store_that_lets_two_writers_create_one_file_is_refused() {
 }
 
 #[tokio::test]
-async fn every_store_of_ours_is_accepted_and_left_clean() {
+async fn every_supported_store_is_accepted_and_left_empty() {
     let folder = tempfile::tempdir().unwrap();
     let server = FakeServer::s3();
     let stores = [
@@ -122,7 +123,7 @@ async fn a_store_that_fails_keeps_its_own_error() {
         let storage =
             FaultyStorage::new(memory(), [Fault::new(Trigger::on(Verb::PutIfAbsent, nth), Action::Deny)]);
         let probed = probe(&storage, "name").await;
-        // One racer that fails is not the store's answer to the others.
+        // The failure of one racer does not hide the answers to the others.
         match nth {
             0 | 1 => assert!(matches!(probed, Err(Error::PermissionDenied(_))), "{nth} {probed:?}"),
             _ => probed.unwrap(),

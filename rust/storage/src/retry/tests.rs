@@ -1,4 +1,4 @@
-//! What is sent again: in virtual time, so that a budget of a minute costs nothing.
+//! Retries of requests, in virtual time, so that a budget of a minute takes no real time.
 
 use trinitylake_base::environment::testing::TestEnvironment;
 
@@ -37,22 +37,22 @@ fn content() -> Bytes {
     Bytes::from_static(b"content")
 }
 
-/// A store throttled a burst of writes with "503 SlowDown". Four attempts without a pause were over in a few
-/// milliseconds, and the whole group of transactions failed.
+/// A store throttled a burst of writes with "503 SlowDown". Four attempts without a pause took only a few milliseconds,
+/// and the whole group of transactions failed.
 #[tokio::test]
-async fn a_throttled_creation_waits_longer_each_time_until_it_is_done() {
+async fn pauses_grow_while_a_store_throttles() {
     let bench = Bench::new(failing(Verb::PutIfAbsent, 7, Action::FailBefore));
     bench.storage.put_unique(PATH, content()).await.unwrap();
     assert_eq!(bench.sent(Verb::PutIfAbsent), 8);
     let waited = bench.environment.elapsed_millis();
-    // Seven pauses from 50 ms on, each half to all of twice the one before, up to five seconds.
+    // Seven pauses: the first is 25 to 50 ms, each further one twice as long, up to five seconds.
     assert!((3_000..=6_400).contains(&waited), "{waited}");
 }
 
-/// S3 answered 409 ConditionalRequestConflict while it handled another attempt of the same creation. That was taken for
-/// a file that exists, which then was missing: the commit failed with "was collected".
+/// S3 answered 409 ConditionalRequestConflict while it handled another attempt of the same creation. The client read
+/// that as an existing file, did not find it, and the commit failed with "was collected".
 #[tokio::test]
-async fn a_creation_that_conflicts_with_its_own_attempt_is_sent_again() {
+async fn a_creation_that_conflicts_with_its_own_attempt_is_retried() {
     let conflicts = || Bench::new(failing(Verb::PutIfAbsent, 2, Action::AlreadyExistsBefore));
     let bench = conflicts();
     bench.storage.put_unique(PATH, content()).await.unwrap();
@@ -63,7 +63,7 @@ async fn a_creation_that_conflicts_with_its_own_attempt_is_sent_again() {
 }
 
 #[tokio::test]
-async fn there_is_an_end_to_attempts() {
+async fn the_number_of_attempts_is_limited() {
     let policy = RetryPolicy::default();
     let bench = Bench::new(failing(Verb::PutIfAbsent, 100, Action::FailBefore));
     let error = bench.storage.put_unique(PATH, content()).await.unwrap_err();
@@ -73,7 +73,7 @@ async fn there_is_an_end_to_attempts() {
 }
 
 #[tokio::test]
-async fn there_is_an_end_to_time() {
+async fn the_time_of_retries_is_limited() {
     let environment = TestEnvironment::seeded(1);
     let policy = RetryPolicy { max_retries: u32::MAX, budget_millis: 20_000, ..RetryPolicy::default() };
     let mut retries = policy.begin(environment.as_ref());
@@ -86,9 +86,9 @@ async fn there_is_an_end_to_time() {
     assert!((20_000..=20_000 + policy.max_pause_millis).contains(&waited), "{waited}");
 }
 
-/// Many clients that were refused at one moment came back at one moment, and were refused again.
+/// Many clients that were refused at the same moment returned at the same moment and were refused again.
 #[tokio::test]
-async fn pauses_differ() {
+async fn pauses_are_random() {
     let waited = async |seed: u64| {
         let environment = TestEnvironment::seeded(seed);
         let mut retries = RetryPolicy::default().begin(environment.as_ref());
@@ -107,7 +107,7 @@ async fn pauses_differ() {
 }
 
 #[tokio::test]
-async fn a_reply_that_was_lost_is_no_other_writer() {
+async fn a_lost_reply_is_not_another_writer() {
     let bench = Bench::new(failing(Verb::PutIfAbsent, 1, Action::FailAfter));
     bench.storage.put_unique(PATH, content()).await.unwrap();
     assert_eq!(bench.files.get(PATH).await.unwrap(), content());
@@ -116,7 +116,7 @@ async fn a_reply_that_was_lost_is_no_other_writer() {
 }
 
 #[tokio::test]
-async fn what_may_be_repeated_is_repeated() {
+async fn idempotent_requests_are_retried() {
     for verb in [Verb::Get, Verb::GetRange, Verb::Head, Verb::List, Verb::Delete] {
         let bench = Bench::new(failing(verb, 3, Action::FailAfter));
         bench.files.overwrite(PATH, content());
@@ -134,20 +134,20 @@ async fn what_may_be_repeated_is_repeated() {
 }
 
 #[tokio::test]
-async fn what_will_not_succeed_is_not_repeated_and_a_race_is_sent_once() {
+async fn permanent_failures_and_claims_are_not_retried() {
     let denied = Bench::new(failing(Verb::Get, 1, Action::Deny));
     assert!(matches!(denied.storage.get(PATH).await, Err(Error::PermissionDenied(_))));
     assert!(denied.storage.get(PATH).await.unwrap_err().is_file_not_found());
     assert_eq!(denied.sent(Verb::Get), 2);
     let lost = Bench::new(failing(Verb::PutIfAbsent, 1, Action::FailAfter));
     lost.storage.put_if_absent(PATH, content()).await.unwrap_err();
-    assert_eq!(lost.sent(Verb::PutIfAbsent), 1, "who claims a file reads it back first");
+    assert_eq!(lost.sent(Verb::PutIfAbsent), 1, "a claim reads the file back before a retry");
 }
 
-/// A commit that was to give up after five seconds asked a store that was down for a minute, since each request had a
-/// budget of its own.
+/// A commit with a deadline of five seconds retried for a minute against a store that was down, because each request
+/// had a budget of its own.
 #[tokio::test]
-async fn no_request_is_sent_again_after_the_time_of_the_work_is_over() {
+async fn no_request_is_retried_after_the_deadline() {
     let bench = Bench::new(failing(Verb::Get, 1000, Action::FailBefore));
     let ask = async || bench.storage.get(PATH).await.unwrap_err();
     within(5_000, ask()).await;
@@ -155,10 +155,10 @@ async fn no_request_is_sent_again_after_the_time_of_the_work_is_over() {
     assert_eq!(waited, 5_000);
     let sent = bench.sent(Verb::Get);
     assert!(sent > 4, "{sent}");
-    // Each is sent once all the same; an inner limit that is later changes nothing.
+    // Each request is still sent once; a later deadline of an inner scope has no effect.
     within(5_000, within(60_000, ask())).await;
     assert_eq!((bench.sent(Verb::Get), bench.environment.elapsed_millis()), (sent + 1, waited));
-    // Outside of it the policy alone counts.
+    // Outside of the scope only the policy applies.
     ask().await;
     assert!(bench.environment.elapsed_millis() > 10_000);
 }

@@ -4,9 +4,10 @@ use futures::future::join;
 
 use super::*;
 
-/// A virtual machine stood still between two answers, its clocks with it. Only the dates of the answers tell.
+/// A virtual machine was suspended between two answers, together with its clocks. Only the dates of the answers show
+/// that.
 #[tokio::test]
-async fn answers_that_lie_apart_are_of_no_moment() {
+async fn answers_with_different_dates_have_no_moment() {
     let (_, close) = dated(async {
         answered(Some(5000));
         tokio::task::yield_now().await;
@@ -29,7 +30,7 @@ async fn answers_that_lie_apart_are_of_no_moment() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_date_leaves_the_moment_open() {
+async fn an_answer_without_a_date_has_no_moment() {
     assert_eq!(dated(async {}).await.1, None);
     let (_, undated) = dated(async {
         answered(Some(5000));
@@ -39,8 +40,8 @@ async fn an_answer_without_a_date_leaves_the_moment_open() {
     assert_eq!(undated, None);
 }
 
-/// Requests of one task that are under way together have each their own date, and all of them count for what they are
-/// a part of.
+/// Concurrent requests of one task each report their own date, and the enclosing request takes all of them into
+/// account.
 #[tokio::test]
 async fn each_of_several_requests_has_its_own_date() {
     let ((one, other), all) = dated(join(
@@ -58,7 +59,7 @@ async fn each_of_several_requests_has_its_own_date() {
 }
 
 #[test]
-fn the_date_of_an_answer_is_read_as_http_writes_it() {
+fn the_date_of_an_answer_is_parsed() {
     assert_eq!(millis_of("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777_000));
     assert_eq!(millis_of("yesterday"), None);
 }

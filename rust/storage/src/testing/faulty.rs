@@ -1,9 +1,8 @@
-//! A store that fails on purpose, at exactly the operation that a test names.
+//! A store with faults that a test injects at exact operations.
 //!
-//! Every operation has an index, counted from 0 in the order in which operations begin, and is written
-//! to a log. A test runs its scenario once without faults to learn the operations, then once per
-//! operation and [`Action`]. Faults that never fired are reported, so that no test passes for lack of a
-//! failure.
+//! Every operation is logged and has an index, counted from 0 in the order in which operations begin. A test runs its
+//! scenario once without faults to learn the operations, then once per operation and [`Action`]. Faults that did not
+//! fire are reported, so that no test passes because its fault never happened.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +24,7 @@ pub enum Verb {
     PutHint,
     List,
     Delete,
-    /// Not a request: the durability barrier.
+    /// The durability barrier, which is not a request.
     Sync,
 }
 
@@ -36,7 +35,7 @@ impl Verb {
     }
 }
 
-/// One operation, as it reached the store.
+/// One operation of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// Position among all operations of this store.
@@ -49,35 +48,36 @@ pub struct Operation {
 /// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The request never arrives; the caller sees a retryable error.
+    /// The request does not arrive; the caller receives a retryable error.
     FailBefore,
-    /// The request is done and its reply lost; the caller sees a retryable error.
+    /// The request is executed and its reply is lost; the caller receives a retryable error.
     FailAfter,
-    /// A creation is done and reported as lost to another: a client that retried met its own work.
+    /// A creation is executed and reported as lost to another writer: a client's retry found the file of its first
+    /// attempt.
     AlreadyExistsAfter,
-    /// A creation is not done and reported as existing: S3 while another attempt is under way.
+    /// A creation is not executed and reported as existing: S3 while another attempt runs.
     AlreadyExistsBefore,
-    /// The process dies before the request arrives: this and every later operation fails, until
+    /// The process dies before the request arrives: this and every later operation fails until
     /// [`FaultyStorage::revive`].
     DieBefore,
-    /// The process dies after the request is done.
+    /// The process dies after the request is executed.
     DieAfter,
-    /// The caller sees a retryable error now; a write is done when the test calls
+    /// The caller receives a retryable error now; a write is executed when the test calls
     /// [`FaultyStorage::deliver_late`].
     Late,
-    /// Only so many bytes of a written file arrive, or of a read file are delivered; the reply is good.
+    /// Only `kept_bytes` bytes of the file are written or returned; the reply reports success.
     Torn { kept_bytes: usize },
-    /// The request is done after a pause on tokio's clock.
+    /// The request is executed after a pause on tokio's clock.
     Delay(Duration),
-    /// The caller is denied permission.
+    /// The caller receives a permission error.
     Deny,
-    /// The request never arrives; the caller sees an error that is not retryable.
+    /// The request does not arrive; the caller receives an error that is not retryable.
     BreakBefore,
-    /// The request is done; the caller sees an error that is not retryable.
+    /// The request is executed; the caller receives an error that is not retryable.
     BreakAfter,
 }
 
-/// Which operation a fault waits for: the `nth` (from 0) of those that match.
+/// The operation at which a fault fires: the `nth` (from 0) of those that match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trigger {
     /// Any verb if `None`.
@@ -110,7 +110,7 @@ impl Trigger {
     }
 }
 
-/// One planned failure; it happens once.
+/// One planned fault, which fires once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub trigger: Trigger,
@@ -130,10 +130,10 @@ pub struct Fired {
     pub action: Action,
 }
 
-/// Decides about every operation; a seeded generator makes a random, repeatable run.
+/// Decides about every operation. With a seeded generator, a random run can be repeated.
 pub type Policy = Box<dyn FnMut(&Operation) -> Option<Action> + Send>;
 
-/// A store and the plan of its failures.
+/// A store with a plan of faults.
 pub struct FaultyStorage {
     inner: Arc<dyn Storage>,
     state: Mutex<State>,
@@ -141,7 +141,7 @@ pub struct FaultyStorage {
 
 struct State {
     policy: Policy,
-    /// Faults of the plan that still wait, with how many operations matched each so far.
+    /// Planned faults that have not fired, each with the number of operations that matched so far.
     waiting: Vec<(Fault, u64)>,
     fired: Vec<Fired>,
     log: Vec<Operation>,
@@ -149,7 +149,7 @@ struct State {
     dead: bool,
 }
 
-/// A write that can be done later.
+/// A write that can be executed later.
 #[derive(Clone, Debug)]
 enum Write {
     Create(String, Bytes),
@@ -171,7 +171,7 @@ impl std::fmt::Debug for FaultyStorage {
 }
 
 impl FaultyStorage {
-    /// Fails as planned. Without faults it only keeps the log.
+    /// A store with planned faults. Without faults it only keeps the log.
     pub fn new(inner: Arc<dyn Storage>, plan: impl IntoIterator<Item = Fault>) -> Self {
         let storage = Self::with_policy(inner, Box::new(|_| None));
         for fault in plan {
@@ -180,7 +180,7 @@ impl FaultyStorage {
         storage
     }
 
-    /// Fails as the policy decides, operation by operation.
+    /// A store with a policy that is asked for every operation.
     pub fn with_policy(inner: Arc<dyn Storage>, policy: Policy) -> Self {
         let state = State {
             policy,
@@ -198,22 +198,22 @@ impl FaultyStorage {
         self.state().waiting.push((fault, 0));
     }
 
-    /// The faults that happened, in order.
+    /// The faults that fired, in order.
     pub fn fired(&self) -> Vec<Fired> {
         self.state().fired.clone()
     }
 
-    /// The planned faults that did not happen.
+    /// The planned faults that did not fire.
     pub fn unfired(&self) -> Vec<Fault> {
         self.state().waiting.iter().map(|(fault, _)| fault.clone()).collect()
     }
 
-    /// Every operation so far, failed ones included.
+    /// All operations so far, including failed ones.
     pub fn log(&self) -> Vec<Operation> {
         self.state().log.clone()
     }
 
-    /// Whether the process counts as dead.
+    /// Whether the process is dead.
     pub fn is_dead(&self) -> bool {
         self.state().dead
     }
@@ -223,7 +223,7 @@ impl FaultyStorage {
         self.state().dead = false;
     }
 
-    /// Does the writes that were held back, in order, and says how each went.
+    /// Executes the delayed writes in order and returns their results.
     pub async fn deliver_late(&self) -> Vec<Result<PutOutcome>> {
         let late = std::mem::take(&mut self.state().late);
         let mut outcomes = Vec::with_capacity(late.len());
@@ -237,7 +237,7 @@ impl FaultyStorage {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the operation into the log and decides its fate.
+    /// Logs the operation and returns its fault, if any.
     fn begin(&self, verb: Verb, path: &str) -> Result<Option<Action>> {
         let mut state = self.state();
         let operation = Operation { index: state.log.len() as u64, verb, path: path.to_owned() };
@@ -251,7 +251,7 @@ impl FaultyStorage {
                 return true;
             }
             *matched += 1;
-            // Two faults for one operation: the first counts, the other waits for the next match.
+            // If two faults match an operation, the first one fires and the other waits for the next match.
             if action.is_some() || *matched <= fault.trigger.nth {
                 return true;
             }
@@ -266,7 +266,7 @@ impl FaultyStorage {
         Ok(action)
     }
 
-    /// An operation that only reads: `Late` is the same as a lost reply.
+    /// A read operation, for which `Late` means a lost reply.
     async fn read<T>(
         &self,
         verb: Verb,
@@ -290,7 +290,7 @@ impl FaultyStorage {
         }
     }
 
-    /// An operation that changes the store. Anything but a creation answers `Created`.
+    /// A write operation. All but a creation return `Created`.
     async fn write(&self, verb: Verb, path: &str, write: Write) -> Result<PutOutcome> {
         match self.begin(verb, path)? {
             None => self.apply(write).await,

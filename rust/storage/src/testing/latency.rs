@@ -1,6 +1,6 @@
-//! A store that answers as slowly as a remote one, so that the cost of a design shows on a laptop.
+//! A store with the latency of a remote one, so that a laptop shows the cost of a design.
 //!
-//! Waiting is done on tokio's clock: a test with paused time measures in virtual time.
+//! The delays use tokio's clock: a test with paused time measures virtual time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::store_clock::answered;
 use trinitylake_base::error::Result;
 
-/// Latency of a store. Requests do not slow each other down.
+/// Latency of a store. Concurrent requests do not slow each other down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
-    /// Every request that writes: create, hint, delete.
+    /// Latency of each write request: create, hint, delete.
     pub write: Duration,
-    /// Every request that reads: get, head, list, exists.
+    /// Latency of each read request: get, head, list, exists.
     pub read: Duration,
-    /// Of one connection, in either direction.
+    /// Throughput of one connection, in each direction.
     pub bytes_per_second: u64,
 }
 
@@ -45,12 +45,12 @@ impl Latency {
     }
 }
 
-/// A store behind a slow line.
+/// A store with added latency.
 #[derive(Debug)]
 pub struct LatencyStorage {
     inner: Arc<dyn Storage>,
     latency: Latency,
-    /// Since when its clock runs, if it dates its answers.
+    /// Start of its clock, if its answers have dates.
     clock: Option<Instant>,
 }
 
@@ -59,17 +59,17 @@ impl LatencyStorage {
         Self { inner, latency, clock: None }
     }
 
-    /// The same, with answers that are dated in whole seconds, as those of remote stores are.
+    /// A store whose answers have dates in whole seconds, like those of remote stores.
     pub fn dated(inner: Arc<dyn Storage>, latency: Latency) -> Self {
         Self { clock: Some(Instant::now()), ..Self::new(inner, latency) }
     }
 
-    /// The time to the store and for what is sent; half of the request's own time.
+    /// Time of the request's way to the store: half of its latency, and the transfer of its bytes.
     async fn send(&self, request: Duration, bytes: usize) {
         tokio::time::sleep(request / 2 + self.latency.transfer(bytes)).await;
     }
 
-    /// The way back, which a failure takes as well.
+    /// Time of the answer's way back, also for a failure.
     async fn receive(&self, request: Duration, bytes: usize) {
         tokio::time::sleep(request / 2 + self.latency.transfer(bytes)).await;
         if let Some(clock) = self.clock {

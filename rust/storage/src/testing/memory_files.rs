@@ -1,4 +1,4 @@
-//! A store in memory for tests of the layers above: files can be looked at, copied and damaged.
+//! A store in memory for tests of the layers above: its files can be inspected, copied and damaged.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use trinitylake_base::error::{Error, Result};
 use crate::storage::{FileInfo, Place, PutOutcome, Step, Storage};
 use crate::store_clock::answered;
 
-/// A store in memory that is gone when it is dropped, and may be copied as it stands.
+/// A store in memory that lives until it is dropped, and can be copied.
 #[derive(Debug, Default)]
 pub struct MemoryFiles {
     files: Mutex<BTreeMap<String, (Bytes, u64)>>,
-    /// Files that were written so far. Each is [`STEP_MILLIS`] younger than the one before.
+    /// Number of files written so far. Each is dated [`STEP_MILLIS`] after the one before.
     written: AtomicU64,
-    /// Clock that dates files; without it, their order does.
+    /// Clock for the dates of files; without it, each file is dated one step after the one before.
     clock: Option<Arc<dyn Environment>>,
-    /// Whether it answers like a remote store, which dates its answers.
+    /// Whether it answers like a remote store, with dates.
     is_remote: bool,
     /// Whether a proxy removes the dates.
     is_undated: AtomicBool,
@@ -35,17 +35,17 @@ impl MemoryFiles {
         Arc::new(MemoryFiles::default())
     }
 
-    /// A store with a clock of its own.
+    /// A store whose files are dated by the given clock.
     pub fn dated(clock: Arc<dyn Environment>) -> Arc<MemoryFiles> {
         Arc::new(MemoryFiles { clock: Some(clock), ..MemoryFiles::default() })
     }
 
-    /// A store on the network, as far as others can tell: it says what its clock shows with each answer, by the second.
+    /// A store that looks like a remote one: each answer has the clock's time in whole seconds.
     pub fn remote(clock: Arc<dyn Environment>) -> Arc<MemoryFiles> {
         Arc::new(MemoryFiles { clock: Some(clock), is_remote: true, ..MemoryFiles::default() })
     }
 
-    /// The same files in a store of their own.
+    /// A new store with the same files.
     pub fn copy(&self) -> Arc<MemoryFiles> {
         Arc::new(MemoryFiles {
             files: Mutex::new(self.files().clone()),
@@ -56,7 +56,7 @@ impl MemoryFiles {
         })
     }
 
-    /// Answers of a store on the network have dates from now on, or they have none.
+    /// Sets whether the answers of a remote store have dates.
     pub fn set_dated(&self, is_dated: bool) {
         self.is_undated.store(!is_dated, Ordering::SeqCst);
     }
@@ -69,7 +69,7 @@ impl MemoryFiles {
         self.files().contains_key(path)
     }
 
-    /// Puts a file there, whatever was there before.
+    /// Writes a file, replacing an existing one.
     pub fn overwrite(&self, path: &str, bytes: impl Into<Bytes>) {
         self.files().insert(path.to_string(), (bytes.into(), self.tick()));
     }
@@ -123,7 +123,7 @@ impl Storage for MemoryFiles {
         Ok(PutOutcome::Created)
     }
 
-    /// As a disk does it: what is gone cannot be synced.
+    /// Like a disk: a missing file cannot be synced.
     async fn sync(&self, paths: &[String]) -> Result<()> {
         let files = self.files();
         match paths.iter().find(|path| !files.contains_key(*path)) {
@@ -148,7 +148,7 @@ impl Storage for MemoryFiles {
         Ok(below.map(info).collect())
     }
 
-    /// A thousand files in each step, as object stores list them.
+    /// Returns a thousand files per step, like the listings of object stores.
     async fn walk(&self, place: &Place) -> Result<Step> {
         let mut files = self.list(&place.folder).await?;
         files.retain(|file| place.after.as_ref().is_none_or(|after| file.path > *after));

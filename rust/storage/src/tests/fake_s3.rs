@@ -1,5 +1,5 @@
-//! As much of S3 as the storage layer speaks: conditional PUT, GET with a range, HEAD, DELETE, LIST.
-//! Or a server that always gives the same answer, to see what becomes of it.
+//! A server with the parts of S3 that the storage layer uses: conditional PUT, GET with a range, HEAD, DELETE, LIST. It
+//! can also give the same answer to all requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use percent_encoding::percent_decode_str;
 
-/// One request, as far as anybody looks at it.
+/// The checked parts of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -65,7 +65,7 @@ impl FakeServer {
         Self { endpoint, requests }
     }
 
-    /// An S3 with one empty bucket, `bucket`.
+    /// An S3 server with one empty bucket, `bucket`.
     pub(crate) fn s3() -> Self {
         let objects = Mutex::new(BTreeMap::new());
         Self::start(move |request| answer(&mut objects.lock().unwrap(), request))
@@ -146,7 +146,7 @@ fn answer(objects: &mut BTreeMap<String, Vec<u8>>, request: &Request) -> Respons
             };
             let (start, end) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
             let (start, end): (usize, usize) = match (start, end.parse().unwrap()) {
-                // The last bytes, or all there are.
+                // A suffix range: the last `count` bytes.
                 ("", count) => (object.len().saturating_sub(count), usize::MAX),
                 (start, end) => (start.parse().unwrap(), end),
             };

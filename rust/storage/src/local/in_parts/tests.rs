@@ -1,4 +1,4 @@
-//! Files that come part by part: what lasts of them, and what is left of those that never came to their end.
+//! Files that are written part by part: their durability, and the removal of unfinished ones.
 
 use std::sync::Mutex;
 
@@ -28,9 +28,9 @@ fn files(folder: &tempfile::TempDir) -> Vec<PathBuf> {
     fs::read_dir(data).map_or_else(|_| Vec::new(), |files| files.map(|file| file.unwrap().path()).collect())
 }
 
-/// A file of 400 MB was in memory until it was whole, and only then began to go to the disk.
+/// A file of 400 MB was kept in memory until it was complete, and only then written to disk.
 #[tokio::test]
-async fn parts_are_on_the_disk_before_the_file_is_whole_and_last_with_the_others() {
+async fn parts_are_written_at_once_and_synced_with_the_other_files() {
     let folder = tempfile::tempdir().unwrap();
     let synced: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
     let log = synced.clone();
@@ -45,24 +45,28 @@ async fn parts_are_on_the_disk_before_the_file_is_whole_and_last_with_the_others
     let mut file = pending.begin("data/large").await.unwrap().unwrap();
     file.write(b"first ").unwrap();
     file.write(b"and last").unwrap();
-    assert_eq!(fs::read(folder.path().join("data/large")).unwrap(), b"first and last", "before its end");
+    assert_eq!(
+        fs::read(folder.path().join("data/large")).unwrap(),
+        b"first and last",
+        "before it is finished"
+    );
     assert!(!pending.has("data/large") && synced.lock().unwrap().is_empty());
     file.finish().unwrap();
-    assert!(pending.has("data/large") && !pending.is_settled(), "its commit has to sync it");
+    assert!(pending.has("data/large") && !pending.is_settled(), "the commit has to sync it");
     let paths = pending.written().await.unwrap();
     assert_eq!(paths, ["data/large"]);
     counting.sync(&paths).await.unwrap();
     let real = folder.path().canonicalize().unwrap();
     for expected in [real.join("data/large"), real.join("data"), real.clone()] {
-        assert!(synced.lock().unwrap().contains(&expected), "{expected:?} may be lost: {synced:?}");
+        assert!(synced.lock().unwrap().contains(&expected), "{expected:?} was not synced: {synced:?}");
     }
     let counters = counting.counters();
     assert_eq!((counters.put_if_absent, counters.written_bytes), (1, 14));
 }
 
-/// A writer that failed left gigabytes under names that nobody knew.
+/// A failed writer left gigabytes under names that no file refers to.
 #[tokio::test]
-async fn nothing_is_left_of_a_file_that_never_came_to_its_end() {
+async fn an_unfinished_file_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let pending = pending(local(&folder));
     let mut given_up = pending.begin("data/a").await.unwrap().unwrap();
@@ -82,7 +86,7 @@ async fn nothing_is_left_of_a_file_that_never_came_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_is_not_written_to() {
+async fn an_existing_file_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let storage = local(&folder);
     storage.write_ahead("data/a", "theirs".into()).await.unwrap();
@@ -91,9 +95,9 @@ async fn a_name_that_is_taken_is_not_written_to() {
     assert_eq!(storage.get("data/a").await.unwrap(), "theirs");
 }
 
-/// A child that was forked while its parent wrote a file took the file away when it ended.
+/// A child that was forked while its parent wrote a file removed the file when the child ended.
 #[tokio::test]
-async fn a_forked_child_neither_adds_to_a_file_nor_takes_it_away() {
+async fn a_forked_child_neither_appends_to_a_file_nor_removes_it() {
     let folder = tempfile::tempdir().unwrap();
     let begun = Arc::new(Folder::new(
         super::super::Containment::new(&root(&folder)),
@@ -108,9 +112,9 @@ async fn a_forked_child_neither_adds_to_a_file_nor_takes_it_away() {
     assert_eq!(fs::read(folder.path().join("data/a")).unwrap(), b"ours");
 }
 
-/// Each large file of an append to many partitions had a file open, until the process could open no more.
+/// An append to many partitions kept one file open per partition, until the process had no file descriptors left.
 #[tokio::test]
-async fn as_many_are_open_as_a_process_can_bear() {
+async fn the_number_of_open_files_is_limited() {
     let folder = tempfile::tempdir().unwrap();
     let pending = pending(local(&folder));
     let mut open = Vec::new();
@@ -121,14 +125,14 @@ async fn as_many_are_open_as_a_process_can_bear() {
     assert_eq!((open.len(), files(&folder).len()), (MAX_OPEN_FILES, MAX_OPEN_FILES));
     open.pop().unwrap().finish().unwrap();
     drop(open.pop());
-    pending.begin("data/0").await.err().expect("it is taken, and counts for nothing");
+    pending.begin("data/0").await.err().expect("an existing file is refused and not counted");
     for again in ["data/x", "data/y"] {
-        open.push(pending.begin(again).await.unwrap().expect("there is room again"));
+        open.push(pending.begin(again).await.unwrap().expect("another file may be opened again"));
     }
     assert!(pending.begin("data/z").await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn other_stores_take_whole_files() {
+async fn other_stores_accept_only_whole_files() {
     assert!(pending(MemoryFiles::shared()).begin("data/a").await.unwrap().is_none());
 }

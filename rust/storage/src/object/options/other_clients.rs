@@ -1,5 +1,5 @@
-//! What other programs must know to use the same store: the settings of an S3 client, and the properties of
-//! an Iceberg catalog. Both follow from the storage options as our own client understands them.
+//! Settings for other clients of the same store: an S3 client, and the properties of an Iceberg catalog. Both are
+//! derived from the storage options with the same rules as those of our own client.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use trinitylake_base::root_uri::Scheme;
 
 use super::{Settings, environment_variables, resolve, truth};
 
-/// Access to S3 from storage options and environment.
+/// S3 settings from the storage options and the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct S3Settings {
     pub access_key_id: Option<String>,
@@ -17,12 +17,12 @@ pub struct S3Settings {
     pub region: Option<String>,
     /// Endpoint of the store; `None` for AWS.
     pub endpoint: Option<String>,
-    /// Requests name the bucket in the host, not in the path.
+    /// Whether requests have the bucket in the host name instead of the path.
     pub is_bucket_in_host: bool,
 }
 
 impl S3Settings {
-    /// The options win over the variables of this process.
+    /// Options take precedence over environment variables.
     pub fn from_options(options: &HashMap<String, String>) -> Result<S3Settings> {
         let mut settings = resolve(Scheme::S3, options)?;
         settings.add_environment(Scheme::S3, environment_variables());
@@ -55,11 +55,11 @@ const ICEBERG_NAMES: &[(&str, &str)] = &[
     ("azure_storage_token", "adls.token"),
 ];
 
-/// Options with these beginnings are Iceberg's already.
+/// Options with these prefixes already have their Iceberg names.
 const ICEBERG_PREFIXES: [&str; 4] = ["s3.", "client.", "gcs.", "adls."];
 
-/// The storage options as properties of an Iceberg catalog, for a root of that scheme. Without those of the
-/// environment: Iceberg's clients look there themselves.
+/// The storage options as properties of an Iceberg catalog, for a root of that scheme. Environment variables are left
+/// out, because Iceberg's clients read them themselves.
 pub fn iceberg_properties(
     scheme: Scheme,
     options: &HashMap<String, String>,
@@ -83,7 +83,7 @@ pub fn iceberg_properties(
     }
     if scheme == Scheme::S3 {
         let s3 = S3Settings::of(&settings);
-        // Iceberg's clients put the bucket into the host by default, ours into the path.
+        // Iceberg's clients have the bucket in the host by default, ours in the path.
         let is_path_style =
             s3.endpoint.is_some() || settings.values.contains_key("aws_virtual_hosted_style_request");
         add("s3.path-style-access", is_path_style.then(|| (!s3.is_bucket_in_host).to_string()));

@@ -1,6 +1,5 @@
-//! The names under which users may give the same setting: those of the `object_store` crate
-//! (`aws_access_key_id`, `region`, …, in any case), of PyIceberg (`s3.access-key-id`) and of fsspec
-//! (`key`, `secret`).
+//! All names that users may give to a setting: those of the `object_store` crate (`aws_access_key_id`, `region`, …, in
+//! any case), of PyIceberg (`s3.access-key-id`) and of fsspec (`key`, `secret`).
 //!
 //! This is the only table of spellings. All other code, Python included, uses one name for a setting.
 
@@ -15,14 +14,14 @@ use trinitylake_base::root_uri::Scheme;
 #[derive(Clone, Copy)]
 pub(super) enum Convert {
     Same,
-    /// The opposite truth value.
+    /// The negated boolean.
     Not,
     /// A host name becomes `https://host`.
     Https,
 }
 use Convert::{Https, Not, Same};
 
-/// Names of PyIceberg and fsspec, and the `object_store` name that means the same.
+/// Names in PyIceberg and fsspec, with the equivalent name in `object_store`.
 pub(super) const S3_ALIASES: &[(&str, &str, Convert)] = &[
     ("s3.access-key-id", "aws_access_key_id", Same),
     ("s3.secret-access-key", "aws_secret_access_key", Same),
@@ -58,7 +57,7 @@ pub(super) const AZURE_ALIASES: &[(&str, &str, Convert)] = &[
     ("adls.token", "azure_storage_token", Same),
 ];
 
-/// Options of PyIceberg that our client has no use for. They are accepted, since one dictionary may serve both.
+/// Options of PyIceberg that have no meaning here. They are accepted, because one dictionary may serve both.
 pub(super) const IGNORED: &[&str] = &[
     "py-io-impl",
     "s3.resolve-region",
@@ -81,11 +80,11 @@ pub(super) const IGNORED: &[&str] = &[
     "adls.dfs-storage-scheme",
 ];
 
-/// Retries of everything but the creation of files, which is sent once.
+/// Retries of all requests but the creation of files, which is sent once.
 pub(super) const MAX_RETRIES: &str = "max_retries";
 pub(super) const RETRY_TIMEOUT: &str = "retry_timeout";
 
-/// The names worth proposing to somebody who mistyped one.
+/// Names to suggest for a mistyped option.
 pub(super) const COMMON: &[&str] = &[
     "allow_http",
     "allow_invalid_certificates",
@@ -163,12 +162,12 @@ pub(super) fn translate(scheme: Scheme, name: &str) -> Option<(String, Convert)>
         Scheme::Azure => name.parse::<AzureConfigKey>().ok()?.as_ref().to_owned(),
         Scheme::File | Scheme::Memory => return None,
     };
-    // `aws_timeout` and `timeout` are one; so are `aws_allow_http` and `allow_http`.
+    // `aws_timeout` and `timeout` are the same option; so are `aws_allow_http` and `allow_http`.
     let plain = key.strip_prefix(prefix).filter(|plain| COMMON.contains(plain)).map(str::to_owned);
     Some((plain.unwrap_or(key), convert))
 }
 
-/// The refusal of an option, with those that may have been meant.
+/// The error for an unknown option, with similar names as suggestions.
 pub(super) fn unknown(scheme: Scheme, option: &str, name: &str) -> Error {
     let (names, aliases): (&[&str], &[(&str, &str, Convert)]) = match scheme {
         Scheme::S3 => (S3_NAMES, S3_ALIASES),

@@ -63,7 +63,7 @@ fn every_dialect_means_the_same() {
 }
 
 #[test]
-fn every_alias_names_something_that_the_client_knows() {
+fn every_alias_is_a_setting_of_the_client() {
     for (scheme, aliases, names) in [
         (Scheme::S3, S3_ALIASES, S3_NAMES),
         (Scheme::Gcs, GCS_ALIASES, GCS_NAMES),
@@ -99,7 +99,7 @@ fn values_are_converted() {
 }
 
 #[test]
-fn an_unknown_option_is_refused_with_names_that_are_close() {
+fn an_unknown_option_is_refused_with_similar_names() {
     for (scheme, name, proposal) in [
         (Scheme::S3, "acess_key_id", "`access_key_id`"),
         (Scheme::S3, "aws_secret_acces_key", "`secret_access_key`"),
@@ -118,7 +118,7 @@ fn an_unknown_option_is_refused_with_names_that_are_close() {
 }
 
 #[test]
-fn options_of_other_stores_and_readers_are_left_alone() {
+fn options_of_other_stores_and_readers_are_ignored() {
     for scheme in [Scheme::File, Scheme::Memory, Scheme::Gcs] {
         let pairs =
             [("s3.access-key-id", "x"), ("adls.sas-token", "y"), ("aws_region", "z"), ("py-io-impl", "w")];
@@ -131,7 +131,7 @@ fn options_of_other_stores_and_readers_are_left_alone() {
 }
 
 #[test]
-fn two_names_for_one_thing_must_agree() {
+fn two_names_of_one_setting_must_agree() {
     values(Scheme::S3, &[("region", "a"), ("s3.region", "a"), ("AWS_REGION", "a")]);
     let message = refusal(Scheme::S3, &[("region", "a"), ("s3.region", "b")]);
     assert!(message.contains("`region` and `s3.region`"), "{message}");
@@ -140,7 +140,7 @@ fn two_names_for_one_thing_must_agree() {
 }
 
 #[test]
-fn what_the_root_and_the_protocol_decide_cannot_be_set() {
+fn options_cannot_override_the_root_or_the_protocol() {
     for (scheme, name) in [
         (Scheme::S3, "bucket"),
         (Scheme::S3, "AWS_BUCKET_NAME"),
@@ -153,7 +153,7 @@ fn what_the_root_and_the_protocol_decide_cannot_be_set() {
 }
 
 #[test]
-fn secrets_are_known_by_their_names() {
+fn secrets_are_recognised_by_their_names() {
     for (scheme, names) in [
         (Scheme::S3, &["secret_access_key", "session_token", "sse_customer_key_base64", "proxy_url"][..]),
         (Scheme::Gcs, &["service_account_key", "bearer_token"]),
@@ -188,7 +188,7 @@ fn edit_distance_counts_edits() {
 }
 
 #[test]
-fn the_environment_fills_in_what_the_options_leave_open() {
+fn the_environment_completes_the_options() {
     let after = |scheme, pairs: &[(&str, &str)], variables: &[(&str, &str)]| {
         let mut settings = resolve_pairs(scheme, pairs).unwrap();
         let variables = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
@@ -215,7 +215,7 @@ fn the_environment_fills_in_what_the_options_leave_open() {
         after(Scheme::S3, &[], &variables),
         "aws_access_key_id=env aws_endpoint_url_s3=env aws_region=env aws_secret_access_key=env aws_session_token=env"
     );
-    // An access key without its own session token, and an endpoint that the environment would replace.
+    // An access key without its session token, and an endpoint that the environment must not replace.
     assert_eq!(
         after(Scheme::S3, &[("key", "k"), ("secret", "s"), ("endpoint", "e")], &variables),
         "aws_access_key_id=k aws_endpoint=e aws_region=env aws_secret_access_key=s"
@@ -245,9 +245,9 @@ fn properties(scheme: Scheme, pairs: &[(&str, &str)]) -> BTreeMap<String, String
     iceberg_properties(scheme, &options).unwrap()
 }
 
-/// The server and Spark each had a table of spellings of their own. The server did not know
-/// `s3.path-style-access`, and neither took `1` or `yes` for true: the lakehouse was read with the bucket in
-/// the host, while clients were configured to put it into the path.
+/// The server and Spark had their own tables of spellings. The server did not know `s3.path-style-access`, and neither
+/// accepted `1` or `yes` as true: the lakehouse was read with the bucket in the host, although the clients were
+/// configured to have it in the path.
 #[test]
 fn every_spelling_of_path_style_access_reaches_all_clients() {
     let endpoint = ("endpoint", "https://store.example");
@@ -274,7 +274,7 @@ fn every_spelling_of_path_style_access_reaches_all_clients() {
 }
 
 #[test]
-fn other_clients_are_told_what_ours_is_told() {
+fn other_clients_receive_the_same_settings() {
     let settings = s3_settings(&[
         ("key", "id"),
         ("client.secret-access-key", "secret"),

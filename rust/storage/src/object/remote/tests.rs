@@ -21,7 +21,7 @@ fn refusal(root: &str, pairs: &[(&str, &str)]) -> String {
     }
 }
 
-/// Only the requests matter here: what each store is sent, and that its errors hold no secret.
+/// Sends some requests. The tests check what each store receives, and that errors contain no secret.
 async fn touch(storage: &dyn Storage) -> String {
     let mut shown = format!("{storage:?}");
     shown += &format!("{:?}", storage.put_if_absent("folder/a b", Bytes::from_static(b"x")).await);
@@ -31,7 +31,7 @@ async fn touch(storage: &dyn Storage) -> String {
 }
 
 #[tokio::test]
-async fn google_is_asked_for_generation_zero() {
+async fn gcs_creations_require_generation_zero() {
     let server = FakeServer::start(|_| Response::new(412, ""));
     let key = format!(
         r#"{{"gcs_base_url": "{}", "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": "{CANARY}"}}"#,
@@ -47,7 +47,7 @@ async fn google_is_asked_for_generation_zero() {
 }
 
 #[tokio::test]
-async fn azure_is_asked_for_no_match_and_keeps_its_token() {
+async fn azure_creations_require_no_match_and_errors_hide_the_token() {
     let server = FakeServer::start(|request| {
         Response::new(400, format!("<Error><Code>Odd</Code><Message>{:?}</Message></Error>", request.query))
     });
@@ -71,7 +71,7 @@ async fn azure_is_asked_for_no_match_and_keeps_its_token() {
 }
 
 #[tokio::test]
-async fn an_unreachable_azure_keeps_its_token() {
+async fn an_unreachable_azure_hides_the_token() {
     let sas = format!("?sv=2024-01-01&sig={CANARY}%3D");
     let options = [
         ("account_name", "account"),
@@ -95,7 +95,7 @@ fn azure_accounts_are_found_in_the_root_or_the_options() {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_is_refused_without_repeating_a_secret() {
+fn an_invalid_value_is_refused_without_its_secret() {
     refusal("s3://bucket", &[("allow_http", "perhaps")]);
     refusal("s3://bucket", &[("timeout", "soon")]);
     for (root, options) in [
@@ -134,7 +134,7 @@ fn an_http_endpoint_needs_no_second_option_but_obeys_it() {
 }
 
 #[test]
-fn only_the_creator_never_retries() {
+fn only_creations_are_never_retried() {
     let settings = Settings {
         max_retries: Some(4),
         retry_timeout: Some(std::time::Duration::from_secs(7)),

@@ -18,7 +18,7 @@ fn is_lost<T: std::fmt::Debug>(result: Result<T>) -> bool {
 }
 
 #[tokio::test]
-async fn without_faults_it_only_keeps_a_log() {
+async fn without_faults_it_only_logs() {
     let storage = FaultyStorage::new(memory(), []);
     create(&storage, "a").await.unwrap();
     storage.put_hint("hint", content()).await.unwrap();
@@ -49,8 +49,8 @@ async fn without_faults_it_only_keeps_a_log() {
 }
 
 #[tokio::test]
-async fn each_action_leaves_the_store_as_it_says() {
-    // Action, what the caller sees, what the store holds.
+async fn each_action_has_its_effect_on_the_store() {
+    // The action, the caller's result, and the content of the store.
     for (action, seen, held) in [
         (Action::FailBefore, "lost", None),
         (Action::FailAfter, "lost", Some("content")),
@@ -79,7 +79,7 @@ async fn each_action_leaves_the_store_as_it_says() {
 }
 
 #[tokio::test]
-async fn the_dead_do_nothing_until_they_are_revived() {
+async fn a_dead_process_does_nothing_until_it_is_revived() {
     for (action, written) in [(Action::DieBefore, false), (Action::DieAfter, true)] {
         let storage = faulty(Trigger::on(Verb::PutIfAbsent, 1), action);
         create(&storage, "first").await.unwrap();
@@ -95,9 +95,9 @@ async fn the_dead_do_nothing_until_they_are_revived() {
     }
 }
 
-/// Failure mode 2: a write lands after its client gave up.
+/// Failure mode 2: a write arrives after its client stopped waiting.
 #[tokio::test]
-async fn a_late_write_lands_when_the_test_says_so() {
+async fn a_late_write_arrives_when_the_test_delivers_it() {
     let storage = faulty(Trigger::on(Verb::PutIfAbsent, 0), Action::Late);
     storage.add(Fault::new(Trigger::on(Verb::Delete, 0), Action::Late));
     assert!(is_lost(create(&storage, "root").await));

@@ -17,7 +17,7 @@ async fn elapsed(work: impl Future<Output = ()>) -> u128 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_take_their_time_and_bytes_theirs() {
+async fn requests_and_bytes_take_time() {
     for (latency, write, read) in [(Latency::S3_STANDARD, 60, 20), (Latency::S3_EXPRESS, 6, 5)] {
         let storage = storage(latency);
         let create =
@@ -37,7 +37,7 @@ async fn requests_take_their_time_and_bytes_theirs() {
         });
         let reads = reads.await;
         let delete = elapsed(async { storage.delete("small").await.unwrap() }).await;
-        // Timers go by whole milliseconds.
+        // Timers have a resolution of one millisecond.
         let about = |measured: u128, expected: u128| {
             assert!(measured.abs_diff(expected) <= 8, "{measured} {expected}")
         };
@@ -53,7 +53,7 @@ async fn requests_take_their_time_and_bytes_theirs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_at_once_do_not_wait_for_each_other() {
+async fn concurrent_requests_do_not_wait_for_each_other() {
     let storage = storage(Latency::S3_STANDARD);
     let paths: Vec<_> = (0..50).map(|number| number.to_string()).collect();
     let took = elapsed(async {
@@ -65,7 +65,7 @@ async fn requests_at_once_do_not_wait_for_each_other() {
     assert!((60..70).contains(&took), "{took}");
 }
 
-/// A store without dates made each commit look at the boundary once more, which those on real stores need not.
+/// With a store without dates, each commit read the boundary once more, unlike with real stores.
 #[tokio::test(start_paused = true)]
 async fn answers_are_dated_in_whole_seconds_if_asked_to() {
     let dated_storage = LatencyStorage::dated(memory(), Latency::S3_STANDARD);
