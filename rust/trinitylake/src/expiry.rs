@@ -1,6 +1,6 @@
 //! Expiry of old versions (format §7): publishes the boundary, deletes the roots and older boundaries below it, removes
-//! the records of transaction ids that were committed there, and aborts saved transactions that cannot be resumed any
-//! more. Nodes and definitions that no version reaches any more are left to garbage collection.
+//! the records of transaction ids that were committed there, and aborts saved transactions that can no longer be
+//! resumed. Nodes and definitions that no retained version references are left to garbage collection.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -20,40 +20,40 @@ use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary, discovery, wait_before_deleting};
 
-/// Versions to keep. The newest one always is.
+/// Rules for the versions to retain. The latest version is always retained.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
-    /// All from this version on, whatever their age.
+    /// Retains all versions from this one on, whatever their age.
     pub before: Option<u64>,
-    /// Instead of `maximum_version_age_millis`.
+    /// Overrides `maximum_version_age_millis` of the lakehouse.
     pub maximum_age_millis: Option<u64>,
-    /// Instead of `minimum_versions_to_keep`.
+    /// Overrides `minimum_versions_to_keep` of the lakehouse.
     pub minimum_versions: Option<u64>,
 }
 
 /// Result of an expiry or of its dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Ascending.
+    /// Deleted versions, ascending.
     pub versions: Vec<u64>,
-    /// Of their roots.
+    /// Size of the deleted roots.
     pub size_bytes: u64,
-    /// The oldest version that is kept, but for named snapshots.
+    /// The oldest retained version, apart from tagged ones.
     pub oldest: u64,
-    /// Of the roots that are kept.
+    /// Size of the retained roots.
     pub kept_size_bytes: u64,
 }
 
-/// Expires the versions below `before`, or, without it, those that the retention of the lakehouse no longer keeps, by the
-/// clock of the store. Saved transactions that can be resumed keep the version that they began on, and all later ones.
-/// Returns the versions that were (or with `dry_run` would be) deleted, ascending.
+/// Expires the versions below `before`, or without it those that the retention settings of the lakehouse release, by
+/// the clock of the store. A saved transaction that can be resumed retains its base version and all later ones. Returns
+/// the versions that were deleted (with `dry_run`: that would be), ascending.
 pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
     let retention = Retention { before, ..Retention::default() };
     expire_by(lakehouse, retention, &Note::default(), dry_run).await.map(|expired| expired.versions)
 }
 
-/// As [`expire`], by what `retention` keeps in the place of the lakehouse's settings. If it commits, to remove records
-/// of transactions, the log has `note`.
+/// Like [`expire`], with `retention` instead of the settings of the lakehouse. If it commits a version to remove
+/// records of transactions, that version has `note` as its commit message.
 pub async fn expire_by(
     lakehouse: &Arc<Lakehouse>,
     retention: Retention,
@@ -100,15 +100,15 @@ pub async fn expire_by(
         return doomed(storage.as_ref(), &latest, target).await;
     }
     if current > 0 {
-        // What an expiry that was interrupted has left.
+        // Completes an earlier expiry that was interrupted.
         forget_before(lakehouse, current, note).await?;
     }
     boundary::publish(storage.as_ref(), target).await?;
-    // Processes rely on a recent observation of the boundary for a while. So roots are deleted when no process can still
-    // rely on an observation from before.
+    // Other processes rely on a recent observation of the boundary for some seconds. Roots are deleted only after every
+    // observation from before this boundary has become too old.
     wait_before_deleting::wait_for_all_looks(storage.as_ref(), lakehouse.environment().as_ref()).await;
-    // A process that tags a version from here on reads the boundary afterwards, and takes the tag back. Earlier tags are
-    // in the latest version.
+    // A process that tags a version from here on reads the boundary afterwards and removes the tag again. Earlier tags
+    // are in the latest version.
     let latest = lakehouse.latest().await?;
     let expired = doomed(storage.as_ref(), &latest, target).await?;
     let paths: Vec<String> = expired.versions.iter().map(|version| root_path(*version)).collect();
@@ -124,8 +124,7 @@ pub async fn expire_by(
     Ok(expired)
 }
 
-/// The roots below `target` that no snapshot names. Also what an earlier expiry that was interrupted, or a writer whose
-/// commit was void, left behind.
+/// The roots below `target` without a tag, including those that an interrupted expiry or a void commit has left.
 async fn doomed(storage: &dyn Storage, latest: &Version, target: u64) -> Result<Expired> {
     let pinned: HashSet<u64> = latest.definition.pinned_versions().collect();
     let mut expired = Expired { oldest: target, ..Expired::default() };
@@ -141,7 +140,7 @@ async fn doomed(storage: &dyn Storage, latest: &Version, target: u64) -> Result<
     Ok(expired)
 }
 
-/// No version expires that a saved transaction began on which can still be resumed.
+/// Lowers `target` to the base version of the oldest saved transaction that can be resumed.
 async fn first_needed(lakehouse: &Arc<Lakehouse>, target: u64, time: StoreTime) -> Result<u64> {
     let mut walk = SavedWalk::begin(lakehouse, Some(time)).await?;
     let mut first = target;
@@ -152,7 +151,7 @@ async fn first_needed(lakehouse: &Arc<Lakehouse>, target: u64, time: StoreTime) 
     Ok(first)
 }
 
-/// The lowest version of a range to keep: by its age, or by an override.
+/// The first version of `range` to retain, by its age or by an override for a version.
 async fn retained_from(
     lakehouse: &Lakehouse,
     latest: &Version,
@@ -164,7 +163,7 @@ async fn retained_from(
     let age_millis =
         async |version: u64| Ok::<_, Error>(time.age_millis(&lakehouse.root_file(version).await?));
     let (current, mut low, mut high) = (range.start, range.start, range.end);
-    // The first one that is young enough: each root was created after those before it.
+    // Binary search for the first version that is young enough: roots are created in ascending order.
     while low < high {
         let middle = low + (high - low) / 2;
         if age_millis(middle).await? > maximum_age_millis {
@@ -175,7 +174,7 @@ async fn retained_from(
     }
     let mut target = low;
     for (version, maximum_millis) in definition.maximum_version_age_overrides() {
-        // Versions stay contiguous, so one that is kept longer keeps all that follow.
+        // Retained versions are contiguous, so an override also retains all later versions.
         if (current..target).contains(version) && age_millis(*version).await? <= *maximum_millis {
             target = *version;
         }

@@ -10,15 +10,15 @@ use crate::error::{Error, Result};
 use crate::managed_table_folder::table_id_digits;
 use crate::storage::{FileInfo, Storage};
 
-/// Size of the cache of folders.
+/// Maximum number of folders in the cache.
 const MAX_KNOWN_FOLDERS: usize = 10_000;
 
 /// Class of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classified {
-    /// Reached, or a file of the format itself.
+    /// Referenced, or a file that gc never deletes.
     Kept(Kind),
-    /// Not reached, but so young that a commit may name it soon.
+    /// Unreferenced, but so young that a running transaction may commit it.
     Young(Kind),
     Garbage(Kind),
     /// Belongs to an external or federated table.
@@ -41,9 +41,9 @@ pub trait Known {
 #[derive(Debug)]
 pub struct Classifier {
     storage: Arc<dyn Storage>,
-    /// By the store's clock: older files may go.
+    /// Unreferenced files older than this, by the clock of the store, are garbage.
     before_millis: u64,
-    /// Versions below have expired.
+    /// Versions below this one have expired.
     oldest: u64,
     known_folders: HashMap<String, bool>,
 }
@@ -75,7 +75,7 @@ impl Classifier {
         Ok(if is_young { Classified::Young(kind) } else { Classified::Garbage(kind) })
     }
 
-    /// Whether the file is in the folder of a present or former managed table.
+    /// Whether the file is in the folder of a managed table, existing or dropped.
     async fn is_of_table(&mut self, path: &str, marks: &impl Known) -> Result<bool> {
         if marks.is_in_table(path) {
             return Ok(true);
@@ -86,7 +86,8 @@ impl Classifier {
         Ok(is_named_by_a_writer(path, folder) || self.was_table(folder).await?)
     }
 
-    /// Whether a metadata file in the folder belongs to a table whose id begins with the digits of the folder's name.
+    /// Whether the folder contains table metadata with a table id that begins with the digits at the end of the
+    /// folder's name.
     async fn was_table(&mut self, folder: &str) -> Result<bool> {
         if let Some(known) = self.known_folders.get(folder) {
             return Ok(*known);

@@ -21,15 +21,15 @@ use crate::version::store_time::StoreTime;
 use crate::version::summary::Summary;
 use crate::version::{Version, boundary};
 
-/// Restarts of a collection when versions expire while it reads them.
+/// Maximum number of attempts to mark while versions expire.
 const LOOKS: u32 = 5;
-/// Attempts to publish the fence while other writers commit.
+/// Maximum number of attempts to publish the fence while other writers commit.
 const ATTEMPTS: u32 = 1000;
-/// Message of the version that a collection makes.
+/// Default commit message of the fence.
 pub const COLLECT_MESSAGE: &str = "collect files that no version reaches";
 
-/// Deletes files that no retained version reaches. `CorruptFile` if a reached file cannot be read, `VersionExpired` if
-/// versions expired while they were read; no reached file was deleted then.
+/// Deletes files that no retained version references. `CorruptFile` if a referenced file cannot be read,
+/// `VersionExpired` if versions expired during the mark. Neither of them deletes a referenced file.
 pub async fn vacuum(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,
@@ -38,7 +38,7 @@ pub async fn vacuum(
 ) -> Result<Report> {
     let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
     match collect(lakehouse, contents, options, on_progress).await {
-        // Another collection may have deleted what was being read.
+        // An expiry and another collection may have deleted files during the mark.
         Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
             let oldest_now = boundary::boundary(lakehouse.storage().as_ref()).await?;
             if oldest_now == oldest {
@@ -84,10 +84,10 @@ async fn run_collection(
         swept += files.len() as u64;
         let mut doomed = sweep.classify_all(files, &marks, &mut report, options.examples).await?;
         if !doomed.is_empty() && !options.dry_run {
-            // Before reading what was committed meanwhile, which must be fresh.
+            // First the wait, because the versions committed during it have to be marked.
             sweep.wait_for_all_looks(has_roots(&doomed)).await;
             sweep.check_clock(time).await?;
-            // First publish the fence; from then on read what was committed meanwhile.
+            // The fence is published once. After it, each further deletion marks the versions committed since.
             let newer = match report.version {
                 None => {
                     under_way.announce(lakehouse.environment().as_ref()).await?;
@@ -119,9 +119,9 @@ async fn run_collection(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prepared {
     pub(super) time: StoreTime,
-    /// When the store was asked for it.
+    /// When the store's clock was read, on the elapsed clock.
     pub(super) asked_elapsed_millis: u64,
-    /// By the store's clock: older files may go.
+    /// Unreferenced files older than this, by the clock of the store, are garbage.
     pub(super) before_millis: u64,
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Re
     lakehouse.check_intact()?;
     lakehouse.placement().check_writable()?;
     let storage = lakehouse.storage().clone();
-    // Partial readers find every named definition file in its place.
+    // Partial readers expect every referenced definition file to exist.
     let written = write_definitions_of(storage.as_ref(), &lakehouse.known()).await;
     if !options.dry_run {
         written?;
@@ -149,7 +149,7 @@ pub(super) async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Re
     Ok(Prepared { time, asked_elapsed_millis, before_millis })
 }
 
-/// Marks all files that the roots reach; returns the version up to which that holds.
+/// Marks all files that the roots reference; returns the latest version that the mark includes.
 async fn marked(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,
@@ -163,7 +163,7 @@ async fn marked(
         let roots = roots::of(&latest, oldest);
         match marks.mark(lakehouse, contents, roots, on_progress).await {
             Ok(()) => return Ok((marks, latest)),
-            // The version may have expired meanwhile, and another collection may have deleted its files.
+            // A version may have expired during the mark, and another collection may have deleted its files.
             Err(
                 error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. } | Error::VersionExpired(_)),
             ) => {
@@ -178,7 +178,7 @@ async fn marked(
     }
 }
 
-/// Marks what was committed after `marked`, up to `latest`.
+/// Marks the versions after `marked`, up to `latest`.
 pub(super) async fn mark_since(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,
@@ -193,7 +193,7 @@ pub(super) async fn mark_since(
     marks.mark(lakehouse, contents, roots, &no_progress()).await
 }
 
-/// Publishes the version of the fence, after every version before it was marked.
+/// Publishes the fence on top of a version that is marked together with all versions before it.
 pub(super) async fn fence(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,

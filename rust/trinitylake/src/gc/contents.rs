@@ -1,4 +1,4 @@
-//! Files that definitions name: the files of tables.
+//! References that definitions and table files contain.
 
 use std::fmt::Debug;
 
@@ -12,12 +12,13 @@ use crate::definition::proto::{TableDef, TableType};
 use crate::error::{Error, Result};
 use crate::root_uri::{RootUri, check_path};
 
-/// Kind of a file by the references that it contains.
+/// Kind of a file, which decides how its references are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileForm {
     /// The metadata of a managed table.
     Metadata,
-    /// That of an external one, which lies below the root: its files are not the lakehouse's to delete.
+    /// The metadata of an external table that is stored below the root. The lakehouse does not delete the table's
+    /// files.
     ExternalMetadata,
     Iceberg(Form),
 }
@@ -25,15 +26,15 @@ pub enum FileForm {
 /// A reference to a file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// A file that is kept, by its path.
+    /// Path of a retained file.
     File { path: String, form: FileForm },
-    /// A folder whose files are a managed table's.
+    /// Folder of a managed table.
     Folder(String),
-    /// A folder whose files are somebody else's.
+    /// Folder of an external or federated table.
     Foreign(String),
 }
 
-/// Knows what definitions, and the files that they name, consist of.
+/// Reads the references of definitions and table files.
 pub trait Contents: Send + Sync + Debug {
     /// References of a table definition.
     fn of_table(&self, bytes: Bytes, path: &str) -> Result<Vec<Link>>;
@@ -41,30 +42,30 @@ pub trait Contents: Send + Sync + Debug {
     fn of_file(&self, form: FileForm, bytes: &Bytes, path: &str) -> Result<Vec<Link>>;
 }
 
-/// Iceberg's tables.
+/// References of Iceberg tables.
 #[derive(Debug)]
 pub struct IcebergTables {
-    /// Below which files of this lakehouse are named: the present one, and those before.
+    /// The current root of this lakehouse and earlier ones: references below any of them belong to it.
     roots: Vec<RootUri>,
 }
 
 impl IcebergTables {
-    /// `other_roots` are those that the lakehouse had before. Those that this release cannot read as a root name
-    /// nothing that it could open either.
+    /// `other_roots` are earlier roots of the lakehouse. A root that this release cannot parse is skipped, because it
+    /// could not open files there either.
     pub fn new(root: &str, other_roots: &[String]) -> Result<IcebergTables> {
         let mut roots = vec![RootUri::parse_literally(root)?];
         roots.extend(other_roots.iter().filter_map(|root| RootUri::parse_literally(root).ok()));
         Ok(IcebergTables { roots })
     }
 
-    /// The path that a location means, if it lies in this lakehouse. Of several roots the longest counts.
+    /// Path of a location in this lakehouse, `None` if it is outside. The longest matching root decides.
     fn path_of(&self, location: &str) -> Option<String> {
         let found = self.roots.iter().filter_map(|root| root.relativize(location));
         found.min_by_key(String::len)
     }
 
-    /// What is named below a root, also in a spelling that is no qualified location: other readers find the file by it,
-    /// so nothing that one of them may mean is garbage. `path` is that of the file which names them.
+    /// References below a root, in any spelling that some reader resolves to a file of this lakehouse, so that none of
+    /// these files is deleted. `path` is the file that contains the references.
     fn files(&self, named: Vec<Named>, path: &str) -> Result<Vec<Link>> {
         let mut links = Vec::with_capacity(named.len());
         for Named { location, form } in named {
@@ -96,7 +97,7 @@ impl Contents for IcebergTables {
             .map_err(|error| Error::corrupt(path, format!("no table definition: {error}")))?;
         let metadata = table.format_properties.get(METADATA_LOCATION);
         match TableType::try_from(table.table_type) {
-            // One that has no metadata yet, as a saved transaction may leave it, has no files.
+            // A table without metadata, as in a saved transaction, has no files.
             Ok(TableType::Managed) => Ok(metadata
                 .map(|location| {
                     check_path(location)?;
@@ -112,7 +113,7 @@ impl Contents for IcebergTables {
                     .into_iter()
                     .collect())
             }
-            // Only the other catalog knows where its files are, so all that it lists counts.
+            // Only the other catalog knows the table's files, so every location in the definition is respected.
             Ok(TableType::Federated) => {
                 let places = table.format_properties.values();
                 Ok(places.filter_map(|place| self.folder_of(place)).map(Link::Foreign).collect())
@@ -162,10 +163,10 @@ mod tests {
             .collect())
     }
 
-    /// A writer put two slashes between a location and the name of a file, readers found the file all the same, and the
-    /// next collection deleted it: its name was no qualified location, which counted as one elsewhere.
+    /// A writer put two slashes between the location of a table and the name of a file. Readers still found the file,
+    /// but the next collection deleted it, because its name was not a valid location and therefore treated as external.
     #[test]
-    fn a_file_that_is_named_in_another_spelling_is_no_garbage() {
+    fn a_file_referenced_in_another_spelling_is_retained() {
         for (location, path) in [
             ("s3://b/lake/t/data/f", "t/data/f"),
             ("s3a://b/lake/t//data/f", "t/data/f"),
@@ -184,9 +185,9 @@ mod tests {
         assert!(named("s3://b/lake2/t//data/f", Form::Content).unwrap().is_empty());
     }
 
-    /// What a manifest names was garbage if the manifest had a name of that kind.
+    /// The files listed in a manifest were deleted if the location of the manifest had such a spelling.
     #[test]
-    fn a_manifest_of_which_nobody_can_tell_where_it_is_ends_the_collection() {
+    fn an_ambiguous_location_of_a_manifest_ends_the_collection() {
         let error = named("s3://b/lake/t//m.avro", Form::Manifest).unwrap_err();
         assert!(error.to_string().contains("s3://b/lake/t//m.avro"), "{error}");
         assert_eq!(named("s3://b//lake/t/m.avro", Form::ManifestList).unwrap(), ["t/m.avro"]);

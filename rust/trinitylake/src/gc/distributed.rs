@@ -1,16 +1,20 @@
-//! Garbage collection shared among many machines. An engine distributes lists of files and decides nothing:
+//! Garbage collection distributed to many machines. An engine such as Spark distributes lists of files and makes no
+//! decisions:
 //!
-//! 1. [`DistributedGc::begin`] names the roots, and the time before which files may go.
-//! 2. [`links`] reads some files that are reached, and says what they reach. Each file is read once, level by level
-//!    ([`Sort`]): so no list has to be searched for what was read before.
-//! 3. [`Walk::divided`](super::walk::Walk::divided) takes the root apart; the files below the places are listed.
-//! 4. [`Classifier::classify`](super::classify::Classifier) classifies each file, given its marks.
-//! 5. [`DistributedGc::fence`] makes the version of the fence, and before each further lot of files marks what was committed
-//!    since. That is little, so it is held here, with the nodes of the version that was marked: what is not among these
-//!    is new. [`Fresh`] carries it to the machines that delete.
-//! 6. [`DistributedGc::end`], once all of that was deleted.
+//! 1. [`DistributedGc::begin`] returns the roots, and the time before which files may be deleted.
+//! 2. [`links`] reads some referenced files and returns their references. The engine does this level by level
+//!    ([`Sort`]), so that each file is read once without a lookup in the files that were read before.
+//! 3. [`Walk::divided`](super::walk::Walk::divided) splits the root into places; the machines list the files below
+//!    them.
+//! 4. [`Classifier::classify`](super::classify::Classifier) classifies each file by its marks.
+//! 5. [`DistributedGc::fence`] publishes the fence, and before each further batch of deletions marks the versions
+//!    committed since. These marks are few, so they are kept here, together with the nodes of the version that was
+//!    latest at the beginning: a node that is not among them is new. [`Fresh`] takes these marks to the machines that
+//!    delete.
+//! 6. [`DistributedGc::end`], after all deletions.
 //!
-//! Here are the roots, the nodes of one version, and what is new: nothing that grows with the files of tables.
+//! This process holds the roots, the nodes of one version, and the new marks, so its memory does not grow with the
+//! number of data files.
 
 use std::sync::Arc;
 
@@ -32,8 +36,8 @@ use crate::tree::diff::new_nodes;
 use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::{Version, boundary};
 
-/// What a file is, as far as others are found by it. In the order in which they are read: a file names only files of
-/// later sorts, and a node also nodes.
+/// Kind of a reference, in the order in which files are read: a file references only files of later kinds, and a node
+/// also other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sort {
     Root,
@@ -43,15 +47,15 @@ pub enum Sort {
     ExternalMetadata,
     ManifestList,
     Manifest,
-    /// It is kept, and names nothing.
+    /// A retained file without references.
     Kept,
-    /// No file, but a folder of a managed table.
+    /// The folder of a managed table, which is not a file.
     Folder,
-    /// No file, but a folder of a table that is somebody else's.
+    /// The folder of an external or federated table, which is not a file.
     Foreign,
 }
 
-/// All of them.
+/// All kinds, in their order.
 pub const SORTS: [Sort; 10] = [
     Sort::Root,
     Sort::Node,
@@ -96,7 +100,7 @@ impl Sort {
         }
     }
 
-    /// `None` for what is not read.
+    /// `None` for a file without references.
     fn item(self, name: String) -> Result<Option<Item>> {
         let form = match self {
             Sort::Root => {
@@ -116,10 +120,10 @@ impl Sort {
     }
 }
 
-/// A file or folder, and what it is.
+/// A reference: the kind, and the path (for a root the version).
 pub type Named = (Sort, String);
 
-/// What these reach by themselves; a root is named by its version. `CorruptFile` if one cannot be read.
+/// Direct references of these files. `CorruptFile` if a file cannot be read.
 pub async fn links(storage: &dyn Storage, contents: &dyn Contents, files: Vec<Named>) -> Result<Vec<Named>> {
     let inline = &InlineDefinitions::default();
     let read = |(sort, name): Named| async move {
@@ -145,7 +149,7 @@ fn named(found: Found) -> Option<Named> {
     })
 }
 
-/// A file that names one of a sort that was read before would be left out.
+/// Checks that a reference is of a later kind: files of an earlier kind have been read already, so it would be skipped.
 fn in_order(by: Sort, link: Named) -> Result<Named> {
     if link.0 > by || (by, link.0) == (Sort::Node, Sort::Node) {
         return Ok(link);
@@ -153,17 +157,18 @@ fn in_order(by: Sort, link: Named) -> Result<Named> {
     Err(Error::corrupt(link.1, format!("a {} names this {}", by.word(), link.0.word())))
 }
 
-/// The part of a distributed collection that runs on one machine.
+/// The coordinator of a distributed collection.
 #[derive(Debug)]
 pub struct DistributedGc {
     lakehouse: Arc<Lakehouse>,
     pub oldest: u64,
     pub before_millis: u64,
-    /// Versions that are roots.
+    /// Versions whose references have to be marked.
     pub roots: Vec<u64>,
     prepared: Prepared,
     note: Note,
-    /// Other machines mark what this version reaches; later commits are marked here.
+    /// The latest version at the beginning, then the version up to which this process has marked. Other machines mark
+    /// the first one.
     marked: Arc<Version>,
     fresh: Marks,
     sweep: Sweep,
@@ -196,9 +201,9 @@ impl DistributedGc {
         })
     }
 
-    /// To be called after all of the roots were marked, and before each lot of files is deleted. The first time it
-    /// makes the version after which nobody commits older files; then it marks what was committed since. Returns the
-    /// version of the fence, and what must stay although the mark does not know it.
+    /// Call this after all roots were marked, and before each batch of deletions. The first call publishes the fence,
+    /// after which no writer can commit older files; every call marks the versions committed since. Returns the version
+    /// of the fence, and the files that must be retained although the machines did not mark them.
     pub async fn fence(&mut self, contents: &dyn Contents, has_roots: bool) -> Result<(u64, Fresh)> {
         self.sweep.wait_for_all_looks(has_roots).await;
         self.sweep.check_clock(self.prepared.time).await?;
@@ -226,15 +231,15 @@ impl DistributedGc {
         Ok((fence, Fresh(self.fresh.reached().hashes().collect())))
     }
 
-    /// To be called after all files were deleted that were to be, also where there were none, and not in a dry run.
-    /// `knows_all`: no file was classified as unknown or foreign.
+    /// Call this after all deletions, also if there were none, but not in a dry run. `knows_all`: no file was
+    /// classified as unknown or foreign.
     pub async fn end(&mut self, knows_all: bool) {
         self.under_way.has_deleted();
         self.under_way.end(knows_all).await;
     }
 }
 
-/// Files that stay, as hashes of their paths.
+/// Files that must be retained, as hashes of their paths.
 #[derive(Clone, Debug, Default)]
 pub struct Fresh(Paths);
 
@@ -253,7 +258,7 @@ impl Fresh {
     }
 }
 
-/// Deletes files that were classified as garbage, except those in `fresh`; returns how many it asked the store to delete.
+/// Deletes files that were classified as garbage, except those in `fresh`; returns the number of deletions sent.
 pub async fn delete(storage: &dyn Storage, paths: Vec<String>, fresh: &Fresh) -> Result<u64> {
     let doomed: Vec<String> = paths.into_iter().filter(|path| !fresh.contains(path)).collect();
     let count = doomed.len() as u64;

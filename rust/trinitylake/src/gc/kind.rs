@@ -1,4 +1,4 @@
-//! Kind of a file, by its name. Garbage collection deletes only files that this format creates.
+//! Kind of a file, determined by its name. Garbage collection deletes only files with names that this format creates.
 
 use crate::managed_table_folder::table_id_digits;
 use crate::path::{
@@ -7,9 +7,9 @@ use crate::path::{
 };
 use crate::storage::is_unfinished;
 
-/// Folder of files that only measure the store's clock or test its conditional writes.
+/// Folder of the files that measure the store's clock or probe its conditional writes.
 const PROBE_PREFIX: &str = "_probe/";
-/// Saved states of transactions have lower numbers.
+/// Lowest sequence number of a record; saved states of transactions have lower ones.
 const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 
 /// Kinds of files, in the order of reports.
@@ -20,15 +20,15 @@ pub enum Kind {
     Definition,
     /// Metadata files of tables, manifest lists and manifests.
     TableMetadata,
-    /// Data files of tables, and files of deleted rows.
+    /// Data files, and delete files that are not known to be such.
     Data,
-    /// Files of deleted rows, where it is known which of the data files these are.
+    /// Delete files, where the references were read.
     Deletes,
-    /// Saved transactions and records of ids.
+    /// Saved transactions, and records of transaction ids.
     Transaction,
-    /// Intents in the queue, probes, and files whose writing never ended.
+    /// Intents, probes, and unfinished files.
     Temporary,
-    /// The hint, the boundary, and what says that a collection is under way.
+    /// The version hint, the boundary, and markers of running collections.
     System,
 }
 
@@ -48,24 +48,24 @@ impl Kind {
     }
 }
 
-/// May a file go that nothing reaches and that is old enough?
+/// Whether gc may delete an unreferenced file that is old enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Garbage(Kind),
-    /// Others see to it: expiry, or nobody.
+    /// Never by gc: expiry deletes it, or it is not deleted.
     Stays(Kind),
-    /// Only if it lies in the folder of a table.
+    /// Only in the folder of a table.
     OfTable(Kind),
     Unknown,
 }
 
-/// By its name alone. Versions below `oldest` have expired.
+/// Verdict by the name alone. Versions below `oldest` have expired.
 pub(super) fn verdict(path: &str, oldest: u64) -> Verdict {
     if is_unfinished(path) {
         return Verdict::Garbage(Kind::Temporary);
     }
     if let Some(version) = root_version(path) {
-        // One above may have been created a moment ago.
+        // The root of a retained version, or of one that was committed after the mark.
         return if version < oldest { Verdict::Garbage(Kind::Root) } else { Verdict::Stays(Kind::Root) };
     }
     if node_id(path).is_some() {
@@ -79,9 +79,10 @@ pub(super) fn verdict(path: &str, oldest: u64) -> Verdict {
     }
     if path.starts_with(TRANSACTION_PREFIX) {
         return match transaction_file(path) {
-            // A name of its own, which nobody can use again.
+            // The name is unique, so no writer can use it again.
             Some((_, sequence)) if sequence >= FIRST_RECORD_SEQUENCE => Verdict::Garbage(Kind::Transaction),
-            // Who resumed it must find the names of its states taken. Expiry removes them once nobody can.
+            // If a state was deleted, a process that resumes the transaction could save under its name again. Expiry
+            // deletes states of transactions that can no longer be resumed.
             Some(_) => Verdict::Stays(Kind::Transaction),
             None => Verdict::Unknown,
         };
@@ -103,21 +104,21 @@ fn kind_in_table(path: &str) -> Kind {
     if is_metadata { Kind::TableMetadata } else { Kind::Data }
 }
 
-/// The folder that a file lies in, if it has the name that managed tables' folders have.
+/// The folder of a managed table that contains the file, recognised by the form of its name.
 pub(super) fn table_folder(path: &str) -> Option<&str> {
     let namespace_end = path.find('/')?;
     let end = namespace_end + 1 + path[namespace_end + 1..].find('/')?;
     table_id_digits(&path[..end]).map(|_| &path[..end])
 }
 
-/// The folder of a table that a file of this kind counts for.
+/// The folder in which a report counts a file of this kind.
 pub fn folder_of(kind: Kind, path: &str) -> Option<&str> {
     let parent = || path.rsplit_once('/').map_or("", |(folder, _)| folder);
     matches!(kind, Kind::TableMetadata | Kind::Data).then(|| table_folder(path).unwrap_or_else(parent))
 }
 
-/// Is this a name that Iceberg's writers give, of a file in that folder? Asked of tables that nothing tells of but
-/// their files: others may have folders whose names end in eight digits, too.
+/// Whether the file has a name that Iceberg writers create in the folder of a table. Needed for folders of which only
+/// files are known, because folders of other software may have names that end in eight digits as well.
 pub(super) fn is_named_by_a_writer(path: &str, folder: &str) -> bool {
     let Some(rest) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else { return false };
     let Some((place, _)) = rest.split_once('/') else { return false };
@@ -130,7 +131,7 @@ pub(super) fn is_named_by_a_writer(path: &str, folder: &str) -> bool {
         && holds_uuid(name)
 }
 
-/// Thirty-two hexadecimal digits in groups of 8, 4, 4, 4 and 12.
+/// Whether the name contains a UUID: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
 fn holds_uuid(name: &str) -> bool {
     let is_uuid = |window: &[u8]| {
         window.iter().enumerate().all(|(at, byte)| match at {
@@ -149,7 +150,7 @@ mod tests {
     const ID: uuid::Uuid = uuid::Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
 
     #[test]
-    fn only_what_the_format_makes_may_go() {
+    fn only_files_of_the_format_may_be_deleted() {
         let definition = definition_path(crate::key::ObjectKind::Table, "ns", "t", ID, 200);
         for (path, expected) in [
             (node_path(ID), Verdict::Garbage(Kind::Node)),
@@ -174,9 +175,9 @@ mod tests {
         }
     }
 
-    /// A folder of somebody's reports, `reports/daily-20240101/`, looked like that of a table.
+    /// A folder with other software's reports, `reports/daily-20240101/`, was recognised as the folder of a table.
     #[test]
-    fn files_of_others_in_folders_with_digits_are_not_taken_for_a_table() {
+    fn files_of_other_software_in_folders_with_digits_are_not_of_a_table() {
         let folder = table_folder("reports/daily-20240101/data/x").unwrap();
         for (name, expected) in [
             ("data/00000-0-01234567-89ab-4def-8123-456789abcdef.parquet", true),

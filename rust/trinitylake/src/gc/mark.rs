@@ -1,8 +1,8 @@
-//! Mark: finds every file that the roots reach, and reads each once.
+//! Mark: finds every file that the roots reference, and reads each once.
 //!
-//! A node reaches the files that its rows and the newest message of each key in its buffer name, also if a node above
-//! hides them (format §7). Paths are stored as 128-bit hashes. Two equal hashes keep a file too much or leave one out;
-//! among 10 million files that is less likely than 1 in 10^24.
+//! The references of a node are those of its rows and of the newest message of each key in its buffer, also if a node
+//! above hides them (format §7). Paths are stored as 128-bit hashes. A collision retains a file too many or skips one;
+//! among 10 million files its probability is below 1 in 10^24.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -30,10 +30,10 @@ use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::boundary::boundary;
 use crate::version::root_metadata::RootMetadata;
 
-/// So many files are read between two words of progress.
+/// Number of files between two progress reports.
 const FILES_PER_WORD: u64 = 1000;
 
-/// The hash of a path is spread already.
+/// Hasher that uses the bits of the path's hash as they are.
 #[derive(Clone, Default)]
 pub(super) struct Spread(u64);
 
@@ -61,8 +61,8 @@ pub(super) fn hash(path: &str) -> u128 {
     xxh3_128(path.as_bytes())
 }
 
-/// Files that are reached. A file that was listed as data or statistics, which references nothing, is still read when
-/// another file lists it as a manifest: the writer of a manifest may list any file as data.
+/// Referenced files. A file in `named` was referenced as data or statistics and not read. It is still read if another
+/// file references it as a manifest, because a manifest may list any file as data.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reached {
     read: Paths,
@@ -86,32 +86,32 @@ impl Reached {
 /// Marked files and folders.
 #[derive(Debug)]
 pub(super) struct Marks {
-    /// Versions below have expired, but for those with names.
+    /// Versions below this one have expired, except tagged ones.
     pub oldest: u64,
     pub roots: u64,
-    /// Of the layers before the one that is being marked: what one of them reaches, no later one has.
+    /// Layers before the one that is being marked. A file belongs to the first layer that references it.
     finished: Vec<Reached>,
     reached: Reached,
     details: Option<Details>,
     /// Folders of managed tables.
     folders: Paths,
-    /// Folders of tables that are somebody else's.
+    /// Folders of external and federated tables.
     foreign: Paths,
 }
 
-/// What a collection need not know, and who asks for sizes wants to.
+/// Details for a report of sizes, which a collection does not need.
 #[derive(Debug, Default)]
 pub(super) struct Details {
-    /// Files of deleted rows.
+    /// Delete files.
     deletes: Paths,
     /// Keys of the tables of the first layer, by the folder of their metadata.
     tables: HashMap<String, String>,
 }
 
-/// So many tables have a name in [`Details`].
+/// Maximum number of tables in [`Details`].
 const MAX_NAMED_TABLES: usize = 100_000;
 
-/// Something to read.
+/// A file to read.
 pub(super) enum Item {
     Root(u64),
     Node(String),
@@ -119,16 +119,16 @@ pub(super) enum Item {
     File(String, FileForm),
 }
 
-/// References found in it.
+/// A reference, or a detail, that a file contains.
 pub(super) enum Found {
     Item(Item),
-    /// Marked, and not to be read.
+    /// A file that is marked and not read.
     Path(String),
-    /// Marked as well: it holds deleted rows.
+    /// A delete file, which is marked and not read.
     Deletes(String),
     Folder(String),
     Foreign(String),
-    /// The folder of a table's metadata, and the key of the table.
+    /// Folder and key of a table.
     Named {
         folder: String,
         key: String,
@@ -148,7 +148,7 @@ impl Marks {
         }
     }
 
-    /// Marks that are made in layers, and keep details.
+    /// Marks in layers, with details.
     pub fn in_layers(oldest: u64) -> Marks {
         Marks { details: Some(Details::default()), ..Marks::new(oldest) }
     }
@@ -167,12 +167,12 @@ impl Marks {
         self.details.as_ref().is_some_and(|details| details.deletes.contains(&hash(path)))
     }
 
-    /// Keys of tables by the folder of their metadata.
+    /// Keys of tables by their folder.
     pub fn tables(&self) -> impl Iterator<Item = (&String, &String)> {
         self.details.iter().flat_map(|details| &details.tables)
     }
 
-    /// Marks a file that is not to be read.
+    /// Marks a file without reading it.
     fn name(&mut self, path: &str) {
         let hash = hash(path);
         if !self.finished.iter().chain([&self.reached]).any(|layer| layer.has(hash)) {
@@ -180,25 +180,25 @@ impl Marks {
         }
     }
 
-    /// Marks one that is; false if it was read before.
+    /// Marks a file to be read; false if it was read before.
     fn begin_reading(&mut self, path: &str) -> bool {
         let hash = hash(path);
         !self.finished.iter().any(|layer| layer.read.contains(&hash)) && self.reached.read.insert(hash)
     }
 
-    /// Marks files that are known to be reached; what they name is marked by somebody else.
+    /// Marks files whose references another process marks.
     pub fn extend(&mut self, paths: impl IntoIterator<Item = String>) {
         for path in paths {
             self.begin_reading(&path);
         }
     }
 
-    /// Marks without those of earlier layers.
+    /// Marks of the current layer.
     pub fn reached(&self) -> &Reached {
         &self.reached
     }
 
-    /// Marks all that these roots reach.
+    /// Marks all files that these roots reference.
     pub async fn mark(
         &mut self,
         lakehouse: &Arc<Lakehouse>,
@@ -207,7 +207,7 @@ impl Marks {
         on_progress: &OnProgress,
     ) -> Result<()> {
         let (storage, inline) = (lakehouse.storage().as_ref(), InlineDefinitions::default());
-        // Depth first, so that little waits. The next root is begun when all of the others is under way.
+        // Depth first, so that few items wait. A root is started when no other item waits.
         let mut roots = roots.into_iter();
         let mut waiting: Vec<Item> = Vec::new();
         let mut running = FuturesUnordered::new();
@@ -290,7 +290,7 @@ fn is_below(folders: &Paths, path: &str) -> bool {
         || folders.contains(&hash(path))
 }
 
-/// Definitions that roots hold, and whose files may still be on their way.
+/// Inline definitions of the roots. The files of these definitions may not have been written yet.
 #[derive(Debug, Default)]
 pub(super) struct InlineDefinitions(Mutex<HashMap<String, Bytes>>);
 
@@ -300,7 +300,7 @@ impl InlineDefinitions {
     }
 }
 
-/// Reads a file and says what it names.
+/// Reads a file and returns its references.
 pub(super) async fn open(
     storage: &dyn Storage,
     contents: &dyn Contents,
@@ -332,7 +332,7 @@ pub(super) async fn open(
     }
 }
 
-/// A file that is named and not there is damage, whatever it is.
+/// Content of a referenced file. A missing one is corruption.
 async fn read(storage: &dyn Storage, path: &str) -> Result<Bytes> {
     match storage.get(path).await {
         Err(Error::FileNotFound { path }) => {
@@ -363,8 +363,8 @@ async fn root(storage: &dyn Storage, inline: &InlineDefinitions, number: u64) ->
     Ok(found)
 }
 
-/// A version from the boundary on has a root. One below it may have been tagged after it had expired, by a
-/// process that has not taken the tag back yet, or died.
+/// Error for a missing root. From the boundary on, every version has a root. A version below it can only be referenced
+/// by a tag that was set after the expiry, by a process that has not removed the tag yet or has died.
 async fn missing_root(storage: &dyn Storage, number: u64) -> Result<Error> {
     let oldest = boundary(storage).await?;
     if oldest <= number {
@@ -379,7 +379,7 @@ async fn missing_root(storage: &dyn Storage, number: u64) -> Result<Error> {
     )))
 }
 
-/// Children, and the locations of the keys that this node decides about.
+/// References of a node: its children, and the locations of the keys whose newest value it contains.
 fn named_by(node: &Node) -> Vec<Found> {
     let mut found = Vec::new();
     if !node.is_leaf() {
@@ -392,7 +392,7 @@ fn named_by(node: &Node) -> Vec<Found> {
 fn located(key: &str, location: &str) -> Found {
     match key.starts_with(ObjectKind::Table.prefix()) {
         true => Found::Item(Item::Table { location: location.to_string(), key: key.to_string() }),
-        // What they say, they say themselves.
+        // Definitions of other objects have no references.
         false => Found::Path(location.to_string()),
     }
 }
@@ -412,10 +412,10 @@ fn linked(links: Vec<Link>) -> Vec<Found> {
 mod tests {
     use super::*;
 
-    /// A writer committed a manifest that named a manifest of somebody else's table as a data file. Whenever the mark
-    /// met that first, it did not read the manifest, and the other table's data files were deleted.
+    /// A writer committed a manifest that listed the manifest of another table as a data file. If the mark found this
+    /// entry first, it did not read the other manifest, and that table's data files were deleted.
     #[test]
-    fn a_manifest_that_somebody_names_as_data_is_read_all_the_same() {
+    fn a_manifest_that_is_also_listed_as_data_is_read() {
         for layers in [false, true] {
             let mut marks = Marks::in_layers(0);
             let mut waiting = Vec::new();
@@ -429,7 +429,7 @@ mod tests {
                 let form = FileForm::Iceberg(Form::Manifest);
                 marks.take(Found::Item(Item::File("t/m.avro".into(), form)), &mut waiting);
             }
-            assert_eq!(waiting.len(), 1, "read, and read once");
+            assert_eq!(waiting.len(), 1, "the manifest is read once");
             assert!(marks.contains("t/m.avro"));
         }
     }

@@ -8,17 +8,17 @@ use crate::transaction::Note;
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Age by the store's clock at which a file may be deleted: `txn_ttl_millis` by default.
+    /// Minimum age of a deleted file by the store's clock; `txn_ttl_millis` by default.
     pub grace_millis: Option<u64>,
-    /// Delete nothing.
+    /// Deletes nothing.
     pub dry_run: bool,
-    /// Number of example paths of each sort in the report.
+    /// Maximum number of example paths of each class in the report.
     pub examples: usize,
-    /// Message and author for the log.
+    /// Commit message and author of the fence.
     pub note: Note,
 }
 
-/// Files, and their size.
+/// Number and size of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     pub files: u64,
@@ -35,26 +35,26 @@ impl Count {
 /// Result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Version of the fence; `None` without anything to delete, or in a dry run.
+    /// Version of the fence; `None` if there was nothing to delete, or in a dry run.
     pub version: Option<u64>,
-    /// By the store's clock: older files were deleted.
+    /// Unreferenced files older than this, by the store's clock, were deleted.
     pub before_millis: u64,
-    /// Deleted, or in a dry run what would be, by the kind of file.
+    /// Files that were deleted (in a dry run: would be), by kind.
     pub deleted: BTreeMap<Kind, Count>,
-    /// The same of files of tables, by the folder of the table.
+    /// The same for files of tables, by the folder of the table.
     pub deleted_by_folder: BTreeMap<String, Count>,
-    /// Reached by a root, or a file of the format itself.
+    /// Referenced files, and files that gc never deletes.
     pub kept: BTreeMap<Kind, Count>,
-    /// Not reached, and too young.
+    /// Unreferenced files that are too young to delete.
     pub young: Count,
-    /// Not a file of this format.
+    /// Files that are not of this format.
     pub unknown: Count,
-    /// Belongs to an external or federated table.
+    /// Files of external or federated tables.
     pub foreign: Count,
-    /// Some of the paths: deleted, or to be deleted.
+    /// Examples of the deleted files.
     pub deleted_paths: Vec<String>,
     pub unknown_paths: Vec<String>,
-    /// Roots that were read.
+    /// Number of roots that were marked.
     pub roots: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Roots of garbage collection: everything that keeps files, in one list. A new kind of root is one more line in
+//! Roots of garbage collection: everything that retains files, in one list. A new kind of root is one more line in
 //! [`of`].
 
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use crate::version::store_time::StoreTime;
 /// Start of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Root {
-    /// A version from the boundary to the latest. Rollbacks leave some of them out of the history, which are kept all
-    /// the same.
+    /// A version from the boundary to the latest, including versions that a rollback removed from the history.
     Version(u64),
     /// A tagged version, also below the boundary.
     Tag(u64),
@@ -27,11 +26,11 @@ impl Root {
     }
 }
 
-/// The roots, newest first: neighbours share most of their trees.
+/// The roots, newest first, because neighbours share most of their trees.
 ///
-/// Transactions are no roots, whether they are saved, in the intent queue or running: their own files are younger than
-/// what is collected ([`open_transactions_since`]), or they get the error that they have expired (`gc_fence`). The
-/// boundary keeps the versions that they began on.
+/// Transactions are not roots, whether they are saved, in the intent queue or running: their own files are younger than
+/// what is deleted ([`open_transactions_since`]), or their commit fails with an error that they have expired
+/// (`gc_fence`). The boundary retains their base versions.
 pub(super) fn of(latest: &Version, oldest: u64) -> Vec<Root> {
     let mut roots: Vec<Root> = (oldest..=latest.number).map(Root::Version).collect();
     roots
@@ -39,13 +38,13 @@ pub(super) fn of(latest: &Version, oldest: u64) -> Vec<Root> {
     roots
 }
 
-/// The versions `from..=latest`.
+/// The versions `from..=latest`, and all tagged ones.
 pub(super) fn between(from: u64, latest: &Version) -> Vec<Root> {
     let pinned = latest.definition.pinned_versions().map(Root::Tag);
     pinned.chain((from..=latest.number).map(Root::Version)).collect()
 }
 
-/// When the oldest file of an open saved transaction was written, at the earliest, by the store.
+/// Lower bound of the time at which the store wrote the oldest file of an open saved transaction.
 pub(super) async fn open_transactions_since(lakehouse: &Arc<Lakehouse>, time: StoreTime) -> Result<u64> {
     let mut walk = SavedWalk::begin(lakehouse, Some(time)).await?;
     let mut since = u64::MAX;

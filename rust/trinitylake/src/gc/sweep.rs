@@ -1,4 +1,4 @@
-//! Sweep: reads the listing of all files below the root, page by page, and deletes those that are garbage.
+//! Sweep: lists all files below the root, page by page, and deletes those that are garbage.
 
 use std::sync::Arc;
 
@@ -18,29 +18,29 @@ use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::store_time::StoreTime;
 use crate::version::wait_before_deleting;
 
-/// Folders that a report tells of.
+/// Maximum number of folders in a report.
 pub const MAX_REPORTED_FOLDERS: usize = 10_000;
-/// The store is asked for the time again after so long.
+/// Interval between two checks of the store's clock.
 const CLOCK_CHECK_MILLIS: u64 = 10_000;
-/// The clock of a store may be behind by so much of what passed, before it counts as set back.
+/// Tolerated drift of the store's clock: it may lag behind by this fraction of the elapsed time.
 const TOLERATED_DRIFT: u64 = 100;
 
 #[derive(Debug)]
 pub(super) struct Sweep {
     lakehouse: Arc<Lakehouse>,
     classifier: Classifier,
-    /// Since the boundary was read, until all looks from before it are over.
+    /// Whether this collection has waited, since it read the boundary, until all older observations expired.
     has_waited: bool,
     walk: Walk,
     asked_elapsed_millis: u64,
     clock_checked_millis: Option<u64>,
 }
 
-/// Garbage.
+/// A file that is garbage.
 pub(super) type Doomed = (Kind, FileInfo);
 
 impl Sweep {
-    /// The store was asked for the time just before `asked_elapsed_millis`.
+    /// `asked_elapsed_millis`: when the store's clock was read, on the elapsed clock.
     pub fn begin(
         lakehouse: &Arc<Lakehouse>,
         before_millis: u64,
@@ -57,7 +57,7 @@ impl Sweep {
         }
     }
 
-    /// The next files; `None` after the last.
+    /// The next page of files; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Vec<FileInfo>>> {
         self.walk.next().await
     }
@@ -67,7 +67,7 @@ impl Sweep {
         self.classifier.classify(file, marks).await
     }
 
-    /// Which of these are garbage. The others are counted.
+    /// Returns the garbage among these files, and counts the others in the report.
     pub async fn classify_all(
         &mut self,
         files: Vec<FileInfo>,
@@ -93,7 +93,7 @@ impl Sweep {
         Ok(doomed)
     }
 
-    /// That the store's clock has not been set back since `time` was asked for: what is written since would look old.
+    /// Checks that the store's clock was not set back since `time`: files written after that would look old.
     pub async fn check_clock(&mut self, time: StoreTime) -> Result<()> {
         let environment = self.lakehouse.environment().as_ref();
         let elapsed_millis = environment.elapsed_millis();
@@ -113,8 +113,8 @@ impl Sweep {
         Ok(())
     }
 
-    /// The boundary may have been published a moment ago, by an expiry that still waits for those who have not seen it.
-    /// So roots go no sooner than that.
+    /// Before roots are deleted, waits until processes no longer rely on an observation from before the boundary: an
+    /// expiry that published it may still be waiting for them.
     pub async fn wait_for_all_looks(&mut self, has_roots: bool) {
         if self.has_waited || !has_roots {
             return;

@@ -1,7 +1,8 @@
-//! Disk usage of the files of a lakehouse, and what keeps them: one mark in layers, and one listing.
+//! Disk usage of a lakehouse by the versions that retain the files: one mark in layers, and one listing.
 //!
-//! The layers are: files that the latest version reaches; files that stay after an expiry; files of versions that such
-//! an expiry would drop. A file in no layer is garbage. Nothing is deleted, and no version is created.
+//! The layers are: files that the latest version references; files that older retained versions reference; files that
+//! only versions reference which an expiry would delete. An unreferenced file is garbage. Nothing is deleted, and no
+//! version is published.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -20,23 +21,23 @@ use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
 use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary};
 
-/// Folders of tables that are reported one by one.
+/// Maximum number of table folders that are reported separately.
 const MAX_FOLDERS: usize = 100_000;
-/// Restarts when versions expire meanwhile.
+/// Maximum number of attempts to mark while versions expire.
 const LOOKS: u32 = 5;
 
-/// Reason for which a file is kept.
+/// Reason why a file is retained, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Held {
-    /// The latest version, or the format itself.
+    /// Referenced by the latest version, or a file that gc never deletes.
     Latest,
-    /// Older versions, and snapshots.
+    /// Referenced only by older retained or tagged versions.
     History,
-    /// Versions that an expiry would let go.
+    /// Referenced only by versions that an expiry would delete.
     Expiring,
-    /// Nothing, and it is old enough for a collection.
+    /// Unreferenced, and old enough for gc.
     Garbage,
-    /// Nothing, and it is younger than that: a transaction may be about to commit it.
+    /// Unreferenced, but so young that a running transaction may commit it.
     Young,
 }
 
@@ -58,7 +59,7 @@ pub struct TableUsage {
     /// Namespace and name, if the latest version has the table.
     pub name: Option<(String, String)>,
     pub by_kind: BTreeMap<(Held, Kind), Count>,
-    /// Data files of the latest version that are smaller than was asked for.
+    /// Data files of the latest version that are smaller than the requested size.
     pub small: Count,
 }
 
@@ -66,13 +67,13 @@ pub struct TableUsage {
 pub struct Usage {
     pub version: u64,
     pub by_kind: BTreeMap<(Held, Kind), Count>,
-    /// By the folder of the table; "" for what is in none, or in one too many.
+    /// By the folder of the table; "" for files outside of such folders, and beyond [`MAX_FOLDERS`].
     pub by_folder: HashMap<String, TableUsage>,
     pub unknown: Count,
     pub foreign: Count,
 }
 
-/// Measures the lakehouse. Versions below `expiring_before` count as those that an expiry would let go.
+/// Measures the usage. Versions below `expiring_before` count as those that an expiry would delete.
 pub async fn usage(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,
@@ -98,7 +99,7 @@ pub async fn usage(
         }
         match marked {
             Ok(()) => break (marks, latest),
-            // What was read may have expired meanwhile, and a collection may have deleted it.
+            // A version may have expired during the mark, and a collection may have deleted its files.
             Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
                 let has_risen = boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
                 if !has_risen || look == LOOKS {
@@ -147,7 +148,7 @@ pub async fn usage(
     Ok(usage)
 }
 
-/// The roots of each layer: the latest version, those that an expiry keeps, the others.
+/// The roots of each layer: the latest version, other retained versions, versions that an expiry would delete.
 fn layered(roots: Vec<Root>, latest: &Version, expiring_before: u64) -> Vec<Vec<Root>> {
     let pinned: Vec<u64> = latest.definition.pinned_versions().collect();
     let mut layers = vec![Vec::new(), Vec::new(), Vec::new()];

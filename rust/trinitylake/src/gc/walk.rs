@@ -8,12 +8,12 @@ use futures::stream::FuturesUnordered;
 use crate::error::Result;
 use crate::storage::{FileInfo, Place, Step, Storage};
 
-/// Places that are listed at once.
+/// Maximum number of places that are listed at the same time.
 const PARALLEL_LISTS: usize = 16;
-/// So many files are handed out at a time.
+/// Number of files after which a page is returned.
 const FILES_AT_ONCE: usize = 10_000;
 
-/// The places that are left.
+/// The places that have not been listed yet.
 #[derive(Debug)]
 pub struct Walk {
     storage: Arc<dyn Storage>,
@@ -21,7 +21,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Through all of the lakehouse.
+    /// Walks through the whole lakehouse.
     pub fn begin(storage: Arc<dyn Storage>) -> Walk {
         Walk::through(storage, vec![Place::default()])
     }
@@ -30,7 +30,7 @@ impl Walk {
         Walk { storage, places }
     }
 
-    /// The next files; `None` after the last.
+    /// The next page of files; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Vec<FileInfo>>> {
         if self.places.is_empty() {
             return Ok(None);
@@ -52,8 +52,8 @@ impl Walk {
         }
     }
 
-    /// Goes on until at least so many places are left, or they grow no more; returns them, for others to walk through,
-    /// and the files that were met on the way.
+    /// Walks until at least `wanted` places remain, or their number no longer grows. Returns these places, which other
+    /// processes can walk through, and the files found so far.
     pub async fn divided(self, wanted: usize) -> Result<(Vec<Place>, Vec<FileInfo>)> {
         let (mut places, mut files) = (self.places, Vec::new());
         while !places.is_empty() && places.len() < wanted {
@@ -63,7 +63,7 @@ impl Walk {
                 files.extend(step.files);
                 next.extend(step.places);
             }
-            // What is listed by the page is one place to its end.
+            // A folder that is listed page by page stays one place.
             let grows = next.len() > places.len() || places == [Place::default()];
             places = next;
             if !grows {

@@ -1,5 +1,5 @@
-//! Files that were there long before and that no version reaches: a version may take them up, as those of a table that is
-//! registered again, unless a collection may delete them.
+//! Existing files that no version references, such as those of a table that is registered again: a version may adopt
+//! them unless a collection may delete them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ fn collecting(files: &MemoryFiles) -> Vec<String> {
     files.paths().into_iter().filter(|path| path.starts_with(GC_MARKER_PREFIX)).collect()
 }
 
-/// A table of a file that is there.
+/// Registers a table with an existing file.
 async fn register(lakehouse: &Arc<Lakehouse>, number: u64) -> Result<Transaction> {
     let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
     transaction.adopt(vec![data(number)], false).await?;
@@ -40,8 +40,8 @@ fn assert_expired<T: std::fmt::Debug>(outcome: Result<T>, said: &str) {
     assert!(matches!(&error, Error::TransactionExpired(message) if message.contains(said)), "{error}");
 }
 
-/// A table was taken out, and what was left of older versions went with a collection; its files are three hours old, and
-/// no version that is kept reaches them.
+/// A lakehouse in which a table was unregistered, and a collection deleted the unreferenced files of older versions.
+/// The files of the table are three hours old, and no retained version references them.
 async fn unregistered(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
     let lakehouse = lake(files, environment).await;
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
@@ -54,12 +54,12 @@ async fn unregistered(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironmen
     write(&lakehouse, 2).await;
     environment.advance(3 * HOUR);
     let collected = collect_after(&lakehouse, HOUR).await.unwrap();
-    assert!(collected.version.is_some() && files.has(&data(1)), "an older version has the table");
+    assert!(collected.version.is_some() && files.has(&data(1)), "an older version still has the table");
     expire(&lakehouse, Some(holding + 1), false).await.unwrap();
     lakehouse
 }
 
-/// Files of an unregistered table were refused for their age, so nobody could register it again after a vacuum.
+/// A table could not be registered again after a vacuum, because its files were refused for their age.
 #[tokio::test]
 async fn a_table_is_registered_again_after_a_collection() {
     let (files, environment) = setting();
@@ -73,10 +73,11 @@ async fn a_table_is_registered_again_after_a_collection() {
     assert_expired(register(&lakehouse, 2).await, "is gone");
 }
 
-/// A registration looked, a collection came, and then the registration committed a table whose files went: also where
-/// the collection deletes less than one before it, and so is passed by what is younger than that one's time.
+/// A registration checked its files, then a collection deleted them, and then the registration committed the table.
+/// This also has to fail if the collection deletes less than one before it, so that its fence does not exclude the
+/// files by their age.
 #[tokio::test]
-async fn a_collection_between_the_look_and_the_commit_stops_a_registration() {
+async fn a_collection_between_the_check_and_the_commit_fails_a_registration() {
     for grace in [Duration::ZERO, 2 * HOUR] {
         let (files, environment) = setting();
         let lakehouse = unregistered(&files, &environment).await;
@@ -88,9 +89,9 @@ async fn a_collection_between_the_look_and_the_commit_stops_a_registration() {
     }
 }
 
-/// The same, in one version with many others.
+/// The same for a bulk registration.
 #[tokio::test]
-async fn a_collection_stops_a_registration_in_bulk() {
+async fn a_collection_fails_a_bulk_registration() {
     for grace in [Duration::ZERO, 2 * HOUR] {
         let (files, environment) = setting();
         let lakehouse = unregistered(&files, &environment).await;
@@ -109,10 +110,10 @@ async fn a_collection_stops_a_registration_in_bulk() {
     }
 }
 
-/// A registration asked for the age of a file; before it asked which collections were under way, one took the file and
-/// came to its end.
+/// A registration read the age of a file. Before it listed the running collections, one of them deleted the file and
+/// ended.
 #[tokio::test]
-async fn a_file_is_asked_for_again_after_the_look_for_collections() {
+async fn adoption_checks_a_file_again_after_listing_collections() {
     let (files, environment) = setting();
     let lakehouse = unregistered(&files, &environment).await;
     let intruder = Intruder::at_collecting(&files);
@@ -124,7 +125,7 @@ async fn a_file_is_asked_for_again_after_the_look_for_collections() {
     assert_eq!(intruder.waiting(), 0);
 }
 
-/// Collects through a store that does not carry out requests to delete data files, and does so later.
+/// A collection through a store that does not execute the deletions of data files.
 async fn broken_off(
     files: &Arc<MemoryFiles>,
     environment: &Arc<TestEnvironment>,
@@ -136,10 +137,10 @@ async fn broken_off(
     collect_after(&open(storage, environment).await, grace).await
 }
 
-/// A collection asked the store to delete files, and its connection broke. The store took its time; meanwhile a table of
-/// these files was registered.
+/// The connection broke after a collection had sent its deletions. The store executed them later, and meanwhile a table
+/// with these files was registered.
 #[tokio::test]
-async fn what_a_collection_asked_for_that_broke_off_is_not_registered() {
+async fn files_of_an_interrupted_collection_are_not_registered() {
     let (files, environment) = setting();
     let lakehouse = unregistered(&files, &environment).await;
     broken_off(&files, &environment, Duration::ZERO).await.unwrap_err();
@@ -150,7 +151,7 @@ async fn what_a_collection_asked_for_that_broke_off_is_not_registered() {
     let young = write(&lakehouse, 3).await;
     begin(&lakehouse, Isolation::Snapshot).await.adopt(vec![young], false).await.unwrap();
 
-    // One that deletes less cannot tell what that one meant, nor can one that does not know all files.
+    // A collection with a longer grace period does not cover the earlier one, and neither does one with unknown files.
     collect_after(&lakehouse, 2 * HOUR).await.unwrap();
     assert_eq!(collecting(&files).len(), 1);
     files.put_unique("reports/january.pdf", "x".into()).await.unwrap();
@@ -161,9 +162,10 @@ async fn what_a_collection_asked_for_that_broke_off_is_not_registered() {
     assert_eq!(collecting(&files), Vec::<String>::new());
 }
 
-/// A registration found that nothing is under way, while a collection that had marked and judged was about to begin.
+/// A registration found no running collection, while a collection that had finished its mark was about to publish its
+/// fence.
 #[tokio::test]
-async fn a_collection_says_that_it_is_under_way_before_it_is_a_version() {
+async fn a_collection_creates_its_marker_before_its_fence() {
     let (files, environment) = setting();
     let lakehouse = unregistered(&files, &environment).await;
     let intruder = Intruder::new(&files);
@@ -179,9 +181,9 @@ async fn a_collection_says_that_it_is_under_way_before_it_is_a_version() {
     assert!(!files.has(&data(1)));
 }
 
-/// Machines that share a collection say it, too.
+/// A distributed collection has a marker, too.
 #[tokio::test]
-async fn a_shared_collection_is_under_way_until_its_end() {
+async fn a_distributed_collection_has_a_marker_until_its_end() {
     let (files, environment) = setting();
     let lakehouse = unregistered(&files, &environment).await;
     let options = Options { grace_millis: Some(0), ..Options::default() };

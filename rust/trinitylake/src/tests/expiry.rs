@@ -1,4 +1,4 @@
-//! Expiry of versions, and processes that did not notice it.
+//! Expiry of versions, and processes that have not observed it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn roots(files: &MemoryFiles) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn expired_versions_are_gone_and_the_others_stay() {
+async fn only_expired_versions_are_deleted() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     grow(&lakehouse, 10).await;
@@ -85,7 +85,7 @@ async fn lake_with(
 }
 
 #[tokio::test]
-async fn retention_keeps_what_is_young_or_among_the_last() {
+async fn retention_keeps_young_versions_and_the_newest_ones() {
     let environment = TestEnvironment::seeded(1);
     let settings = proto::LakehouseDef { minimum_versions_to_keep: 4, ..Default::default() };
     let lakehouse = lake_with(MemoryFiles::dated(environment.clone()), &environment, settings).await;
@@ -93,17 +93,17 @@ async fn retention_keeps_what_is_young_or_among_the_last() {
         environment.advance(DAY);
         add_namespace(&lakehouse, &format!("n{i}")).await.unwrap();
     }
-    // Versions 0 to 9 are 9 to 0 days old; seven days are kept by default.
+    // Versions 0 to 9 are 9 to 0 days old; seven days are retained by default.
     assert_eq!(expire(&lakehouse, None, false).await.unwrap(), [0, 1]);
     environment.advance(30 * DAY);
     assert_eq!(expire(&lakehouse, None, false).await.unwrap(), [2, 3, 4, 5]);
     assert!(expire(&lakehouse, None, false).await.unwrap().is_empty());
 }
 
-/// The host that swept was eight days ahead, and deleted versions that were minutes old; or it had written them while
-/// its clock was eight days behind. Others that were eight days behind never deleted anything.
+/// The clock of the host that expired versions was eight days ahead, and it deleted versions that were minutes old. Or
+/// the host that wrote them had a clock eight days behind. Other hosts with such a clock never deleted anything.
 #[tokio::test]
-async fn no_clock_of_a_host_says_what_is_old() {
+async fn expiry_ignores_the_clocks_of_hosts() {
     const EIGHT_DAYS_MILLIS: u64 = 8 * DAY.as_millis() as u64;
     let clocks = [START_MILLIS, START_MILLIS + EIGHT_DAYS_MILLIS, START_MILLIS - EIGHT_DAYS_MILLIS];
     for (of_writer, of_sweeper) in clocks.iter().flat_map(|writer| clocks.map(|sweeper| (*writer, sweeper))) {
@@ -116,11 +116,11 @@ async fn no_clock_of_a_host_says_what_is_old() {
         grow(&lakehouse, 9).await;
         store.advance(Duration::from_secs(60));
         let sweeping = open(files.clone(), &sweeper).await;
-        assert!(expire(&sweeping, None, false).await.unwrap().is_empty(), "they are a minute old");
+        assert!(expire(&sweeping, None, false).await.unwrap().is_empty(), "the versions are a minute old");
         store.advance(7 * DAY);
         assert_eq!(expire(&sweeping, None, true).await.unwrap(), (0..=6).collect::<Vec<_>>());
         assert_eq!(expire(&sweeping, None, false).await.unwrap(), (0..=6).collect::<Vec<_>>());
-        assert!(files.paths().iter().all(|path| !path.starts_with("_probe/")), "nothing is left behind");
+        assert!(files.paths().iter().all(|path| !path.starts_with("_probe/")), "a probe file was left");
     }
 }
 
@@ -140,7 +140,7 @@ async fn an_override_keeps_its_version_and_those_after_it() {
 }
 
 #[tokio::test]
-async fn the_root_of_an_exported_snapshot_is_kept() {
+async fn the_root_of_a_tagged_version_is_retained() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let settings =
         proto::LakehouseDef { exported_snapshots: [("s".into(), root_path(2))].into(), ..Default::default() };
@@ -148,15 +148,15 @@ async fn the_root_of_an_exported_snapshot_is_kept() {
     grow(&lakehouse, 5).await;
     assert_eq!(expire(&lakehouse, Some(4), false).await.unwrap(), [0, 1, 3]);
     assert_eq!(roots(&files), [2, 4, 5]);
-    // A hint that old must not make the kept root the latest version.
+    // A stale hint must not make the retained root the latest version.
     files.overwrite(LATEST_HINT_PATH, "2");
     assert_eq!(open(files, &environment).await.known().number, 5);
 }
 
-/// A file was missing, and the error said that the version had expired: a tagged version, which lies
-/// below the boundary, that is a loss. A collection that destroys named versions looked like an expiry.
+/// A missing file was reported as an expired version. For a tagged version, which is below the boundary, that is data
+/// loss: a collection that deleted files of tagged versions looked like an expiry.
 #[tokio::test]
-async fn what_a_kept_version_misses_is_damage_and_what_an_expired_one_misses_is_not() {
+async fn a_missing_file_is_damage_only_if_its_version_is_retained() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let settings =
         proto::LakehouseDef { exported_snapshots: [("s".into(), root_path(2))].into(), ..Default::default() };
@@ -178,10 +178,10 @@ async fn what_a_kept_version_misses_is_damage_and_what_an_expired_one_misses_is_
     }
 }
 
-/// Mode 22: the collector died between two deletions. What it left would have stayed for ever, since the
-/// next one began at the boundary.
+/// Mode 22: the collector died between two deletions. The remaining roots were never deleted, because the next expiry
+/// began at the boundary.
 #[tokio::test]
-async fn mode_22_what_an_interrupted_expiry_left_goes_with_the_next() {
+async fn mode_22_the_next_expiry_completes_an_interrupted_one() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     grow(&lakehouse, 10).await;
@@ -195,15 +195,15 @@ async fn mode_22_what_an_interrupted_expiry_left_goes_with_the_next() {
     assert_eq!(roots(&files), [7, 8, 9, 10]);
 }
 
-/// A writer planned version 2, and its machine slept. Others committed up to 10 and expired what was
-/// below; the name was free again. The writer woke, created version 2, got "created", and answered
-/// its user that all is well. The known data loss of logs on object stores.
+/// A writer prepared version 2, and then its machine was suspended. Others committed up to version 10 and expired those
+/// below, so that the name of version 2 was free again. When the machine resumed, the writer created version 2, and
+/// reported a successful commit to its user. This is the known data loss of logs on object stores.
 #[tokio::test]
 async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
     grow(&awake, 1).await;
-    // Its clock stands still: it believes that it has just looked.
+    // Its clock does not advance: its last observation seems recent to it.
     let asleep = open(files.clone(), &TestEnvironment::seeded(2)).await;
     asleep.latest().await.unwrap();
     let mut stalled = begin(&asleep, Isolation::Snapshot).await;
@@ -216,17 +216,17 @@ async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     assert_eq!(roots(&files), [10], "the void root is still there");
     assert!(!names(&awake.latest().await.unwrap()).await.contains(&"namespace late".to_string()));
 
-    // The sleeper is awake now.
+    // The suspended process resumes.
     assert_eq!(asleep.latest().await.unwrap().number, 10);
     assert_eq!(add_namespace(&asleep, "late").await.unwrap(), 11);
 }
 
-/// A virtual machine asked for the next root and whether there is one after it. It heard that there is none after it, and
-/// stood still with its clocks for a minute. Others committed and made all of that expire, and a writer that had slept as
-/// well created the next root again. The machine got that root as its second answer. It went by the date of
-/// the first one, and a transaction began on a version that never counted.
+/// A virtual machine requested the next root and the one after it. It received the answer that the second one does not
+/// exist, and was suspended with its clocks for a minute. Others committed and expired all of these versions, and
+/// another suspended writer created the next root again. The virtual machine received that root as its other answer. It
+/// relied on the date of the first answer, and began a transaction on a void version.
 #[tokio::test]
-async fn a_root_that_is_read_after_a_standstill_is_no_next_version() {
+async fn a_root_that_is_read_after_a_suspension_is_not_the_next_version() {
     let store_clock = TestEnvironment::seeded(1);
     let files = MemoryFiles::remote(store_clock.clone());
     let awake = create(files.clone(), &store_clock).await;
@@ -244,19 +244,20 @@ async fn a_root_that_is_read_after_a_standstill_is_no_next_version() {
             expire(&writer, Some(5), false).await.unwrap();
             files.overwrite(&root_path(1), late);
         };
-        // What others hear is not what this machine hears.
+        // In a task of its own, so that the dates of these answers do not count for the requests of the suspended
+        // machine.
         move || async move { tokio::spawn(meanwhile).await.unwrap() }
     });
     assert_eq!(asleep.latest().await.unwrap().number, awake.known().number);
     assert_eq!(intruder.waiting(), 0);
 }
 
-/// The same for a rollback, which also depends on all that was committed meanwhile.
+/// The same for a rollback, which also depends on all concurrent commits.
 #[tokio::test]
 async fn mode_4_rollback_by_a_stalled_handle_is_void() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
-    // It stalls right before it creates the root.
+    // It is suspended just before it creates the root.
     let intruder = Intruder::new(&files);
     let asleep = open(intruder.clone(), &TestEnvironment::seeded(2)).await;
     asleep.latest().await.unwrap();
@@ -269,8 +270,8 @@ async fn mode_4_rollback_by_a_stalled_handle_is_void() {
     assert_eq!(roots(&files), [8, 9]);
 }
 
-/// The handle remembers a version that has expired since. What only that one reached may have been collected, so a
-/// rollback to it is refused, and nothing is sent.
+/// The handle has cached a version that has expired since. Files that only this version references may have been
+/// deleted, so a rollback to it is refused before it writes anything.
 #[tokio::test]
 async fn a_rollback_to_a_version_that_has_expired_is_refused() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -280,15 +281,15 @@ async fn a_rollback_to_a_version_that_has_expired_is_refused() {
     grow(&awake, 9).await;
     expire(&awake, Some(8), false).await.unwrap();
     let error = asleep.rollback(0, "", "").await.unwrap_err();
-    // It asks whether what it goes back to is still kept, before it writes anything.
+    // It checks the target's expiry before it writes anything.
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
     assert_eq!(roots(&files), [8, 9]);
 }
 
-/// A transaction was open while others committed four versions and expired all but the last. It created the root of
-/// version 2 again, below the boundary, and whether it was committed stayed unknown.
+/// While a transaction was open, others committed four versions and expired all but the last. The transaction created
+/// the root of version 2 again, below the boundary, and its outcome stayed unknown.
 #[tokio::test]
-async fn a_transaction_that_expiry_overtook_sends_no_root() {
+async fn a_transaction_on_an_expired_version_creates_no_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
     grow(&awake, 1).await;
@@ -304,17 +305,17 @@ async fn a_transaction_that_expiry_overtook_sends_no_root() {
 
     let error = commit(&mut late).await.unwrap_err();
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
-    assert!(matches!(late.files(), Files::Unreachable(_)), "it is certain that nothing was committed");
+    assert!(matches!(late.files(), Files::Unreachable(_)), "nothing was committed");
     assert_eq!(watched.unfired().len(), 1, "a root was sent");
     assert_eq!(roots(&files), [5]);
     late.rollback().await.unwrap();
     assert_eq!(add_namespace(&overtaken, "late").await.unwrap(), 6);
 }
 
-/// A handle that was opened at version 1 stayed there after others had expired it, read tables without the rows of four
-/// commits that had been acknowledged, and wrote a root whose number had expired.
+/// A handle opened at version 1 stayed there after others had expired that version. It read tables without the rows of
+/// four committed transactions, and wrote a root with an expired number.
 #[tokio::test]
-async fn a_handle_finds_the_latest_as_soon_as_an_expiry_is_over() {
+async fn a_handle_finds_the_latest_version_after_an_expiry() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let writer = create(files.clone(), &environment).await;
     grow(&writer, 1).await;
@@ -333,10 +334,10 @@ async fn a_handle_finds_the_latest_as_soon_as_an_expiry_is_over() {
     }
 }
 
-/// "Is there a version 2?" — "No", said the store after two seconds, in which versions 2 to 10 had expired. What the
-/// handle knew of the boundary was good for one second, and it took the answer for the latest version.
+/// The store took two seconds to answer that version 2 does not exist, and meanwhile versions 2 to 10 had expired. The
+/// handle's observation of the boundary was valid for one second only, but it treated its version as the latest.
 #[tokio::test(start_paused = true)]
-async fn a_slow_no_says_nothing_about_what_has_expired_meanwhile() {
+async fn a_slow_negative_answer_does_not_hide_an_expiry() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let writer = create(files.clone(), &environment).await;
     grow(&writer, 1).await;
@@ -355,9 +356,9 @@ async fn a_slow_no_says_nothing_about_what_has_expired_meanwhile() {
     assert_eq!(found.unwrap().number, 10);
 }
 
-/// A transaction that finds some of the versions it has to be held against expired.
+/// A transaction whose conflict check needs versions that have expired.
 #[tokio::test]
-async fn a_transaction_that_missed_expired_versions_has_expired() {
+async fn a_transaction_whose_conflict_check_needs_expired_versions_has_expired() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
     let asleep = open(files.clone(), &environment).await;
@@ -373,10 +374,10 @@ async fn a_transaction_that_missed_expired_versions_has_expired() {
     assert_eq!(roots(&files), [8, 9]);
 }
 
-/// A reader knew version 1; others expired everything below 10. "Is there a version 2?" — "No." So it
-/// went on with version 1 for a week, until that was old enough to be doubted.
+/// A reader knew version 1, and others expired everything below 10. The reader did not find version 2, and therefore
+/// used version 1 for a week, until its observation was considered too old.
 #[tokio::test]
-async fn a_handle_that_was_overtaken_by_expiry_finds_the_latest_within_seconds() {
+async fn a_handle_on_an_expired_version_finds_the_latest_within_seconds() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let writer = create(files.clone(), &environment).await;
     let reader = open(files.clone(), &environment).await;
@@ -385,13 +386,14 @@ async fn a_handle_that_was_overtaken_by_expiry_finds_the_latest_within_seconds()
     let start = environment.elapsed_millis();
     while reader.latest().await.unwrap().number < 10 {
         environment.advance(Duration::from_secs(1));
-        assert!(environment.elapsed_millis() - start < 15_000, "still at the expired version");
+        assert!(environment.elapsed_millis() - start < 15_000, "the reader still uses the expired version");
     }
 }
 
-/// The hint is old; between the question for the boundary and that for the next root, all of it expires.
+/// The hint is stale, and an expiry of all old versions happens between the read of the boundary and that of the next
+/// root.
 #[tokio::test(start_paused = true)]
-async fn a_quick_look_is_not_misled_by_an_expiry_that_comes_in_between() {
+async fn discovery_is_correct_during_an_expiry() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     grow(&lakehouse, 15).await;
@@ -410,16 +412,15 @@ async fn a_quick_look_is_not_misled_by_an_expiry_that_comes_in_between() {
     assert_eq!(found.unwrap().known().number, 15);
 }
 
-/// A node was missing, and the store failed when it was asked whether the version had expired: the error said that
-/// the lakehouse is damaged, and a commit that had only come late ended as if it were. (Found by the simulation, seed
-/// 5259.)
+/// A node was missing, and the store failed when it was asked whether the version had expired. The error said that the
+/// lakehouse is damaged, although the commit had only been late. (Found by the simulation, seed 5259.)
 #[tokio::test]
-async fn who_cannot_ask_whether_a_version_has_expired_is_told_that() {
+async fn a_failure_to_read_the_boundary_is_reported_as_such() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
     let faulty = Arc::new(FaultyStorage::new(files.clone(), []));
     let asleep = open(faulty.clone(), &environment).await.latest().await.unwrap();
-    let missed = || Err::<(), _>(Error::corrupt("node", "it is not there"));
+    let missed = || Err::<(), _>(Error::corrupt("node", "the file is missing"));
     let error_of = async || asleep.unless_expired(missed()).await.unwrap_err();
     assert!(matches!(error_of().await, Error::CorruptFile { .. }), "its version is kept");
     grow(&awake, 3).await;

@@ -30,7 +30,7 @@ use crate::version::boundary::publish;
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
-/// A table's definition is the path of its data file.
+/// Contents of test definitions: each is the path of a data file.
 #[derive(Debug)]
 pub(super) struct Paths;
 
@@ -64,7 +64,7 @@ pub(super) fn setting() -> (Arc<MemoryFiles>, Arc<TestEnvironment>) {
     (MemoryFiles::dated(environment.clone()), environment)
 }
 
-/// A namespace and a table with a data file, both an hour old.
+/// A lakehouse with a namespace and a table with a data file, all an hour old.
 pub(super) async fn lake(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
     let lakehouse = create(files.clone(), environment).await;
     add_namespace(&lakehouse, "n").await.unwrap();
@@ -85,7 +85,7 @@ pub(super) async fn lake_with_old_files() -> (Arc<MemoryFiles>, Arc<TestEnvironm
 }
 
 #[tokio::test]
-async fn what_is_reached_stays_and_what_is_young_stays() {
+async fn referenced_and_young_files_are_retained() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     write(&lakehouse, 1).await;
     environment.advance(HOUR / 2);
@@ -98,18 +98,18 @@ async fn what_is_reached_stays_and_what_is_young_stays() {
     assert_whole(&version).await;
     add_namespace(&lakehouse, "later").await.unwrap();
     let later = lakehouse.latest().await.unwrap();
-    assert_eq!(later.metadata.gc_before_millis, Some(report.before_millis), "later versions say it, too");
+    assert_eq!(later.metadata.gc_before_millis, Some(report.before_millis), "later versions have it, too");
     assert_eq!(
         collect_after(&lakehouse, HOUR / 4).await.unwrap().version,
         None,
-        "nothing to do is no version"
+        "a collection without garbage creates no version"
     );
 }
 
-/// An expiry published its boundary and waited for those who had looked just before. A collection in the same second did
-/// not, and deleted the roots under them: a reader took an old version for the latest.
+/// An expiry published its boundary and waited until all older observations had expired. A collection in the same
+/// second did not wait and deleted the roots, so that a reader used an old version as the latest one.
 #[tokio::test]
-async fn a_collection_deletes_no_root_sooner_than_an_expiry_does() {
+async fn a_collection_waits_like_an_expiry_before_it_deletes_roots() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     add_namespace(&lakehouse, "more").await.unwrap();
     let latest = lakehouse.latest().await.unwrap();
@@ -118,12 +118,13 @@ async fn a_collection_deletes_no_root_sooner_than_an_expiry_does() {
     let published_millis = environment.elapsed_millis();
     collect_after(&lakehouse, HOUR / 4).await.unwrap();
     assert!(!files.has(&root_path(latest.number - 1)) && files.has(&latest.root_path));
-    assert!(environment.elapsed_millis() - published_millis >= 1000, "it did not wait");
+    assert!(environment.elapsed_millis() - published_millis >= 1000, "the collection did not wait");
 }
 
-/// A writer slept between writing its files and its commit; they were collected, and then it committed them.
+/// A writer was suspended between writing its files and its commit. A collection deleted the files, and then the writer
+/// committed them.
 #[tokio::test]
-async fn who_wrote_before_a_collection_does_not_commit_after_it() {
+async fn a_transaction_with_files_older_than_the_fence_has_expired() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let other = open(files.clone(), &environment).await;
     let mut slow = begin(&other, Isolation::Snapshot).await;
@@ -143,7 +144,7 @@ async fn who_wrote_before_a_collection_does_not_commit_after_it() {
 
 /// A transaction missed a file that it had written hours ago, and its error said that the lakehouse is damaged.
 #[tokio::test]
-async fn who_misses_a_file_is_told_whether_it_may_have_been_collected() {
+async fn a_missing_file_of_an_old_transaction_means_that_it_has_expired() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let other = open(files.clone(), &environment).await;
     let slow = begin(&other, Isolation::Snapshot).await;
@@ -163,10 +164,10 @@ async fn who_misses_a_file_is_told_whether_it_may_have_been_collected() {
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
 }
 
-/// A rollback wrote its record, lost a race to a collection that deleted it as nobody's, and committed a key that named
-/// nothing, and the outcome of the transaction stayed unknown.
+/// A rollback wrote its record and then lost a race to a collection, which deleted the record as unreferenced. The
+/// rollback committed a key whose file was missing, and the outcome of the transaction stayed unknown.
 #[tokio::test]
-async fn the_record_of_a_rollback_is_written_again_if_it_may_have_been_collected() {
+async fn the_record_of_a_rollback_is_written_again_after_a_collection() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let intruder = Intruder::new(&files);
     let is_slow = Arc::new(AtomicBool::new(true));
@@ -189,17 +190,17 @@ async fn the_record_of_a_rollback_is_written_again_if_it_may_have_been_collected
         assert!(collect_after(&other, Duration::from_secs(20)).await.unwrap().version.is_some());
     });
     transaction.rollback().await.unwrap();
-    assert_eq!(intruder.waiting(), 0, "no collection came in between");
+    assert_eq!(intruder.waiting(), 0, "no collection ran in between");
     let latest = lakehouse.latest().await.unwrap();
     let key = latest.config.names.transaction_key(transaction.id()).unwrap();
     let record = latest.get(&key).await.unwrap().expect("a record");
     assert!(files.has(&record), "{record} is gone");
 }
 
-/// A disk could not sync a file that had been collected, and the whole group got the error that a file is missing, also a
-/// transaction whose own files were all there.
+/// A disk could not sync a file that a collection had deleted. The whole group failed with the error of a missing file,
+/// including a transaction whose own files all existed.
 #[tokio::test]
-async fn whose_files_were_collected_has_expired_and_nobody_else() {
+async fn only_the_transaction_whose_files_were_collected_has_expired() {
     for slow_is_first in [true, false] {
         let (files, environment) = setting();
         let lakehouse = lake(&files, &environment).await;
@@ -225,9 +226,9 @@ async fn whose_files_were_collected_has_expired_and_nobody_else() {
     }
 }
 
-/// The clock of the writer's machine is three days ahead, or behind.
+/// The clock of the writer's machine is three days ahead or behind.
 #[tokio::test]
-async fn clocks_of_writers_decide_nothing() {
+async fn gc_ignores_the_clocks_of_writers() {
     for days in [-3i64, 3] {
         let (files, environment) = setting();
         let lakehouse = lake(&files, &environment).await;
@@ -245,11 +246,11 @@ async fn clocks_of_writers_decide_nothing() {
     }
 }
 
-/// A virtual machine stood still for an hour, its clocks with it, while what its transaction had written was collected. It
-/// took its files for seconds old, and committed a table whose file was gone. The dates of the store tell; on a disk, the
-/// clock on the wall, once it was set right.
+/// A virtual machine was suspended for an hour, together with its clocks, while a collection deleted the files of its
+/// transaction. It considered the files to be seconds old and committed a table whose file was missing. The suspension
+/// shows in the dates of the store or, on a disk, in the wall clock once it is corrected.
 #[tokio::test]
-async fn a_machine_that_stood_still_does_not_take_its_files_for_young() {
+async fn a_suspended_machine_does_not_consider_its_files_young() {
     for is_remote in [true, false] {
         let clock = TestEnvironment::seeded(1);
         let dated = || MemoryFiles::dated(clock.clone());
@@ -271,10 +272,10 @@ async fn a_machine_that_stood_still_does_not_take_its_files_for_young() {
     }
 }
 
-/// A proxy answered for the store, and took the date out of its answer. Nobody could tell how long the machine had stood
-/// still, its own clocks were believed instead, and a table was committed whose file was gone.
+/// A proxy answered for the store and removed the date. The duration of the suspension could not be measured, the
+/// machine's own clocks were used instead, and a table was committed whose file was missing.
 #[tokio::test]
-async fn an_answer_without_a_date_proves_no_age() {
+async fn an_answer_without_a_date_does_not_prove_an_age() {
     let clock = TestEnvironment::seeded(1);
     let files = MemoryFiles::remote(clock.clone());
     let lakehouse = lake(&files, &clock).await;
@@ -295,9 +296,9 @@ async fn an_answer_without_a_date_proves_no_age() {
     assert_eq!(lakehouse.latest().await.unwrap().number, latest, "nothing was committed");
 }
 
-/// What an engine wrote before it asked for a commit may be older than the transaction that commits it.
+/// Files that an engine wrote before the transaction began may be older than the transaction.
 #[tokio::test]
-async fn files_that_were_there_before_prove_their_own_age() {
+async fn the_age_of_adopted_files_is_checked() {
     let (_, environment, lakehouse) = lake_with_old_files().await;
     let path = write(&lakehouse, 1).await;
     environment.advance(HOUR);
@@ -317,7 +318,7 @@ async fn files_that_were_there_before_prove_their_own_age() {
 }
 
 #[tokio::test]
-async fn an_open_saved_transaction_is_never_affected() {
+async fn the_files_of_an_open_saved_transaction_are_retained() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let options = TransactionOptions { id: Some("etl".into()), ..TransactionOptions::default() };
     let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
@@ -336,9 +337,9 @@ async fn an_open_saved_transaction_is_never_affected() {
     assert!(files.has(&data(1)));
 }
 
-/// A saved transaction that came too late for the collection counted from the moment when it was resumed.
+/// The age of a transaction that was saved after a collection was counted from the time of its resumption.
 #[tokio::test]
-async fn a_transaction_that_was_saved_too_late_is_told_so() {
+async fn a_transaction_that_was_saved_too_late_has_expired() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let other = open(files.clone(), &environment).await;
     let options = TransactionOptions { id: Some("etl".into()), ..TransactionOptions::default() };
@@ -353,9 +354,9 @@ async fn a_transaction_that_was_saved_too_late_is_told_so() {
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
 }
 
-/// A handle remembered a version that had expired, went back to it, and its files were gone.
+/// A handle had cached an expired version and rolled back to it, although its files had been deleted.
 #[tokio::test]
-async fn nobody_goes_back_to_what_was_collected() {
+async fn a_rollback_to_a_collected_version_is_refused() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let kept = lakehouse.known().number;
     add_namespace(&lakehouse, "later").await.unwrap();
@@ -368,7 +369,7 @@ async fn nobody_goes_back_to_what_was_collected() {
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
 }
 
-/// The clock was set back while files were being deleted: what was written a moment ago looked old.
+/// The clock was set back during the deletions, so that files written a moment ago looked old.
 #[tokio::test]
 async fn a_clock_that_is_set_back_ends_the_collection() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -400,7 +401,7 @@ impl Contents for SetsBack {
 }
 
 #[tokio::test]
-async fn what_is_reached_and_missing_ends_the_collection() {
+async fn a_missing_referenced_file_ends_the_collection() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     write(&lakehouse, 1).await;
     environment.advance(HOUR);
@@ -409,12 +410,12 @@ async fn what_is_reached_and_missing_ends_the_collection() {
     files.delete(&location).await.unwrap();
     let error = collect_after(&lakehouse, Duration::ZERO).await.unwrap_err();
     assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
-    assert!(files.has(&data(1)), "nothing is deleted on half a mark");
+    assert!(files.has(&data(1)), "nothing is deleted after an incomplete mark");
 }
 
-/// A collection looked, others committed, and what they had committed was garbage to it.
+/// A collection marked, others committed, and their files were treated as garbage.
 #[tokio::test]
-async fn what_is_committed_while_it_looks_is_looked_at() {
+async fn versions_committed_during_the_mark_are_marked() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let other = open(files.clone(), &environment).await;
     let mut transaction = begin(&other, Isolation::Snapshot).await;
@@ -447,7 +448,7 @@ impl Contents for Commits {
 }
 
 #[tokio::test]
-async fn a_version_with_a_name_keeps_what_it_reaches() {
+async fn a_tagged_version_retains_its_files() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let named = lakehouse.latest().await.unwrap();
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
@@ -467,10 +468,10 @@ async fn a_version_with_a_name_keeps_what_it_reaches() {
     assert_whole(fresh.tag("q3").await.unwrap().as_ref()).await;
 }
 
-/// A version expired and was tagged a moment later, and the process died before it took the tag back. Every collection from
-/// then on said that the lakehouse is damaged.
+/// A version expired and was tagged a moment later, and the process died before it removed the tag again. From then on,
+/// every collection failed because of a damaged lakehouse.
 #[tokio::test]
-async fn a_name_that_came_too_late_is_no_damage() {
+async fn a_tag_on_an_expired_version_is_not_damage() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let late = lakehouse.latest().await.unwrap();
     add_namespace(&lakehouse, "later").await.unwrap();
@@ -492,7 +493,7 @@ async fn a_name_that_came_too_late_is_no_damage() {
         matches!(&error, Error::VersionExpired(message) if message.contains("drop the snapshot")),
         "{error}"
     );
-    assert!(files.has(&data(1)), "nothing is deleted on half a mark");
+    assert!(files.has(&data(1)), "nothing is deleted after an incomplete mark");
     name(&[]).await;
     collect_after(&lakehouse, Duration::ZERO).await.unwrap();
     assert!(!files.has(&data(1)));
@@ -501,9 +502,10 @@ async fn a_name_that_came_too_late_is_no_damage() {
     assert!(!matches!(error, Error::VersionExpired(_)), "{error}");
 }
 
-/// Files of older versions alone were reported as garbage, or as files of the latest version, so the space that an expiry frees was unknown.
+/// Files that only older versions reference were reported as garbage, or as files of the latest version, so that the
+/// report did not show how much space an expiry would free.
 #[tokio::test]
-async fn files_are_counted_once_by_the_first_that_holds_them() {
+async fn files_are_counted_once_in_the_first_layer() {
     let (_, environment, lakehouse) = lake_with_old_files().await;
     write(&lakehouse, 1).await;
     environment.advance(48 * HOUR);
@@ -525,7 +527,7 @@ async fn files_are_counted_once_by_the_first_that_holds_them() {
             .collect();
         let expected = [(Held::Latest, 1), (old, 1), (Held::Garbage, 1), (Held::Young, 1)];
         assert_eq!(data, expected, "versions below {expiring_before} expire");
-        assert_eq!(folder.small.files, 1, "of the latest version alone");
+        assert_eq!(folder.small.files, 1, "only files of the latest version count");
         assert_eq!(found.unknown.files + found.foreign.files, 0);
     }
     let found = usage(&lakehouse, &Paths, 0, 1, &no_progress()).await.unwrap();
@@ -534,9 +536,10 @@ async fn files_are_counted_once_by_the_first_that_holds_them() {
     assert_eq!(report.deleted[&Kind::Data].files, 1, "a vacuum agrees on what is garbage");
 }
 
-/// Machines that share a collection had judged all files, when a writer committed one of them that was old by then.
+/// The machines of a distributed collection had classified all files when a writer committed one of them that had
+/// become old.
 #[tokio::test]
-async fn a_shared_collection_keeps_what_is_committed_after_its_mark() {
+async fn a_distributed_collection_retains_files_committed_after_its_mark() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
     let with_file = async |number: u64, name: &str| {
         let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
@@ -562,13 +565,13 @@ async fn a_shared_collection_keeps_what_is_committed_after_its_mark() {
 
     commit(&mut with_file(3, "later").await).await.unwrap();
     let (again, fresh) = shared.fence(&Paths, false).await.unwrap();
-    assert_eq!(again, version, "one fence for all of it");
+    assert_eq!(again, version, "the fence is published once");
     assert_eq!(delete(storage, vec![data(3)], &fresh).await.unwrap(), 0);
     assert!(files.has(&data(3)));
     assert_whole(&lakehouse.latest().await.unwrap()).await;
 }
 
-/// Names a file of a sort that was read before.
+/// References a file of an earlier kind.
 #[derive(Debug)]
 struct Backwards;
 
@@ -582,9 +585,9 @@ impl Contents for Backwards {
     }
 }
 
-/// The sorts are read one after the other: what an earlier one would have to be read for again would be left out.
+/// Kinds are read one after the other, so a reference to a file of an earlier kind would be skipped.
 #[tokio::test]
-async fn a_file_that_names_one_of_an_earlier_sort_ends_a_shared_collection() {
+async fn a_reference_to_an_earlier_kind_ends_a_distributed_collection() {
     let (_, _, lakehouse) = lake_with_old_files().await;
     let named = vec![(Sort::ManifestList, write(&lakehouse, 1).await)];
     let error = links(lakehouse.storage().as_ref(), &Backwards, named).await.unwrap_err();

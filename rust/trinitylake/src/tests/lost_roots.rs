@@ -12,7 +12,7 @@ use crate::storage::Storage;
 use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, begin, create, names, open, text};
 use crate::transaction::{Isolation, TransactionOptions};
 
-/// Versions 0 to 3, with the namespaces a, b and c.
+/// A lakehouse with versions 0 to 3, with the namespaces a, b and c.
 async fn lake() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
@@ -27,7 +27,7 @@ fn names_the_lost_root<T: std::fmt::Debug>(refused: Result<T>, version: u64) {
     assert!(is_named, "{refused:?}");
 }
 
-/// Of each version from the newest down: its number, and whether it can be read.
+/// Numbers of the versions in the history, newest first, and whether each can be read.
 async fn versions_found(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
     let mut history = lakehouse.history(None).await.unwrap();
     let mut versions_found = Vec::new();
@@ -40,10 +40,10 @@ async fn versions_found(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
     }
 }
 
-/// The newest root had been deleted. The next commit took its number, and a process that knew version 3, by the
-/// hint, a saved transaction or an export, met another version 3.
+/// The newest root was deleted. The next commit used its number again, and a process that knew version 3 from the hint,
+/// a saved transaction or an export found a different version 3.
 #[tokio::test]
-async fn mode_56_after_a_lost_root_nothing_is_written() {
+async fn mode_56_writes_are_refused_after_a_lost_root() {
     let (files, environment, _) = lake().await;
     let newest = files.get(&root_path(3)).await.unwrap();
     files.delete(&root_path(3)).await.unwrap();
@@ -68,16 +68,16 @@ async fn mode_56_after_a_lost_root_nothing_is_written() {
     for word in ["versions 3 to 3 from a copy", LATEST_HINT_PATH, "continues from version 2"] {
         assert!(message.contains(word), "{message}");
     }
-    assert_eq!(files.paths(), before, "nothing is written");
+    assert_eq!(files.paths(), before, "a file was written");
 
     files.overwrite(&root_path(3), newest);
     assert_eq!(opened.latest().await.unwrap().number, 3, "the file is back");
     assert_eq!(add_namespace(&opened, "d").await.unwrap(), 4);
 }
 
-/// The way out where no copy is left.
+/// The repair for a lakehouse without a copy of the root.
 #[tokio::test]
-async fn without_the_hint_the_newest_root_that_is_there_counts() {
+async fn without_the_hint_the_newest_existing_root_is_the_latest() {
     let (files, environment, _) = lake().await;
     files.delete(&root_path(3)).await.unwrap();
     let opened = open(files.clone(), &environment).await;
@@ -87,10 +87,10 @@ async fn without_the_hint_the_newest_root_that_is_there_counts() {
     assert_eq!(open(files, &environment).await.latest().await.unwrap().number, 3);
 }
 
-/// A process that was open all the time knew version 1. It saw version 2, not the deleted third, and gave that number
-/// to its own commit.
+/// An open process knew version 1. It found version 2 but not the deleted version 3, and used that number for its own
+/// commit.
 #[tokio::test]
-async fn a_handle_that_was_left_behind_notices_as_well() {
+async fn an_open_handle_finds_a_lost_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let writer = create(files.clone(), &environment).await;
     add_namespace(&writer, "a").await.unwrap();
@@ -106,7 +106,7 @@ async fn a_handle_that_was_left_behind_notices_as_well() {
     assert_eq!(add_namespace(&reader, "d").await.unwrap(), 4);
 }
 
-/// A backup without its last files, hint included, or a copy made while others wrote, whose hint was copied last.
+/// A backup without its last files but with the hint, or a copy made during writes in which the hint was copied last.
 #[tokio::test]
 async fn mode_7_hint_ahead() {
     for expire_before in [None, Some(1), Some(3)] {
@@ -128,7 +128,8 @@ async fn mode_7_hint_ahead() {
     }
 }
 
-/// All roots from the boundary on were lost. One below it was kept for an export, and counted as the latest version.
+/// All roots from the boundary on were lost. One below it was retained for an export and was used as the latest
+/// version.
 #[tokio::test]
 async fn a_root_below_the_boundary_is_not_the_latest() {
     let (files, environment, lakehouse) = lake().await;
@@ -148,7 +149,7 @@ async fn a_root_below_the_boundary_is_not_the_latest() {
     }
 }
 
-/// While "19" becomes "20" on a local disk, a reader may see "29". One such reading stopped all writing.
+/// While "19" becomes "20" on a local disk, a reader may see "29". One such read stopped all writes.
 #[tokio::test]
 async fn a_hint_is_read_twice_before_a_root_is_called_lost() {
     let (files, environment, _) = lake().await;
@@ -162,10 +163,10 @@ async fn a_hint_is_read_twice_before_a_root_is_called_lost() {
     assert_eq!(add_namespace(&opened, "d").await.unwrap(), 4);
 }
 
-/// A handle asks for the next root and for the hint at the same time. A commit in between made a root look lost that
-/// was a moment old.
+/// A handle requests the next root and the hint at the same time. After a commit between these two reads, the new root
+/// looked lost.
 #[tokio::test]
-async fn a_commit_between_two_questions_is_no_loss() {
+async fn a_commit_between_two_reads_is_not_a_lost_root() {
     let (files, environment, writer) = lake().await;
     let store = Intruder::at_hint(&files);
     let reader = open(store.clone(), &environment).await;
