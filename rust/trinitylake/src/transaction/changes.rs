@@ -37,16 +37,16 @@ pub(crate) struct Write {
     /// Location in the version the write was made on; `None` if the object is new.
     pub base: Option<String>,
     pub value: NewValue,
-    /// The last version this write is known not to conflict with.
+    /// The newest version up to which this write was checked for conflicts.
     pub checked: u64,
-    /// The key that the object had before, for the log.
+    /// The former key of a renamed object, for the log.
     pub renamed_from: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     pub writes: BTreeMap<String, Write>,
-    /// A new definition of the lakehouse, and its path.
+    /// Path and content of a changed lakehouse definition.
     pub definition: Option<(String, Arc<LakehouseDefinition>)>,
     pub is_definition_written: bool,
 }
@@ -56,7 +56,7 @@ impl Changes {
         self.writes.is_empty() && self.definition.is_none()
     }
 
-    /// As they stand in a root's buffer.
+    /// The changes as messages for the buffer of a root.
     pub(crate) fn messages(&self, id: &str) -> Vec<Message> {
         let txn: Text = id.into();
         self.writes
@@ -67,7 +67,7 @@ impl Changes {
             .collect()
     }
 
-    /// The definition files that no attempt has written.
+    /// The definition files that have not been written yet.
     pub(crate) fn unwritten_files(&self) -> Vec<(String, Bytes)> {
         let definition = self.definition.iter().filter(|_| !self.is_definition_written);
         let definition = definition.map(|(path, definition)| (path.clone(), definition.encode_file(path)));
@@ -80,7 +80,7 @@ impl Changes {
         definition.chain(staged).collect()
     }
 
-    /// The definition files that are this transaction's own, whether they are written or not.
+    /// The definition files of this transaction, whether they have been written or not.
     pub(crate) fn own_files(&self) -> Vec<String> {
         let staged = self.writes.values().filter_map(|write| match &write.value {
             NewValue::Staged { path, .. } => Some(path),

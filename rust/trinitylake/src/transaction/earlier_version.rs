@@ -1,10 +1,10 @@
-//! Statements that bring objects back as an earlier version has them.
+//! Statements that restore objects from an earlier version.
 //!
-//! Such an object names files that perhaps no later version reaches: its definition, and the files named there. They
-//! exist as long as the earlier version is retained. Garbage collection deletes them after that version has expired,
-//! and creates a version of its own before it deletes anything. So the transaction reads the expiry boundary after it
-//! has begun, and conflicts with every garbage collection from then on ([`drops_history`]). It then begins again and
-//! checks again.
+//! A restored object references files that possibly no later version references: its definition, and the files named
+//! there. They exist as long as the earlier version is retained. After that version has expired, garbage collection
+//! deletes them, and publishes its fence before it deletes anything. Therefore the transaction reads the expiry
+//! boundary after it has begun, and conflicts with every later fence ([`drops_history`]). It then begins again and
+//! repeats the check.
 
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;
@@ -16,7 +16,7 @@ use crate::version::boundary::boundary;
 use crate::version::retention::check_retained_by;
 
 impl Transaction {
-    /// Allows names of files that only `source` reaches. `VersionExpired` if `source` is not retained any more.
+    /// Allows references to files that only `source` references. `VersionExpired` if `source` is no longer retained.
     pub async fn depend_on_version(&mut self, source: &Version) -> Result<()> {
         self.check_open()?;
         let oldest = boundary(self.lakehouse.storage().as_ref()).await?;
@@ -26,8 +26,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives an object the definition file of an earlier version; creates the object if it does not exist. Returns
-    /// whether that changes anything. Call [`Transaction::depend_on_version`] first.
+    /// Sets the definition file of an object to that of an earlier version; creates the object if it does not exist.
+    /// Returns whether this is a change. Call [`Transaction::depend_on_version`] first.
     pub async fn put_back(
         &mut self,
         kind: ObjectKind,
@@ -49,7 +49,7 @@ impl Transaction {
         Ok(true)
     }
 
-    /// A saved transaction cannot be checked against garbage collection by the process that resumes it.
+    /// Refuses to save: the process that resumes the transaction could not check it against garbage collection.
     pub(crate) fn check_needs_no_earlier_version(&self) -> Result<()> {
         if self.depends_on_past {
             return Err(Error::InvalidArgument(
@@ -60,7 +60,7 @@ impl Transaction {
     }
 }
 
-/// Whether a version drops a part of the history: a garbage collection, or a change of the tags.
+/// Whether a version may release an earlier one: a gc fence, or a change of the tags.
 pub(crate) fn drops_history(previous: &Version, version: &Version) -> bool {
     version.metadata.collects_before_millis().is_some()
         || previous.metadata.gc_before_millis != version.metadata.gc_before_millis

@@ -6,30 +6,30 @@ use crate::storage::store_clock::StoreMoment;
 use crate::version::Version;
 use crate::version::root_metadata::RootMetadata;
 
-/// Stores date files by whole seconds, and their machines may differ a little.
+/// Precision of the store's file times: whole seconds, of machines whose clocks differ slightly.
 pub(crate) const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
-/// Age of the files of a transaction, as far as it is known.
+/// Lower bounds of the times at which the files of a transaction were written.
 #[derive(Debug)]
 pub(crate) struct FileAge {
-    /// No file was written before, by the clocks of this machine.
+    /// No file was written before this time of this machine.
     pub(super) began: Moment,
     /// No file was written before this answer of the store.
     pub(super) heard: Option<StoreMoment>,
     /// No file was written before this time of the store. Set for a saved transaction, which has files of several
     /// processes.
     pub since_millis: Option<u64>,
-    /// All files are younger than this, or no garbage was collected since.
+    /// Proven so far: no file was deleted by a collection of files older than this.
     pub(super) proven_millis: u64,
-    /// Files that other programs wrote before the transaction began. Each needs its own proof.
+    /// Files that other clients wrote before the transaction began. The age of each is checked separately.
     pub(super) adopted: Vec<String>,
 }
 
 /// Garbage collections recorded in a range of versions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Collected {
-    /// The highest time of any collection up to these versions.
+    /// The highest time of any collection up to the last of these versions.
     pub(super) highest_millis: u64,
-    /// That of a collection among these versions.
+    /// The highest time of a collection whose fence is one of these versions.
     pub(super) among_them_millis: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
 //! The footprint of a transaction: what it read, wrote and requires, as keys and ranges (format §8).
 //!
-//! Reads count under SERIALIZABLE only. Requirements keep the lakehouse consistent and always count; so does
-//! what was watched (`watch`).
+//! Reads count under SERIALIZABLE only. Requirements keep the lakehouse consistent and count at every isolation level,
+//! like watched reads.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +21,7 @@ pub enum Requirement {
     Empty(KeyRange),
 }
 
-/// Parts of the key space, disjoint: what overlaps or touches is one. Finding a key takes a logarithmic time,
-/// however many ranges were added.
+/// Disjoint ranges of keys; overlapping and adjacent ranges are merged. Looking up a key takes logarithmic time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRanges(BTreeMap<String, Option<String>>);
 
@@ -33,7 +32,7 @@ impl KeyRanges {
             return;
         }
         let reaches = |end: &Option<String>, key: &str| end.as_deref().is_none_or(|end| key <= end);
-        // The last that begins before it, and all that begin in it, become parts of it.
+        // Merges the last range that begins before it, and all that begin inside it.
         let before = self.0.range::<str, _>((Bound::Unbounded, Bound::Included(start.as_str()))).next_back();
         if let Some((first, _)) = before.filter(|(_, end)| reaches(end, &start)) {
             start.clone_from(first);
@@ -52,7 +51,7 @@ impl KeyRanges {
         self.0.insert(start, end);
     }
 
-    /// The range that a key is in.
+    /// The range that contains a key.
     pub fn range_of(&self, key: &str) -> Option<KeyRange> {
         let before = self.0.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
         let range = KeyRange { start: before.0.clone(), end: before.1.clone() };
@@ -82,8 +81,8 @@ impl FromIterator<KeyRange> for KeyRanges {
     }
 }
 
-/// All that a transaction requires. What concerns a key is found in a logarithmic time: a transaction that creates
-/// many objects has as many requirements as it has writes.
+/// All requirements of a transaction, with lookups by key in logarithmic time: a transaction that creates many objects
+/// has as many requirements as writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requirements {
     pub exists: BTreeSet<String>,
@@ -118,9 +117,9 @@ impl Requirements {
 /// Keys and ranges that were read.
 #[derive(Clone, Debug, Default)]
 pub struct Reads {
-    /// Keys read, those found absent among them.
+    /// Keys read, including absent ones.
     pub keys: BTreeSet<String>,
-    /// Ranges listed: a key that appears in one of them is a phantom.
+    /// Ranges listed, in which a new key would be a phantom.
     pub ranges: KeyRanges,
 }
 
@@ -135,7 +134,7 @@ impl Reads {
         self.ranges.add(range);
     }
 
-    /// Whether the key was read, alone or in a listing.
+    /// Whether the key was read, by itself or in a listing.
     pub fn contains(&self, key: &str) -> bool {
         self.keys.contains(key) || self.ranges.contains(key)
     }
@@ -150,9 +149,9 @@ impl Reads {
 pub struct Footprint {
     pub reads: Reads,
     pub requirements: Requirements,
-    /// Reads that must not have changed when the transaction commits, whatever its isolation.
+    /// Reads that must not change until the commit, at every isolation level.
     pub watched: Reads,
-    /// Whether the next reads are watched.
+    /// Whether new reads are watched.
     pub is_watching: bool,
 }
 
@@ -173,7 +172,7 @@ impl Footprint {
         self.requirements.add(requirement);
     }
 
-    /// Reads and requirements; the rest of the message is the caller's.
+    /// Reads and requirements; the caller adds the other fields.
     pub fn to_proto(&self) -> proto::Footprint {
         let range = |range: KeyRange| proto::footprint::Range { start: range.start, end: range.end };
         proto::Footprint {

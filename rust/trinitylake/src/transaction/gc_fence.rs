@@ -1,15 +1,15 @@
 //! Checks that garbage collection has not deleted files of the transaction (format §7).
 //!
-//! A garbage collection is a version. Its root records a time of the store: files that no version reaches and that are
-//! older are deleted. No version reaches the files of an open transaction. So a transaction that is validated against
-//! such a version has to prove that its files are younger, else it has expired.
+//! A garbage collection publishes a version, its fence. The root of the fence records a time of the store: unreferenced
+//! files older than that are deleted. No version references the files of an open transaction. Therefore a transaction
+//! that is validated against a fence has to prove that its files are younger; otherwise it has expired.
 //!
 //! Invariants:
-//! - Both sides compare times of the store. The age of the transaction is taken from the dates of the store's answers,
-//!   because clocks of a suspended machine stand still; the machine's clocks count if they say more.
-//! - Files that a retained version reaches are not files of the transaction: garbage collection keeps them.
-//! - A file that existed before the transaction, as of a table that is registered again, needs another proof: it exists
-//!   after no running collection could be found that may delete it (`version::gc_markers`).
+//! - Both sides compare times of the store. The age of the transaction is computed from the dates of the store's
+//!   answers, because the clocks of a suspended machine stop; if the machine's clocks show a greater age, they count.
+//! - Files that a retained version references are not files of the transaction: garbage collection retains them.
+//! - A file that existed before the transaction, e.g. of a table that is registered again, needs a different proof: the
+//!   file still exists after a listing found no running collection that may delete it (`version::gc_markers`).
 
 use futures::future::try_join_all;
 
@@ -23,13 +23,12 @@ use crate::version::gc_markers::under_way;
 use crate::version::retention::check_retained;
 use crate::version::store_time::StoreTime;
 
-/// Files that are asked for at once.
+/// Maximum number of files whose age is requested at the same time.
 const FILES_AT_ONCE: usize = 64;
 
 impl Transaction {
-    /// Adds files to the transaction that an engine or a client wrote before it began; with `since_base`, not before
-    /// its base version. `TransactionExpired` if one of them does not exist, or if a running garbage collection may
-    /// delete it.
+    /// Adds files that an engine or a client wrote before the transaction began; with `since_base`, not before its base
+    /// version. `TransactionExpired` if one of them does not exist, or if a running garbage collection may delete it.
     pub async fn adopt(&mut self, paths: Vec<String>, since_base: bool) -> Result<()> {
         if self.file_age.proven_millis > 0 && !since_base {
             self.check_stay(&paths, self.file_age.proven_millis).await?;
@@ -38,7 +37,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Explains a missing file: `VersionExpired` if the base version is not retained any more, `TransactionExpired` if
+    /// Explains a missing file: `VersionExpired` if the base version is no longer retained, `TransactionExpired` if
     /// garbage collection may have deleted the files of the transaction.
     pub async fn check_retained(&self) -> Result<()> {
         check_retained(self.base.nodes(), self.base.number).await?;
@@ -49,14 +48,15 @@ impl Transaction {
         Ok(())
     }
 
-    /// Validates the transaction against garbage collections of the versions it is compared with.
+    /// Checks the transaction against the fences among the versions that it was compared with.
     pub(crate) async fn pass_collections(&mut self, passed: Collected) -> Result<(), Failure> {
         let before_millis = passed.highest_millis;
         if before_millis > self.file_age.proven_millis {
             self.prove_younger_than(before_millis).await.map_err(Failure::before_sending)?;
             self.file_age.proven_millis = before_millis;
         } else if let Some(before_millis) = passed.among_them_millis {
-            // One with a longer grace. What was written here is younger; what was there before may not be.
+            // A collection with a longer grace period than an earlier one. Files of this transaction are younger,
+            // adopted ones may not be.
             self.prove_stay(self.file_age.since_millis, before_millis)
                 .await
                 .map_err(Failure::before_sending)?;
@@ -87,13 +87,14 @@ impl Transaction {
         let time = time?;
         let age_millis = match (self.file_age.heard, answered) {
             (Some(heard), Some(answered)) => {
-                // Two that are dated by whole seconds may lie further apart than they show.
+                // The dates have whole seconds, so the real difference may be larger than the difference of the dates.
                 let by_dates = answered.millis_since(heard).saturating_add(APART_MILLIS);
                 by_dates.max(self.file_age.began.elapsed_millis(environment))
             }
-            // A disk, whose clock may be that of this machine; or a store that does not date its answers.
+            // A local disk, whose file times may come from this machine's clock, or a store without dates in its
+            // answers.
             (None, _) => self.file_age.began.most_passed_millis(environment),
-            // Some proxy may have answered in its place.
+            // The answer may come from a proxy.
             (Some(_), None) => {
                 let message = "the store did not say when it answered, so nobody can tell how old the files of the \
                                transaction are; try again";
@@ -113,9 +114,9 @@ impl Transaction {
         Ok(adopted.into_iter().map(|(_, modified)| modified.unwrap_or_default()).fold(began_millis, u64::min))
     }
 
-    /// Proves that files are not deleted by a collection of files older than `before_millis`: they are younger, or they
-    /// exist and no running collection may delete them. The order of the requests matters: a file that exists after
-    /// all earlier collections have ended is kept.
+    /// Proves that no collection of files older than `before_millis` deletes these files: they are younger, or they
+    /// exist and no running collection may delete them. The order of the requests matters: a file that exists after all
+    /// earlier collections have ended is retained.
     async fn check_stay(&self, paths: &[String], before_millis: u64) -> Result<()> {
         let storage = self.lakehouse.storage().as_ref();
         let gone = |path: &str| self.collected(&format!("{path} is gone"));
@@ -151,7 +152,7 @@ impl Transaction {
     }
 }
 
-/// When the store says that each of the files was written; `None` for those that are not there.
+/// Modification time of each file by the store's clock; `None` for a missing one.
 async fn ages(storage: &dyn Storage, paths: &[String]) -> Result<Vec<(String, Option<u64>)>> {
     let mut ages = Vec::with_capacity(paths.len());
     for some in paths.chunks(FILES_AT_ONCE) {

@@ -33,27 +33,27 @@ pub struct Transaction {
     pub(super) lakehouse: Arc<Lakehouse>,
     pub(super) info: CommittedTransaction,
     pub(super) isolation: Isolation,
-    /// Reads of statements.
+    /// Version that the statements read.
     pub(super) base: Arc<Version>,
-    /// Version up to which the transaction was validated: the base, except during a commit and until conflicts are
-    /// resolved.
+    /// Version up to which the transaction was validated. Differs from the base during a commit and until all conflicts
+    /// are resolved.
     pub(super) validated: Arc<Version>,
     pub(super) footprint: Arc<Footprint>,
     pub(super) changes: Changes,
-    /// By key: descriptions of changed tables for the log, from the layer above.
+    /// Descriptions of changed tables for the log, by key, from the layer above.
     pub(super) descriptions: BTreeMap<String, Vec<TableChange>>,
     /// Background uploads of its statements, for the layer above.
     pub(super) pending: Arc<BackgroundUploads>,
-    /// Write all files before the next attempt, because other transactions commit at this time.
+    /// Whether to write all files before the next attempt, because other transactions commit at this time.
     pub(super) writes_first: bool,
     pub(super) saved: Saved,
     pub(super) file_age: FileAge,
     /// Attempts of the running commit; kept while conflicts are resolved.
     pub(super) effort: Option<Effort>,
     pub(super) state: TransactionState,
-    /// It names files that only an earlier version may reach (`earlier_version`).
+    /// Whether it references files that possibly only an earlier version references (`earlier_version`).
     pub(super) depends_on_past: bool,
-    /// Checks that must hold at the commit; run by the layer above.
+    /// Checks that must hold at the commit. The layer above runs them.
     pub checks: Vec<String>,
     /// Bytes that the layer above stores with a saved transaction.
     pub attachment: Bytes,
@@ -135,8 +135,8 @@ impl Transaction {
         &self.base
     }
 
-    /// Background uploads of files that only this transaction names. They are durable before its root is created, or
-    /// before it is saved.
+    /// Background uploads of files that only this transaction references. They are durable before its root is created
+    /// and before it is saved.
     pub fn pending(&self) -> &Arc<BackgroundUploads> {
         &self.pending
     }
@@ -145,7 +145,7 @@ impl Transaction {
         !self.changes.is_empty()
     }
 
-    /// The keys that it changes, in order; those that it renames with their former and their new names.
+    /// The keys of its changes, in order. A renamed object has both its former and its new key.
     pub fn written_keys(&self) -> impl Iterator<Item = &str> {
         self.changes.writes.keys().map(String::as_str)
     }
@@ -154,7 +154,7 @@ impl Transaction {
         self.state.committed_version()
     }
 
-    /// Whether its commit ended without an answer. [`Transaction::rollback`] settles it.
+    /// Whether its commit ended without an answer. [`Transaction::rollback`] settles the outcome.
     pub fn is_unknown(&self) -> bool {
         self.state.is_unknown()
     }
@@ -173,13 +173,13 @@ impl Transaction {
         Arc::make_mut(&mut self.footprint)
     }
 
-    /// `TransactionClosed` unless it takes statements.
+    /// `TransactionClosed` unless the transaction accepts statements.
     pub(super) fn check_open(&self) -> Result<()> {
         self.state.check_open()
     }
 
-    /// Moves the base to the validated version, once all conflicts are resolved. Nothing that the transaction wrote was
-    /// changed in between, or it was rebased.
+    /// Moves the base to the validated version once all conflicts are resolved: up to there, no other transaction
+    /// changed what this one wrote, or the change was rebased.
     pub(super) fn rebase_base(&mut self) {
         self.state.reopen_if_resolved();
         if self.state.check_open().is_ok() {
@@ -188,15 +188,15 @@ impl Transaction {
     }
 
     /// Checks that a commit is possible, before files are written. `LakehouseMoved` if the lakehouse is at another
-    /// place than it records and this transaction has not relocated it, `CorruptFile` if newer versions are damaged or
+    /// place than recorded and this transaction has not relocated it, `CorruptFile` if newer versions are damaged or
     /// lost.
     pub fn check_writable(&self) -> Result<()> {
         self.lakehouse.check_intact()?;
         self.placement().check_writable()
     }
 
-    /// Place of the lakehouse, and the place that it records: as changed by this transaction, else as in the newest
-    /// version. A relocation since this transaction began is no reason to refuse it.
+    /// Current and recorded place of the lakehouse: as changed by this transaction, otherwise as in the newest version,
+    /// because a relocation since this transaction began must not refuse it.
     pub(super) fn placement(&self) -> Placement {
         match &self.changes.definition {
             Some((_, changed)) => Placement::of(self.lakehouse.storage().root(), changed),

@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Fails on a key written by both.
+    /// Fails if a concurrent transaction wrote a key that this one also wrote.
     #[default]
     Snapshot,
-    /// Fails also if another wrote a key, or into a range, that this one read.
+    /// Fails also if a concurrent transaction wrote a key, or into a range, that this one read.
     Serializable,
 }
 
@@ -50,17 +50,17 @@ impl Isolation {
 #[derive(Clone, Debug, Default)]
 pub struct TransactionOptions {
     pub isolation: Isolation,
-    /// Chosen by the user: recorded in the tree, so that it commits once. Else a fresh UUID.
+    /// Id chosen by the user. It is recorded in the tree, so that it commits at most once. By default a new UUID.
     pub id: Option<String>,
     pub message: String,
     pub author: String,
     pub properties: BTreeMap<String, String>,
 }
 
-/// Message and author for the log, for a commit that the library makes by itself.
+/// Commit message and author of a commit that the library makes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// If empty, the library's own message.
+    /// If empty, the library's own message is used.
     pub message: String,
     pub author: String,
 }

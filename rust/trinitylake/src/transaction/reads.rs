@@ -1,9 +1,9 @@
 //! Reads of a transaction: its base version with its own writes on top. Reads are recorded in the footprint.
 //!
 //! Reads between [`Transaction::begin_watch`] and [`Transaction::end_watch`] are watched: objects, absent objects and
-//! listings. A check of the caller depends on them. If another transaction changes any of them, the commit stops under
-//! either isolation level and reports what changed. The caller may then decide again on the newest version, and commit
-//! once more.
+//! listings on which a check of the caller depends. If another transaction changes any of them, the commit stops at
+//! either isolation level and reports what changed. The caller may then repeat the check on the newest version and
+//! commit again.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::key::{KeyRange, ObjectKind};
 
 impl Transaction {
-    /// Current location, own writes included; not recorded in the footprint.
+    /// Current location, including own writes; not recorded in the footprint.
     pub(super) async fn peek(&self, key: &str) -> Result<Option<String>> {
         match self.changes.writes.get(key) {
             Some(write) => Ok(write.value.location().map(str::to_string)),
@@ -40,7 +40,7 @@ impl Transaction {
         self.peek(key).await
     }
 
-    /// The definition of an object, own writes included.
+    /// The definition of an object, including own writes.
     pub async fn read(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Bytes>> {
         self.check_open()?;
         let key = self.base.config.names.key(kind, namespace, name)?;
@@ -50,8 +50,8 @@ impl Transaction {
         }
     }
 
-    /// The definition of a table whose reads the caller tracks by rows, and watches before the commit. Only its absence
-    /// is recorded here.
+    /// The definition of a table of which the caller tracks the rows that it reads, and watches them before the commit.
+    /// Only the absence of the table is recorded in the footprint.
     pub async fn open_table(&mut self, namespace: &str, name: &str) -> Result<Option<Bytes>> {
         self.check_open()?;
         let key = self.base.config.names.key(ObjectKind::Table, namespace, name)?;
@@ -71,7 +71,7 @@ impl Transaction {
         self.base.read_definition(location).await
     }
 
-    /// Keys and locations of a range, own writes included, in key order.
+    /// Keys and locations of a range, including own writes, in key order.
     pub async fn list(&mut self, range: &KeyRange, limit: Option<usize>) -> Result<Vec<(String, String)>> {
         self.check_open()?;
         self.footprint_mut().read_range(range);
@@ -84,7 +84,7 @@ impl Transaction {
         limit: Option<usize>,
     ) -> Result<Vec<(String, String)>> {
         let own: Vec<(&String, &Write)> = self.changes.writes.range::<str, _>(range.bounds()).collect();
-        // Own deletes may hide as many rows as there are own writes.
+        // Each own delete may hide a row of the base.
         let wanted = limit.map(|limit| limit.saturating_add(own.len()));
         let mut scan = self.base.scan(range.clone(), wanted, true);
         let mut merged: BTreeMap<String, String> = BTreeMap::new();
@@ -105,9 +105,9 @@ impl Transaction {
         Ok(merged.into_iter().take(limit.unwrap_or(usize::MAX)).collect())
     }
 
-    /// Drops all watched reads and watches every read from now on. The newest version that the transaction was
-    /// validated against becomes its base. This resolves conflicts on watched reads; conflicts on tables must be
-    /// resolved before (`TransactionClosed`).
+    /// Drops all watched reads, and watches every read from now on. The version up to which the transaction was
+    /// validated becomes its base. This resolves conflicts on watched reads; conflicts on tables must be resolved
+    /// before (`TransactionClosed`).
     pub fn begin_watch(&mut self) -> Result<()> {
         self.state.watch_again()?;
         self.rebase_base();

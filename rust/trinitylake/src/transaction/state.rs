@@ -15,12 +15,13 @@
 //! ```
 //!
 //! Invariants:
-//! - After a request was sent that could commit the transaction, the answer is `Committed`, `NotCommitted` with a
-//!   proof, or `Unknown`. An error alone is none of these; [`Failure`] says which it is.
-//! - `in_flight_until` is the last version that such a request may still create with the transaction in it. It is
-//!   settled when the owner has validated that version, or when no version can admit the transaction any more.
+//! - After a request was sent that could commit the transaction, the state is `Committed`, `NotCommitted` with a proof,
+//!   or `Unknown`. An error alone does not decide this; [`Failure`] does.
+//! - `in_flight_until` is the last version in which such a request may still create the transaction. It is settled when
+//!   the owner has validated that version, or when no version can admit the transaction any more.
 //! - Another process may commit the transaction if it was saved or if a request is in flight. Only the record of its id
-//!   in the tree stops that (`saved::abort`). Files are deleted only if no version can ever refer to them ([`Files`]).
+//!   in the tree prevents that (`saved::abort`). Files are deleted only if no version can ever refer to them
+//!   ([`Files`]).
 
 use std::collections::BTreeMap;
 
@@ -32,27 +33,26 @@ use crate::version::publisher::Unpublished;
 /// Why a transaction is certainly not committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// No request that could commit it was ever sent.
+    /// No request was sent that could commit it.
     NothingSent,
     /// The store refused the root that was sent ([`Error::is_refusal`]).
     Refused,
-    /// Every root that was sent with it lost its race.
+    /// Each root that contained it lost its race.
     RacesLost,
-    /// A version wrote what it depends on, so no later version admits it; no version up to that one contains it.
+    /// A version wrote what it depends on, so no later version admits it, and no version up to that one contains it.
     Overtaken,
-    /// The number of its root had expired before, so no reader finds that root.
+    /// The number of its root had expired before, so no reader uses that root.
     VoidRoot,
-    /// The record of its id in the tree. Every root and every intent with the transaction requires that there is no
-    /// record.
+    /// Its id has a record in the tree. Every root and every intent with the transaction requires that there is none.
     RolledBack,
 }
 
 /// Whether the files that a transaction wrote may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// No version refers to them, or ever will.
+    /// No version refers to them, and none ever will.
     Unreachable(Proof),
-    /// A version refers to them, or may do so: left to garbage collection.
+    /// A version refers to them or may still do so: they are left to garbage collection.
     Kept,
 }
 
@@ -61,7 +61,7 @@ pub enum Files {
 pub(crate) enum Failure {
     /// The step certainly committed nothing.
     Certain(Proof, Error),
-    /// It may have, in that version, or may yet.
+    /// It may have committed the transaction in that version, or may still do so.
     InDoubt { error: Error, version: u64 },
 }
 
@@ -87,7 +87,7 @@ impl From<Unpublished> for Failure {
 /// Conflicts that the caller has to resolve, in any order.
 #[derive(Debug)]
 struct Unresolved {
-    /// By key.
+    /// Tables by key.
     tables: BTreeMap<String, ConflictingTable>,
     watched: Vec<String>,
 }
@@ -100,7 +100,7 @@ impl Unresolved {
 
 #[derive(Debug)]
 enum Phase {
-    /// Takes statements.
+    /// Accepts statements.
     Open,
     /// The commit found conflicts. It can continue after the caller has resolved them.
     Conflicting(Unresolved),
@@ -115,12 +115,12 @@ enum Phase {
 pub(crate) struct TransactionState {
     id: String,
     phase: Phase,
-    /// Whether a root or an intent with it was ever sent.
+    /// Whether a root or an intent that contains it was sent.
     has_sent: bool,
     in_flight_until: u64,
-    /// It was saved, so another process may commit it.
+    /// Whether it was saved, so that another process may commit it.
     is_shared: bool,
-    /// Process that began it. A forked child does not learn the outcome.
+    /// Process that began it. A forked child does not receive the outcome.
     process: u32,
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct TransactionState {
 pub(crate) enum Abort {
     /// Nothing more.
     Done,
-    /// A record of its id in the tree, since another process may commit it.
+    /// A record of its id in the tree, because another process may commit it.
     TakesRecord,
 }
 
@@ -175,12 +175,12 @@ impl TransactionState {
         }
     }
 
-    /// Notes that the transaction was saved or resumed.
+    /// Records that the transaction was saved or resumed.
     pub(crate) fn share(&mut self) {
         self.is_shared = true;
     }
 
-    /// `TransactionClosed` unless it takes statements.
+    /// `TransactionClosed` unless it accepts statements.
     pub(crate) fn check_open(&self) -> Result<()> {
         let why = match &self.phase {
             Phase::Open => return Ok(()),
@@ -213,13 +213,13 @@ impl TransactionState {
         Ok(None)
     }
 
-    /// Notes that a root, or an intent for versions up to `queued_until`, is about to be sent.
+    /// Records that a root, or an intent for versions up to `queued_until`, is about to be sent.
     pub(crate) fn sending(&mut self, queued_until: Option<u64>) {
         self.has_sent = true;
         self.in_flight_until = self.in_flight_until.max(queued_until.unwrap_or_default());
     }
 
-    /// Notes that a request that was sent may still create that version.
+    /// Records that a request that was sent may still create that version.
     pub(crate) fn in_doubt(&mut self, version: u64) {
         self.in_flight_until = self.in_flight_until.max(version);
     }
@@ -285,7 +285,7 @@ impl TransactionState {
         self.check_open()
     }
 
-    /// Takes statements again if no conflict is left.
+    /// Accepts statements again if no conflict is left.
     pub(crate) fn reopen_if_resolved(&mut self) {
         if let Phase::Conflicting(conflicts) = &self.phase
             && conflicts.is_empty()
@@ -294,8 +294,8 @@ impl TransactionState {
         }
     }
 
-    /// Aborts the transaction if its owner alone can do so; else returns what is needed. `CommitConflict` if it was
-    /// committed.
+    /// Aborts the transaction if its owner alone can do so; otherwise returns what is needed. `CommitConflict` if it
+    /// was committed.
     pub(crate) fn abort(&mut self) -> Result<Abort> {
         match self.phase {
             Phase::Committed(version) => return Err(already_committed(&self.id, Some(version))),

@@ -1,4 +1,4 @@
-//! Statements on objects: create, replace, drop, rename, and the rules that keep the lakehouse whole.
+//! Statements on objects: create, replace, drop, rename, and the rules that keep the lakehouse consistent.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Puts a new definition in the place of the current one.
+    /// Replaces the definition of an object.
     pub async fn replace(
         &mut self,
         kind: ObjectKind,
@@ -50,7 +50,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives a table or view a new name, in the same or another namespace. Its definition file stays.
+    /// Renames a table or view, in the same or another namespace. Its definition file stays the same.
     pub async fn rename(&mut self, kind: ObjectKind, from: (&str, &str), to: (&str, &str)) -> Result<()> {
         if !matches!(kind, ObjectKind::Table | ObjectKind::View) {
             return Err(Error::InvalidArgument(format!("a {} cannot be renamed", kind.word())));
@@ -63,7 +63,7 @@ impl Transaction {
         };
         let renamed_before = self.changes.writes.get(&old_key).and_then(|write| write.renamed_from.clone());
         self.write(old_key.clone(), Some(current), NewValue::Deleted);
-        // One that this transaction made has had no other name for anybody else.
+        // An object that this transaction created has no former name in other versions.
         let renamed_from = renamed_before
             .or_else(|| self.changes.writes.contains_key(&old_key).then_some(old_key))
             .filter(|former| *former != new_key);
@@ -74,7 +74,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Changes the lakehouse's own definition, but for what its tree depends on and where it lies.
+    /// Changes the lakehouse's own definition, except the settings on which its tree depends and its place.
     pub fn set_lakehouse_definition(&mut self, bytes: Bytes) -> Result<()> {
         self.check_open()?;
         self.check_writable()?;
@@ -99,9 +99,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Records the root at which the lakehouse was opened, and keeps the one that it recorded among its former
-    /// roots. `former` names roots below which files of it were written that no definition has recorded.
-    /// From here on the transaction may write. Returns whether there was anything to record.
+    /// Records the root at which the lakehouse was opened, and adds the recorded one to the former roots. `former` adds
+    /// further roots below which files were written. Afterwards the transaction may write. Returns whether the
+    /// definition changes.
     pub fn relocate(&mut self, former: &[String]) -> Result<bool> {
         self.check_open()?;
         let Some(definition) = self.placement().relocate(self.definition(), former)? else {
@@ -128,7 +128,7 @@ impl Transaction {
     pub(crate) fn write(&mut self, key: String, current: Option<String>, value: NewValue) {
         self.saved.is_changed = true;
         match self.changes.writes.get_mut(&key) {
-            // Made and dropped by this transaction: as if it had never been, but it was seen to be absent.
+            // Created and dropped by this transaction: no write remains, but a read of the absent key.
             Some(write) if write.base.is_none() && matches!(value, NewValue::Deleted) => {
                 self.changes.writes.remove(&key);
                 self.footprint_mut().read_key(&key);
@@ -153,14 +153,14 @@ impl Transaction {
         match self.peek(&key).await? {
             Some(location) => Ok((key, location)),
             None => {
-                // A refusal is an answer too: who acts on it has read.
+                // A refusal is recorded as a read, because the caller may act on it.
                 self.footprint_mut().read_key(&key);
                 Err(Error::ObjectNotFound(format!("{} does not exist", object(kind, namespace, name))))
             }
         }
     }
 
-    /// May an object of this name be created? Its namespace exists, its name is free for tables and views.
+    /// Checks that an object of this name may be created: its namespace exists, and no table or view has the name.
     pub(crate) async fn check_free(
         &mut self,
         kind: ObjectKind,
@@ -188,7 +188,7 @@ impl Transaction {
                 kind.word()
             )));
         }
-        // The longest name of the other kind may be shorter; then nothing there can have this name.
+        // The other kind may allow only shorter names; then none of its objects can have this name.
         let other_key = names.key(other, namespace, name).ok();
         if let Some(other_key) = &other_key
             && self.peek(other_key).await?.is_some()
@@ -200,7 +200,7 @@ impl Transaction {
                 kind.word()
             )));
         }
-        // Only now: a statement that is refused requires nothing.
+        // Recorded last, because a refused statement has no requirements.
         self.require_unless_written(Requirement::Exists(namespace_key.clone()), &namespace_key);
         if let Some(other_key) = other_key {
             self.require_unless_written(Requirement::Absent(other_key.clone()), &other_key);
@@ -208,7 +208,7 @@ impl Transaction {
         Ok(key)
     }
 
-    /// A key this transaction writes itself is watched anyway.
+    /// A key that this transaction writes needs no requirement, because its write conflicts with every other change.
     fn require_unless_written(&mut self, requirement: Requirement, key: &str) {
         if !self.changes.writes.contains_key(key) {
             self.footprint_mut().require(requirement);

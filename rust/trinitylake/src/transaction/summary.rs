@@ -1,5 +1,5 @@
-//! Summary of a transaction for the log, from its writes and from the table changes that the layer above describes. In a
-//! root that several transactions share, each has its own.
+//! Summary of a transaction for the log, from its writes and from the table changes that the layer above describes. In
+//! a root with several transactions each has its own.
 
 use std::collections::HashSet;
 
@@ -13,8 +13,8 @@ use crate::version::summary::TableChange;
 use crate::version::summary::{Clause, Rows, Summary, shown};
 
 impl Transaction {
-    /// Notes what its change of a table is, instead of what was noted before. `InvalidArgument` for words that are
-    /// not plain.
+    /// Sets the description of the change of a table, replacing an earlier one. `InvalidArgument` if it is not
+    /// printable ASCII.
     pub fn describe(&mut self, namespace: &str, name: &str, changes: Vec<TableChange>) -> Result<()> {
         let is_plain = |text: &str| text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
         if let Some(odd) = changes.iter().find(|one| !is_plain(&one.verb) || !is_plain(&one.tail)) {
@@ -25,7 +25,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Of all that it changes as it stands.
+    /// Summary of all changes so far.
     pub fn summary(&self) -> Summary {
         let writes = &self.changes.writes;
         let moved: HashSet<&str> =
@@ -72,7 +72,7 @@ impl Transaction {
         }
     }
 
-    /// The record of its own id says nothing new.
+    /// Clause for a record. The record of the transaction's own id is left out.
     fn of_record(&self, id: &str, write: &Write) -> Option<Clause> {
         let verb = match &write.value {
             NewValue::Deleted => "forget",

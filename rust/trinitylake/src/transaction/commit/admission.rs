@@ -9,13 +9,13 @@ use crate::node::draft::Text;
 use crate::version::Version;
 use crate::version::publisher::Publisher;
 
-/// Keys and ids that a version, or the members of a group so far, have written.
+/// Keys and ids that a version, or the admitted members of a group, have written.
 #[derive(Default)]
 struct Written {
     keys: BTreeSet<Text>,
     ids: HashSet<String>,
     aborted: HashSet<String>,
-    /// A garbage collection: each transaction has to check the age of its own files.
+    /// The version is a gc fence, so each transaction has to check the age of its own files.
     collects: bool,
 }
 
@@ -28,7 +28,7 @@ impl Written {
 }
 
 impl Submission {
-    /// Whether this transaction depends on any of this.
+    /// Whether this transaction depends on any of these keys or ids.
     fn is_touched(&self, written: &Written) -> bool {
         let keys = &written.keys;
         let reads = self.footprint.reads_that_count(self.isolation);
@@ -41,8 +41,8 @@ impl Submission {
     }
 }
 
-/// For each member whether it may be in the root after `previous`. In order, each is compared with what was written
-/// since it was validated, and with the members admitted before it.
+/// Returns for each member whether it may be in the root after `previous`. In order, each member is compared with what
+/// was written since its validation, and with the members admitted before it.
 pub(crate) async fn admit(
     publisher: &Publisher,
     previous: &Arc<Version>,
@@ -60,7 +60,7 @@ pub(crate) async fn admit(
         for number in member.validated + 1..=previous.number {
             let written = match written_by_version.get(&number) {
                 Some(written) => written,
-                // The validation of the transaction reports an expired version.
+                // The validation of the member then reports the expired version.
                 None => match written_in(publisher, previous, number).await {
                     Ok(written) => written_by_version.entry(number).or_insert(written),
                     Err(Error::VersionExpired(_)) => {

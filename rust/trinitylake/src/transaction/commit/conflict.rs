@@ -1,8 +1,8 @@
 //! Conflict detection: intersects the footprint of a transaction with the keys that each newer version has written.
 //!
-//! Conflicts come from keys only, not from a table of operations against operations. A conflict on a table is not
-//! final, since Iceberg may be able to apply both changes. A conflict on a watched read is not final either: the check
-//! may give the same result on the newer version.
+//! Conflicts are detected by keys only, without a table of incompatible operations. A conflict on a table is not final,
+//! because the layer above may rebase the change. A conflict on a watched read is not final either: the check that
+//! depends on it may give the same result on the newer version.
 //!
 //! Invariant: the work is proportional to the number of changes, times a logarithm at most. Names are collected in a
 //! [`Distinct`] or by key in a map; nothing here is searched linearly.
@@ -57,14 +57,15 @@ pub(crate) struct Review {
     watched: Distinct<String>,
 }
 
-/// Names in an error message; the fields of the error have all of them.
+/// Maximum number of names in an error message; the fields of the error contain all of them.
 const MAX_NAMES_SHOWN: usize = 20;
 
 const LAKEHOUSE_DEFINITION: &str = "lakehouse definition";
 const EARLIER_VERSION: &str = "earlier version";
 
 impl Footprint {
-    /// Reads that must not have changed: under SERIALIZABLE all of them. Watched reads count under any isolation.
+    /// Reads that must not have changed: all reads under SERIALIZABLE, none under SNAPSHOT. Watched reads always count
+    /// and are not included.
     pub fn reads_that_count(&self, isolation: Isolation) -> Option<&Reads> {
         match isolation {
             Isolation::Snapshot => None,
@@ -160,7 +161,7 @@ impl Transaction {
         Ok(match requirement {
             Requirement::Exists(required) => latest.get(required).await?.is_some(),
             Requirement::Absent(required) => latest.get(required).await?.is_none(),
-            // The transaction may drop that object itself.
+            // The transaction may have dropped that object itself.
             Requirement::Empty(_) => {
                 latest.get(key).await?.is_none()
                     || self
@@ -191,7 +192,7 @@ pub(crate) fn winner(version: &Version, transaction: usize) -> Winner {
 #[derive(Default)]
 struct FatalConflict {
     names: Distinct<String>,
-    /// The version and the position in it of those in `winners`.
+    /// Version and position in it of each transaction in `winners`.
     seen: HashSet<(u64, usize)>,
     winners: Vec<Winner>,
 }

@@ -1,8 +1,8 @@
 //! Durability barrier: waits until every file that a root, a saved state or an intent refers to is durable.
 //!
-//! Background uploads of statements ([`BackgroundUploads`]) are waited for. Files that only the commit knows (definitions,
-//! nodes, the running root of a save) are written in the same round. One [`Storage::sync`] then makes all of them
-//! durable. docs/decisions/0033 lists what each crash leaves behind.
+//! The barrier waits for the background uploads of statements ([`BackgroundUploads`]) and at the same time writes the
+//! files that only the commit knows (definitions, nodes, the running root of a save). One [`Storage::sync`] then makes
+//! all of them durable. docs/decisions/0033 lists what each crash leaves behind.
 
 use bytes::Bytes;
 use futures::future::{ready, try_join_all, try_join3};

@@ -1,21 +1,22 @@
 //! Group commit: transactions of one handle that commit at the same time share one root.
 //!
-//! There is no extra thread. A transaction that finds no leader becomes the leader: it takes all waiting transactions in
-//! order of arrival, admits those that do not conflict with earlier ones, and creates one root for all of them. One of
-//! those that arrive meanwhile leads the next group. So a lone commit has no extra cost, and many share one root.
+//! There is no extra thread. A transaction that finds no leader becomes the leader: it takes all waiting transactions
+//! in order of arrival, admits those that do not conflict with earlier ones, and creates one root for all of them. One
+//! of those that arrive in the meantime leads the next group. A lone commit therefore has no extra cost, and concurrent
+//! ones share a root.
 //!
 //! Invariants:
-//! - A waiting member has written all of its files, or the root holds them (`inline_definitions`). Only files of the
-//!   leader may still be uploading. So no member waits for files of another, or fails with them.
-//! - The footprints in a group are disjoint from everything that was written since each was validated, by other versions
-//!   and by earlier members. Any other member is sent back to validate again ([`Verdict::Again`]); conflicts are not
-//!   decided here.
-//! - Leadership passes on as soon as the root is created. Whether the root is above the expiry boundary is checked while
-//!   the next group is at work; members are answered after that check.
-//! - If a leader is cancelled, its group gets no answer. Each member is in doubt about the next version, begins again, and
-//!   finds its id in the root if that was created.
-//! - A member waits until its own deadline. If it leaves while it waits, no group takes it; if a group has taken it, it is
-//!   in doubt.
+//! - A waiting member has written all of its files, or the root contains them (`inline_definitions`). Only files of the
+//!   leader may still be uploading, so no member waits for the files of another or fails because of them.
+//! - The footprint of an admitted member is disjoint from everything that other versions have written since its
+//!   validation, and from the writes of earlier members. Any other member has to validate again ([`Verdict::Again`]);
+//!   this module does not decide conflicts.
+//! - Leadership passes on as soon as the root is created. The check that the root is above the expiry boundary runs
+//!   while the next group works; members receive their answer after the check.
+//! - If a leader is cancelled, its group receives no answer. Each member is in doubt about the next version, validates
+//!   again, and finds its id in the root if that was created.
+//! - A member waits until its own deadline. If it leaves before a group has taken it, no group will take it; otherwise
+//!   it is in doubt.
 //! - The state belongs to a process. A forked child begins with an empty one, without leader and members.
 
 use std::collections::VecDeque;
@@ -41,11 +42,11 @@ use crate::version::publisher::Publisher;
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     Committed(Arc<Version>),
-    /// A version was committed that this transaction has to be validated against.
+    /// A version was committed against which this transaction has to be validated.
     Again {
         files_are_written: bool,
     },
-    /// Write all files first: the transaction may not wait in a group before.
+    /// Write all files first, because there is a leader, which does not wait for files of members.
     WriteFirst,
 }
 
@@ -62,7 +63,7 @@ struct State {
     waiting: VecDeque<Member>,
     /// Number of members so far.
     members: u64,
-    /// Size of the definitions that the next root holds, of members that joined since the last group was gathered.
+    /// Size of the inline definitions of the members that joined after the last group was gathered.
     inline_size_bytes: usize,
     /// Number of transactions of this handle in the last root.
     last_size: usize,
@@ -74,7 +75,7 @@ struct State {
     is_contended: bool,
     /// Size of recent groups: a lone commit between large groups must not flush their messages.
     usual_size_bytes: usize,
-    /// Newest root created here, perhaps not yet checked against the expiry boundary.
+    /// Newest root created by this handle, possibly not yet checked against the expiry boundary.
     tip: Option<Arc<Version>>,
 }
 
@@ -108,8 +109,8 @@ impl GroupCommit {
         self.0.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether others commit at this time. A transaction then writes its files before it joins a group: as a leader it
-    /// would make all members wait for them.
+    /// Whether other transactions commit at this time. A transaction then writes its files before it joins a group: as
+    /// the leader it would make all members wait for them.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.state();
         state.is_led || state.is_crowded || state.is_contended
@@ -120,8 +121,8 @@ impl GroupCommit {
         self.state().is_contended
     }
 
-    /// Whether a root can hold the definitions of a group as large as the last one, if each has this size. Else files are
-    /// written before, so that a part of the group need not wait for another root.
+    /// Whether a root can hold the definitions of a group as large as the last one, if each has this size. Otherwise
+    /// the files are written first, so that no part of the group has to wait for another root.
     pub(crate) fn has_room_for_all(&self, size_bytes: usize, max_size_bytes: usize) -> bool {
         self.state().last_size.max(1) * size_bytes <= max_size_bytes
     }
@@ -160,7 +161,7 @@ impl GroupCommit {
                 match answer {
                     Ok(Reply::Verdict(verdict)) => return verdict,
                     Ok(Reply::Lead(submission)) => submission,
-                    // The leader was cancelled, or does not answer in time.
+                    // The leader was cancelled, or did not answer before the deadline.
                     Err(oneshot::Canceled) => return Err(self.unanswered(publisher)),
                 }
             }
@@ -187,7 +188,7 @@ impl GroupCommit {
         Seat::Wait(Place { group_commit: self, number, answer })
     }
 
-    /// Doubt about the version after the newest known one, which a leader may have created.
+    /// The outcome is unknown: a leader may have created the version after the newest known one.
     fn unanswered(&self, publisher: &Publisher) -> Failure {
         let version = self.tip(publisher).number + 1;
         Failure::InDoubt {
@@ -225,7 +226,7 @@ impl GroupCommit {
         group.extend(queue.guests(previous.number, max_size_bytes.saturating_sub(size_bytes(&group))));
         let has_guests = group.len() > members;
 
-        // 2. Admit those that fit on the version before, and on each other.
+        // 2. Admit the members that are compatible with the previous version and with each other.
         let admitted = match admit(publisher, &previous, &group).await {
             Ok(admitted) => admitted,
             Err(error) => return replies.fail(Failure::before_sending(error), has_run_out()),
@@ -238,7 +239,7 @@ impl GroupCommit {
 
         // 3. Create the root, and pass the leadership on.
         let usual_size_bytes = self.usual_size_bytes(&group);
-        // Boxed: its future has some ten thousand bytes, which would be moved several times.
+        // Boxed: its future has about ten thousand bytes, which would be moved several times.
         let claim = Box::pin(claim_for(publisher, &previous, &group, usual_size_bytes, deadline_millis));
         let (claimed, others_wait) = join(claim, intent_queue::are_others_waiting(publisher, &group)).await;
         let verdict = match claimed {
@@ -275,7 +276,7 @@ impl GroupCommit {
         // 4. Answer.
         let verdict = match verdict {
             Ok(verdict) => replies.answer(Ok(verdict)),
-            // The files of the other members are durable: they try without the leader.
+            // The files of the other members are durable, so they try again without the leader.
             Err(failure) if own_files.is_some_and(|files| files.has_failed()) => {
                 let _ = replies.answer(Ok(TRY_AGAIN));
                 Err(failure)
@@ -285,8 +286,8 @@ impl GroupCommit {
         if own_is_in { verdict } else { Ok(TRY_AGAIN) }
     }
 
-    /// Waits an eighth of the time of the last root if fewer transactions are here than it had: those usually commit again
-    /// at once, and a root without them would make all of them wait for two.
+    /// Waits an eighth of the last root's duration if fewer transactions are waiting than the last root had: these
+    /// usually commit again at once, and a root without them would make all of them wait for two roots.
     async fn wait_for_last_group(&self, environment: &dyn Environment) {
         let pause_millis = {
             let state = self.state();
@@ -327,12 +328,11 @@ fn size_bytes(group: &[Submission]) -> usize {
     group.iter().map(Submission::size_bytes).sum()
 }
 
-/// Channels for the answers to all members except the leader, in the order of the group. A receiver that is gone does not
-/// need its answer.
+/// Channels for the answers to all members except the leader, in the order of the group. A missing receiver is ignored.
 struct Replies(Vec<oneshot::Sender<Reply>>);
 
 impl Replies {
-    /// Sends members that were not admitted back to validate, at once.
+    /// Answers members that were not admitted, which have to validate again.
     fn reject(&mut self, admitted: &[bool]) {
         let replies = std::mem::take(&mut self.0);
         for (reply, is_in) in replies.into_iter().zip(admitted) {
@@ -352,8 +352,8 @@ impl Replies {
         verdict
     }
 
-    /// [`Replies::answer`] for a failure. If the deadline of the leader has passed, the members begin again, since theirs
-    /// may not have.
+    /// [`Replies::answer`] for a failure. If the deadline of the leader has passed, the members try again, because
+    /// theirs may be later.
     fn fail(self, failure: Failure, has_run_out: bool) -> Result<Verdict, Failure> {
         let may_pass = matches!(&failure, Failure::Certain(_, Error::Storage { retryable: true, .. }));
         if has_run_out && may_pass {
@@ -364,7 +364,7 @@ impl Replies {
     }
 }
 
-/// Leadership; passed on to a waiting member when dropped.
+/// Leadership of a group, passed on to a waiting member when dropped.
 struct Leadership<'a>(&'a GroupCommit);
 
 impl Drop for Leadership<'_> {
@@ -388,7 +388,7 @@ struct Place<'a> {
 
 /// Result of leaving a place.
 enum Leave {
-    /// No group has taken the member, or will.
+    /// No group has taken the member, and none will.
     Untouched,
     /// The answer has arrived.
     Answered(Reply),
@@ -412,7 +412,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Leave::Answered(Reply::Lead(_)) = self.leave() {
-            // It was made the leader and has not noticed: pass on the leadership.
+            // The member was made the leader and leaves before it has read the message: pass the leadership on.
             drop(Leadership(self.group_commit));
         }
     }

@@ -1,9 +1,9 @@
 //! Small definitions stored in the root, so that the root need not wait for their files (format §4,
 //! docs/decisions/0067). On a remote store a commit that writes nothing else takes one round of requests.
 //!
-//! Invariant: **a root holds every definition that its version names and whose file its writer does not know to
-//! exist.** So a version can be read whatever became of those files. The writer of the root writes them at the same
-//! time; if it dies, the writer of the next version does.
+//! Invariant: **a root contains every definition that its version references and whose file its writer does not know to
+//! exist.** A version can therefore be read even if these files were never written. The writer of the root writes them
+//! at the same time; if it dies, the writer of the next version does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::version::Version;
 use crate::version::publisher::Publisher;
 use crate::version::root_metadata::{INLINE_OBJECT_MAX_SIZE_BYTES, INLINE_OBJECTS_MAX_SIZE_BYTES};
 
-/// Minimum time to wait for definition files after the root was created; else as long as the root took.
+/// Minimum time to wait for definition files after the root was created; longer if creating the root took longer.
 const PATIENCE_MILLIS: u64 = 1000;
 
 /// Whether a root may hold these files. On a local disk all files become durable in one round anyway.
@@ -77,7 +77,7 @@ impl Inline {
     }
 
     async fn write(&self, storage: &dyn Storage) -> Result<()> {
-        // Usually their writer has written them.
+        // Usually the writer of the previous version has written them.
         let missing = self.taken_over.iter().map(|file| async move {
             let is_there = storage.exists(&file.0).await?;
             Result::Ok((!is_there).then(|| file.clone()))
@@ -91,8 +91,8 @@ impl Inline {
     }
 }
 
-/// Creates the root and writes the files of its definitions at the same time. Returns whether the files exist. Failures
-/// are left to the writer of the next version, since the root holds the definitions.
+/// Creates the root and writes the files of its definitions at the same time. Returns whether the files exist. A
+/// failure to write them is not an error, because the writer of the next version repeats it.
 pub(crate) async fn write_beside<T>(
     publisher: &Publisher,
     inline: &Inline,
@@ -119,7 +119,8 @@ pub(crate) async fn write_beside<T>(
     }
 }
 
-/// Writes the files of the definitions in the root of a version, for a next version that no transaction makes.
+/// Writes the files of the inline definitions of a version, for a caller that publishes the next version without a
+/// transaction.
 pub(crate) async fn write_definitions_of(storage: &dyn Storage, version: &Version) -> Result<()> {
     let missing: Vec<_> = version.unwritten_definitions().into_iter().collect();
     if !missing.is_empty() {

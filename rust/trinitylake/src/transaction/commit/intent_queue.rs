@@ -1,16 +1,17 @@
-//! Intent queue: after a lost race, transactions of several processes wait in a queue, and one of the processes puts
-//! all of them into one root (format §8).
+//! Intent queue: after a lost race, transactions of several processes wait in a queue, and one of the processes creates
+//! one root for all of them (format §8).
 //!
 //! An intent is a file below `_queue/` with everything that a root has to record about a group of transactions, whose
 //! definitions are durable. There is no elected leader and no lock: the owner of the oldest intent leads, and an owner
-//! that has waited too long for another leader goes ahead alone. The creation of the root decides, as always. Two
-//! leaders cost requests and nothing else. A leader that dies leaves intents for the next one.
+//! that has waited too long for another leader goes ahead alone. As in every commit, only the creation of the root
+//! decides. Two leaders at the same time cost additional requests and do no harm. If a leader dies, the next leader
+//! finds the intents.
 //!
 //! Invariants:
 //! - No transaction is in two roots. It writes at least one key, so it conflicts with the version that contains it, and
 //!   no later version admits it. For the same reason an intent whose owner has met a conflict is not admitted.
-//! - No intent is put into a version after its `last_version`. So an owner that aborts knows when that is safe; until
-//!   then the outcome is unknown.
+//! - No intent is put into a version after its `last_version`. Its owner can therefore abort safely after that version;
+//!   until then the outcome is unknown.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,11 +35,11 @@ use crate::version::publisher::Publisher;
 use crate::version::root_metadata::CommittedTransaction;
 use crate::version::summary::Summary;
 
-/// Intents that one leader reads in parallel.
+/// Maximum number of intents that one leader reads, in parallel.
 const MAX_INTENTS: usize = 256;
-/// Polls for the root of another leader in the time of one request.
+/// Number of polls for the root of another leader per duration of one request.
 const LOOKS_PER_REQUEST: u64 = 2;
-/// Sequential requests that a leader needs, with some margin.
+/// Number of sequential requests that a leader needs, with some margin.
 const PATIENCE_REQUESTS: u64 = 5;
 
 /// Result of waiting in the queue.
@@ -48,7 +49,7 @@ pub(crate) enum Waited {
     Served,
 }
 
-/// Intents that a leader found, and its own.
+/// The intents that a leader found, and its own.
 #[derive(Default)]
 pub(crate) struct Intents {
     own: Option<String>,
@@ -60,8 +61,8 @@ struct Intent {
     submissions: Vec<Submission>,
 }
 
-/// Waits in the queue until the group may create a root, if it has to wait at all. If the store fails here, the group
-/// goes ahead without members of other processes.
+/// Waits in the queue until the group may create a root. Groups without a queued member do not wait. If the store
+/// fails, the group goes ahead without transactions of other processes.
 pub(crate) async fn wait_in_queue(
     publisher: &Publisher,
     group: &[Submission],
@@ -89,7 +90,7 @@ async fn try_to_wait(publisher: &Publisher, group: &[Submission], deadline_milli
     let patience =
         request_millis * PATIENCE_REQUESTS + environment.random_below(request_millis * PATIENCE_REQUESTS);
     let patience_ends = (environment.elapsed_millis() + patience).min(deadline_millis);
-    // Leaders whose root exists, perhaps without this intent.
+    // Leaders whose root exists but may not contain this intent.
     let mut served: HashSet<String> = HashSet::new();
     loop {
         let mut listed: Vec<_> = storage.list(INTENT_PREFIX).await?;
@@ -121,8 +122,8 @@ async fn try_to_wait(publisher: &Publisher, group: &[Submission], deadline_milli
     }
 }
 
-/// The first intent whose owner can be expected to lead. Intents before it that are damaged, or that no version may
-/// contain any more, are removed.
+/// The first intent whose owner can be expected to lead. Removes intents before it that are damaged, or that no later
+/// version may contain.
 async fn first_that_leads(publisher: &Publisher, candidates: Vec<String>) -> Option<String> {
     let tip = publisher.known().number;
     let mut done = Vec::new();
@@ -148,8 +149,8 @@ async fn first_that_leads(publisher: &Publisher, candidates: Vec<String>) -> Opt
     leader
 }
 
-/// Whether the queue has intents that this group, which goes ahead alone, has not seen. Asked while the root is
-/// created, so that a writer that always wins learns of the others.
+/// Whether the queue contains intents, for a group that goes ahead alone. The request runs while the root is created,
+/// so that a writer that always wins finds out about others.
 pub(crate) async fn are_others_waiting(publisher: &Publisher, group: &[Submission]) -> bool {
     let is_asked =
         |member: &Submission| member.coordination == Coordination::Queue && member.last_version.is_none();
@@ -157,14 +158,14 @@ pub(crate) async fn are_others_waiting(publisher: &Publisher, group: &[Submissio
         && publisher.storage().list(INTENT_PREFIX).await.is_ok_and(|files| files.iter().any(is_intent))
 }
 
-/// Other files in that folder are ignored.
+/// Whether the file is an intent; other files in that folder are ignored.
 fn is_intent(file: &FileInfo) -> bool {
     intent_file(&file.path).is_some()
 }
 
 impl Intents {
-    /// Transactions of other processes that may be in the version after `previous`, up to the size limit, the longest
-    /// waiting first.
+    /// Transactions of other processes that may be in the version after `previous`, up to the size limit, those that
+    /// have waited longest first.
     pub(crate) fn guests(&self, previous: u64, room_bytes: usize) -> Vec<Submission> {
         let may_come = |guest: &&Submission| guest.last_version.is_some_and(|last| last > previous);
         let mut size_bytes = 0;
@@ -181,8 +182,8 @@ impl Intents {
             .collect()
     }
 
-    /// Removes the intent of this group and those of others that are done; their owners may have died. `tip` is the
-    /// newest version, `is_committed` says which ids it contains.
+    /// Removes the intent of this group, and completed intents of others, whose owners may have died. `tip` is the
+    /// newest version; `is_committed` returns whether it contains an id.
     pub(crate) async fn leave(self, publisher: &Publisher, tip: u64, is_committed: impl Fn(&str) -> bool) {
         let is_done = |guest: &Submission| {
             is_committed(&guest.info.id) || guest.last_version.is_none_or(|last| last <= tip)
@@ -195,7 +196,7 @@ impl Intents {
     }
 }
 
-/// Deletes in the background. A later leader deletes the rest.
+/// Deletes intents in the background. A later leader deletes those that remain.
 async fn clear(publisher: &Publisher, paths: Vec<String>) {
     let storage = publisher.storage().clone();
     let work = async move {
@@ -211,7 +212,7 @@ fn max_size_bytes(publisher: &Publisher) -> u64 {
 /// Content of an intent file.
 enum Read {
     Intact(Intent),
-    /// Damaged, or of a newer format: its owner has to lead.
+    /// Damaged or of a newer format. Only its owner can commit its transactions.
     Damaged,
     Gone,
     Failed,
@@ -254,8 +255,8 @@ fn encode(path: &str, waiting: &[&Submission]) -> Bytes {
     encode_file(path, &CommitIntent { transactions }.encode_to_vec())
 }
 
-/// A leader only asks whether a version wrote keys that the footprint depends on. Watched reads are stored as
-/// requirements.
+/// The footprint for an intent. A leader only checks whether a version wrote keys on which the footprint depends, so
+/// watched reads are stored as requirements.
 fn to_footprint(member: &Submission) -> proto::Footprint {
     let mut footprint = member.footprint.to_proto();
     footprint.keys_required.append(&mut footprint.keys_watched);
@@ -276,7 +277,7 @@ fn to_write(message: &Message) -> proto::footprint::Write {
     }
 }
 
-/// `None` for a damaged file or a newer format: then its owner has to lead.
+/// `None` for a damaged file or a newer format.
 fn decode(path: &str, file: &Bytes) -> Option<Vec<Submission>> {
     if !is_intact_copy(path, file) {
         return None;

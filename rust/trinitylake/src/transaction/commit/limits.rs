@@ -8,7 +8,7 @@ use crate::error::Error;
 pub(crate) const VERSIONS_AT_ONCE: u64 = 32;
 
 /// Limits of a commit, from its first call to the last one after conflicts were resolved. At least one root is tried,
-/// and the answer of a request that was sent is waited for.
+/// and a request that was sent is always awaited.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitLimits {
     /// Number of roots to try, and number of times that conflicts are returned to the caller.

@@ -2,11 +2,11 @@
 //!
 //! [`Transaction::commit`] reads from top to bottom:
 //!
-//! 1. `validate`: compare the transaction with every version since it was last validated. `conflict` decides what may
-//!    stay, what the caller has to rebase, and what is a conflict for good.
+//! 1. `validate`: compare the transaction with every version since its last validation. `conflict` decides which
+//!    changes are compatible, which ones the caller has to rebase, and which ones are final conflicts.
 //! 2. `submission`: everything that a root has to know about the transaction.
 //! 3. `group`: transactions of this handle that wait at the same time share one root. `admission` decides which of them
-//!    fit into it.
+//!    it may contain.
 //! 4. `intent_queue`: optionally, transactions of other processes join that root.
 //! 5. `publish`: write the nodes, wait for all files (`durability_barrier`), and create the root. Only the creation of
 //!    the root decides. Small definitions may be stored in the root (`inline_definitions`).
@@ -79,8 +79,8 @@ impl Transaction {
         }
     }
 
-    /// Removes the files written before the store refused a write (no space, no permission), if no version can ever
-    /// refer to them. Files of other failures are left to garbage collection.
+    /// Removes the files that were written before the store refused a write (disk full, no permission), if no version
+    /// can ever refer to them. After other failures, the files are left to garbage collection.
     async fn remove_what_was_refused(&self, error: &Error) {
         if error.is_refusal() && matches!(self.files(), Files::Unreachable(_)) {
             remove_files(self.lakehouse.storage().as_ref(), self.changes.own_files()).await;
@@ -143,18 +143,18 @@ impl Transaction {
         effort: &mut Effort,
     ) -> Result<Option<Outcome>, Failure> {
         let lakehouse = self.lakehouse.clone();
-        // A child that was forked meanwhile may know an older version; no root is ever created below a base.
+        // A forked child may know an older version. No root may be created below a base.
         lakehouse.learn(self.base.clone());
         let is_busy = lakehouse.commits().is_busy();
         let mut missing = None;
-        // An intent names files that exist.
+        // An intent may only reference files that exist.
         let may_wait = is_busy && self.waits_in_queue(limits.coordination);
         let fits_in_root = || self.fits_in_root(&self.changes.unwritten_files());
         if self.writes_first || may_wait || (is_busy && !fits_in_root()) {
-            // The leader of the group is at work at this time.
+            // The leader of the current group works in the meantime.
             missing = self.write_files().await.err();
             match &missing {
-                // If garbage collection took it, the newest version says so.
+                // If a collection deleted the file, the validation against the newest version reports that.
                 Some(Error::FileNotFound { .. }) => drop(lakehouse.latest().await?),
                 Some(error) => return Err(error.clone().into()),
                 None => {}
@@ -188,13 +188,13 @@ impl Transaction {
         None
     }
 
-    /// Everything that a root has to record about the transaction; notes that it is about to be sent.
+    /// Everything that a root has to record about the transaction. Marks the transaction as in flight.
     pub(crate) fn submit(&mut self, coordination: Option<Coordination>, attempt: u32) -> Result<Submission> {
         let waits_in_queue = self.waits_in_queue(coordination);
         let coordination = coordination.unwrap_or(self.base.config.coordination);
         let mut last_version = None;
         if waits_in_queue {
-            // An abort writes the record, and so stops every process that would commit this transaction.
+            // An abort writes the record of the id, so that no process can commit the intent afterwards.
             let record = Requirement::Absent(self.record_key()?);
             self.footprint_mut().require(record);
             last_version = Some(self.validated.number + QUEUED_VERSIONS);
@@ -223,7 +223,7 @@ impl Transaction {
         }
     }
 
-    /// Whether it joins the intent queue.
+    /// Whether the transaction joins the intent queue.
     fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
         coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
             && self.changes.definition.is_none()
@@ -253,7 +253,7 @@ impl Transaction {
     }
 }
 
-/// An error before a request, or between two, has committed nothing.
+/// An error outside of the requests that create a root has committed nothing.
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure::before_sending(error)

@@ -3,7 +3,8 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Committed(u64),
-    /// Tables to rebase on their newer definitions, and watched reads to repeat. Resolve all of it, then commit again.
+    /// Tables to rebase on their newer definitions, and watched reads to repeat. The caller resolves all of them and
+    /// commits again.
     Conflicts(Conflicts),
 }
 
@@ -24,9 +25,9 @@ pub struct ConflictingTable {
 /// Conflicts that the layer above has to resolve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conflicts {
-    /// By key; each is resolved by [`Transaction::rebase`].
+    /// Tables by key. [`Transaction::rebase`] resolves each of them.
     pub tables: Vec<ConflictingTable>,
-    /// Watched reads that changed, named as in [`Error::CommitConflict`]; resolved by [`Transaction::begin_watch`].
+    /// Watched reads that changed, named as in [`Error::CommitConflict`]. [`Transaction::begin_watch`] resolves them.
     pub watched: Vec<String>,
 }
 
@@ -35,7 +36,7 @@ impl Conflicts {
         self.tables.is_empty() && self.watched.is_empty()
     }
 
-    /// As in [`Error::CommitConflict`].
+    /// Names of all conflicts, as in [`Error::CommitConflict`].
     pub(crate) fn names(&self) -> Vec<String> {
         let tables =
             self.tables.iter().map(|conflict| format!("table {}.{}", conflict.namespace, conflict.name));

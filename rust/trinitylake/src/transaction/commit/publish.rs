@@ -22,13 +22,13 @@ use crate::version::Version;
 use crate::version::latest::NextRoot;
 use crate::version::publisher::{Created, Prepared, Publisher, Race, Unpublished};
 
-/// A pause after a lost race is at most as long as this number of attempts: a longer one only starves the writer.
+/// A pause after a lost race is at most as long as this number of attempts: a longer one would only starve the writer.
 const MAX_PAUSE_ATTEMPTS: u64 = 8;
 
 pub(crate) enum Claimed {
     /// The root was created, with all of the group.
     Root(Created),
-    /// The group is empty, or nothing could be tried.
+    /// The group is empty, or the attempt was abandoned before a root was sent.
     Nothing,
     /// Another writer was faster.
     Overtaken { files_are_written: bool },
@@ -46,27 +46,27 @@ pub(crate) async fn claim_for(
         return Ok(Claimed::Nothing);
     }
     let started = publisher.environment().elapsed_millis();
-    // The number after an expired version is free but void: no root is created there.
+    // The number after an expired version is unused but void: no root may be created there.
     let (written, next) = join(
         write_files_below_root(publisher, previous, group, usual_size_bytes),
         publisher.next_root(previous.number),
     )
     .await;
     let Written { root, nodes, inline } = match written {
-        // Garbage collection deleted a file that no version refers to. It created a version before, so this number is
-        // taken, and validation finds the transactions that are too old.
+        // A collection deleted a file that no version references. Its fence is a version, so this number is taken, and
+        // the validation finds the transactions that are too old.
         Err(Error::FileNotFound { path }) => {
             if publisher.latest().await?.number > previous.number {
                 return Ok(Claimed::Nothing);
             }
-            // Writing took longer than the grace period of the collection.
+            // Writing the files took longer than the grace period of the collection.
             return Err(Error::TransactionExpired(format!(
                 "{path}, which this commit had just written, was collected before a version referred to it; begin again"
             ))
             .into());
         }
         written => match previous.unless_expired(written).await {
-            // The version expired meanwhile, and a node of it is gone: it is not the newest one.
+            // The previous version has expired and a node of it was deleted: it is no longer the newest version.
             Err(Error::VersionExpired(_)) => {
                 publisher.rediscover().await?;
                 return Ok(Claimed::Nothing);
@@ -74,7 +74,7 @@ pub(crate) async fn claim_for(
             written => written?,
         },
     };
-    // The observation of the free number may be too old after writing.
+    // Writing may have taken so long that the observation of the unused number is too old.
     let next = match next? {
         NextRoot::Absent => publisher.next_root(previous.number).await?,
         next => next,
@@ -109,17 +109,17 @@ pub(crate) async fn claim_for(
     }
 }
 
-/// The next root, ready to be created.
+/// A root that is ready to be created.
 struct Written {
     root: Prepared,
-    /// Paths of the nodes that were written for it.
+    /// Paths of the nodes that were written below the root.
     nodes: Vec<String>,
     inline: Inline,
 }
 
-/// Writes all files that the next root refers to and does not hold itself, in parallel, and waits for background
-/// uploads. After success all of them are durable. If the store refuses a node, all nodes are removed again; the
-/// transactions remove their own files.
+/// Writes all files that the next root references and does not contain, in parallel, and waits for background uploads.
+/// After success all of them are durable. If the store refuses a write, the nodes are removed again; the transactions
+/// remove their own files.
 async fn write_files_below_root(
     publisher: &Publisher,
     previous: &Version,
@@ -175,15 +175,15 @@ fn prepare_root(
 /// Removes files that no version refers to, with one request each. Failures are ignored.
 pub(crate) async fn remove_files(storage: &dyn Storage, paths: Vec<String>) {
     let removals = stream::iter(paths).for_each_concurrent(PARALLEL_REQUESTS, |path| async move {
-        // A file that stays is left to garbage collection.
+        // A file that cannot be deleted is left to garbage collection.
         let _ = storage.delete(&path).await;
     });
     within(0, removals).await;
 }
 
-/// Pauses after a lost race. The number of versions created meanwhile estimates the number of other writers; each
-/// writer waits for a random part of as many rounds, which avoids most requests that would lose. A writer that has lost
-/// before waits less, so that the longest waiting goes first.
+/// Pauses after a lost race. The number of versions created in the meantime estimates the number of other writers. Each
+/// writer waits for a random part of that number of rounds, which avoids most requests that would lose. A writer that
+/// has lost several times waits less, so that it wins earlier than new ones.
 async fn pause_after_lost_race(
     publisher: &Publisher,
     previous: &Version,
@@ -196,7 +196,7 @@ async fn pause_after_lost_race(
     let round = environment.elapsed_millis() - started_millis;
     let lost = group.iter().map(|member| member.attempt).max().unwrap_or_default().max(1);
     let pause = environment.random_below(round * others / u64::from(lost) + 1);
-    // Members of the intent queue wait there.
+    // Members of the intent queue wait in the queue.
     if pause > 0 && group.iter().all(|member| member.last_version.is_none()) {
         environment.sleep(Duration::from_millis(pause)).await;
     }

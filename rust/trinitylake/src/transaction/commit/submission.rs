@@ -18,7 +18,7 @@ pub(crate) struct Submission {
     pub info: CommittedTransaction,
     pub isolation: Isolation,
     pub footprint: Arc<Footprint>,
-    /// At most one for each key.
+    /// At most one message for each key.
     pub messages: Vec<Message>,
     pub definition: Option<(String, Arc<LakehouseDefinition>)>,
     /// Definition files that are not written yet.
@@ -29,24 +29,25 @@ pub(crate) struct Submission {
     pub pending: Option<Arc<BackgroundUploads>>,
     /// Version up to which it was validated.
     pub validated: u64,
-    /// See `earlier_version`: it has to be validated against each version by itself.
+    /// The transaction needs files of an earlier version (`earlier_version`), so it has to be validated against each
+    /// version itself.
     pub depends_on_past: bool,
     pub coordination: Coordination,
     /// Number of roots tried.
     pub attempt: u32,
-    /// It is in the intent queue, for versions up to this one.
+    /// The last version that may contain the transaction, if it is in the intent queue.
     pub last_version: Option<u64>,
-    /// Id of the transaction that this one aborts: the two are never both committed.
+    /// Id of the transaction that this one aborts. At most one of the two is ever committed.
     pub aborts: Option<String>,
 }
 
 impl Submission {
-    /// Whether all files that it refers to are durable. Only then may it be in an intent.
+    /// Whether all files that it references are durable. Only then may it be in an intent.
     pub(crate) fn is_complete(&self) -> bool {
         self.files.is_empty() && self.pending.as_ref().is_none_or(|pending| pending.is_settled())
     }
 
-    /// Whether it may be in a root of another leader, which does not wait for its files.
+    /// Whether it may be in the root of another leader, which does not wait for its files.
     pub(crate) fn may_join(&self) -> bool {
         self.fits_in_root || self.is_complete()
     }

@@ -14,19 +14,19 @@ use crate::version::Version;
 enum Check {
     Valid,
     Conflicts(Conflicts),
-    /// One of the versions contains it: an answer was lost, or its id was committed before.
+    /// One of the versions contains the transaction: an answer was lost, or its id was committed before.
     Committed(u64),
 }
 
 /// Result of a validation.
 pub(super) enum Validated {
     Ended(Outcome),
-    /// The transaction fits on the newest version.
+    /// The transaction is compatible with the newest version.
     Fit(Fit),
 }
 
 pub(super) struct Fit {
-    /// If the newest version is not confirmed yet and may turn out to be void: the last confirmed version.
+    /// The last confirmed version, if the newest one is not confirmed yet and may turn out to be void.
     pub(super) unconfirmed: Option<Arc<Version>>,
 }
 
@@ -38,8 +38,8 @@ impl Transaction {
         effort: &mut Effort,
     ) -> Result<Validated, Failure> {
         let lakehouse = self.lakehouse.clone();
-        // A root that this handle has just created may turn out to be void. It may be built on, but it is no reason to
-        // fail.
+        // A root that this handle has just created may turn out to be void. It may be built on, but a conflict with it
+        // is not final.
         let confirmed = self.validated.clone();
         let tip = lakehouse.commits().tip(lakehouse.publisher());
         let is_confirmed = tip.number <= lakehouse.known().number;
@@ -77,7 +77,7 @@ impl Transaction {
         let mut next = self.validated.number + 1;
         while next <= tip.number {
             let last = tip.number.min(next + VERSIONS_AT_ONCE - 1);
-            // Only their changes stay in memory.
+            // Only the changes of these versions stay in memory.
             let versions = match lakehouse.versions(next, last, &tip).await {
                 Ok(versions) => versions,
                 Err(Error::VersionExpired(message)) => {
@@ -108,7 +108,7 @@ impl Transaction {
     }
 
     /// The number of `version` if it contains this transaction. `CommitConflict` if it contains the transaction as
-    /// another process resumed it, or aborts it.
+    /// resumed by another process, or its abort.
     async fn find_itself(&self, version: &Version) -> Result<Option<u64>, Failure> {
         if version.metadata.gives_up(&self.info.id) {
             return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere("rolled back")));

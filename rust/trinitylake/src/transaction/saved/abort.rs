@@ -1,10 +1,10 @@
-//! Rollback of a transaction. If another process may still commit it, the rollback is a commit itself: it writes the
-//! record of the id as "rolled back" (format §8). Every later root or intent with the id requires that there is no
-//! record, and so fails.
+//! Rollback of a transaction. If another process may still commit the transaction, the rollback is a commit itself: it
+//! writes the record of the id as "rolled back" (format §8). Every later root or intent with the id requires that there
+//! is no record, and therefore fails.
 //!
-//! What could still commit the transaction is stopped as follows:
-//! - a root that was sent and not answered: the record is in a version above it, so another root has its number, and
-//!   all versions up to there were examined;
+//! This stops everything that could still commit the transaction:
+//! - a root that was sent without an answer: the record is in a later version, so the number of that root is taken, and
+//!   all versions up to the record were examined;
 //! - an intent in the queue, a process that resumed the saved transaction, or another user of the same id: by the
 //!   record;
 //! - a transaction that waits in the group commit of this handle: by [`Submission::aborts`].
@@ -35,11 +35,11 @@ use crate::version::root_metadata::{CommittedTransaction, ROLLED_BACK_PROPERTY};
 use crate::version::summary::Summary;
 
 impl Transaction {
-    /// Rolls the transaction back for all processes. If it is in flight or was saved, this creates a version; else no
-    /// request is sent.
+    /// Rolls the transaction back for all processes. If it is in flight or was saved, this creates a version; otherwise
+    /// no request is sent.
     ///
     /// `CommitConflict` if it was committed, or if another process resumed and saved it since. `CommitStateUnknown` if
-    /// the outcome cannot be found out.
+    /// the outcome cannot be determined.
     pub async fn rollback(&mut self) -> Result<Files> {
         match self.state.abort()? {
             Abort::Done => {}
@@ -69,7 +69,7 @@ impl Transaction {
         within(deadline_millis, self.record_rollback(limits, deadline_millis)).await
     }
 
-    /// Makes sure that the tree has a record of this id; returns it.
+    /// Writes the record of this id unless the tree has one, and returns the record in the tree.
     async fn record_rollback(&mut self, limits: CommitLimits, deadline_millis: u64) -> Result<Record> {
         let lakehouse = self.lakehouse.clone();
         let environment = lakehouse.environment();
@@ -90,7 +90,7 @@ impl Transaction {
             let collected_millis = latest.metadata.gc_before_millis;
             let value = match written.take() {
                 Some((value, since)) if since == collected_millis => value,
-                // The first record, or one that garbage collection may have deleted: written under a new name.
+                // The first record, or one that a collection may have deleted: written under a new name.
                 _ => self.write_rollback_record().await?,
             };
             let submission = self.abort_submission(&latest, &value, attempt)?;
@@ -102,7 +102,7 @@ impl Transaction {
                 }
                 Ok(Verdict::Again { .. } | Verdict::WriteFirst) => {}
                 Err(Failure::Certain(_, error)) => return Err(error),
-                // The next attempt finds out whether it was committed.
+                // The next attempt determines whether it was committed.
                 Err(Failure::InDoubt { error, .. }) if environment.elapsed_millis() >= deadline_millis => {
                     return Err(error);
                 }
@@ -126,8 +126,8 @@ impl Transaction {
         Ok(value)
     }
 
-    /// Searches the versions since the validated one: an id without a record is found in the log alone.
-    /// `CommitConflict` if it was committed, `CommitStateUnknown` if versions that could tell have expired.
+    /// Searches the versions after the validated one: a commit without a record is only in the log. `CommitConflict` if
+    /// the transaction was committed, `CommitStateUnknown` if versions that may contain it have expired.
     async fn look_for_itself(&mut self, latest: &Arc<Version>) -> Result<()> {
         let lakehouse = self.lakehouse.clone();
         let oldest = lakehouse.oldest_version().await?;

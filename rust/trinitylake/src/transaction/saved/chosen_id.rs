@@ -59,7 +59,7 @@ impl Transaction {
         Ok(None)
     }
 
-    /// A record under a random name, which no save uses.
+    /// A record under a unique name, which no save uses.
     pub(crate) fn new_record(&self, state: DistributedTransactionState) -> NewValue {
         let record = DistributedTransactionDef {
             id: self.info.id.clone(),

@@ -1,10 +1,11 @@
 //! Removal of records and of files of saved transactions (format §8).
 //!
 //! Invariants:
-//! - A state is removed only while the latest tree has a record of its id. So no process can resume an older state,
-//!   commit it, or begin another transaction under this id, whose states would have the same names.
-//! - The content of a record is not lost: a record file with a random name is removed after its key. A record that is a
-//!   saved state may be removed before its key: the key alone says that it was committed.
+//! - A state is removed only while the latest tree has a record of its id. Otherwise a process could resume an older
+//!   state and commit it, or begin another transaction under this id, whose states would have the same names.
+//! - The content of a record is not lost: a record file with a unique name is removed after its key. A record that is a
+//!   saved state may be removed before its key, because the key alone shows that the id was committed.
+//! - The next expiry finds what a process that died has left behind.
 //! - What a process that dies leaves behind is found by the next expiry.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -31,17 +32,17 @@ use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::tree::search::get_many;
 use crate::version::store_time::StoreTime;
 
-/// Message of the versions in which expiry forgets ids.
+/// Commit message of the versions in which expiry removes the records of ids.
 pub const FORGET_MESSAGE: &str = "forget expired transaction ids";
 
-/// Records that one root takes out of the tree.
+/// Maximum number of records that one version removes from the tree.
 const FORGOTTEN_AT_ONCE: usize = 1000;
 
-/// Message of the versions in which expiry aborts saved transactions that cannot be resumed any more.
+/// Commit message of the versions in which expiry aborts saved transactions that can no longer be resumed.
 pub const ABANDON_MESSAGE: &str = "give up expired transactions";
 
 impl Transaction {
-    /// Removes the states before the recorded one in the background. What is left is removed with the record.
+    /// Removes the states before the recorded one in the background. Those that remain are removed with the record.
     pub(crate) async fn remove_states_before(&self, sequence: u64) {
         if sequence <= 1 {
             return;
@@ -63,13 +64,13 @@ async fn remove(storage: &dyn Storage, paths: Vec<String>) -> Result<()> {
         .await
 }
 
-/// Whether the record has a random name, and is not a saved state.
+/// Whether the record has a unique name, i.e. is not a saved state.
 fn has_own_name(location: &str) -> bool {
     transaction_file(location).is_some_and(|(_, sequence)| sequence >= FIRST_RECORD_SEQUENCE)
 }
 
-/// Removes all states of transactions whose records are in the latest tree. Goes once through the files between the
-/// first and the last of them.
+/// Removes all states of transactions whose records are in the latest tree, in one walk through the files between the
+/// first and the last id.
 pub(crate) async fn remove_states(lakehouse: &Lakehouse, records: &[(String, String)]) -> Result<()> {
     let kept: HashMap<&str, &str> = records
         .iter()
@@ -95,15 +96,15 @@ pub(crate) async fn remove_states(lakehouse: &Lakehouse, records: &[(String, Str
     Ok(())
 }
 
-/// Removes records whose keys are not in the latest tree any more.
+/// Removes records whose keys are no longer in the latest tree.
 pub(crate) async fn remove_records(lakehouse: &Lakehouse, mut locations: Vec<String>) -> Result<()> {
     locations.retain(|location| has_own_name(location));
     remove(lakehouse.storage().as_ref(), locations).await
 }
 
-/// Aborts saved transactions that cannot be resumed any more, because they are too old and their base version has
-/// expired, and removes their states. The record proves that no process commits them. What is left after a lost race is
-/// left to the next expiry.
+/// Aborts saved transactions that can no longer be resumed, because they are too old and their base version has
+/// expired, and removes their states. After that record no process can commit them. After a lost race, the next expiry
+/// aborts those that remain.
 pub(crate) async fn abort_abandoned(
     lakehouse: &Arc<Lakehouse>,
     oldest: u64,
@@ -124,7 +125,7 @@ pub(crate) async fn abort_abandoned(
     Ok(())
 }
 
-/// Writes the records; returns their keys and locations. An id that has a record already is skipped.
+/// Writes the records; returns their keys and locations. An id that already has a record is skipped.
 pub(crate) async fn abort_all(
     lakehouse: &Arc<Lakehouse>,
     ids: &[String],
@@ -164,11 +165,11 @@ pub(crate) async fn abort_all(
     Ok(records)
 }
 
-/// Removes the records of transactions that were committed before version `oldest`, which is retained: the records in
-/// its tree, except its own. What is left after a lost race is left to the next expiry.
+/// Removes the records of transactions that were committed before version `oldest`, which is retained: all records in
+/// its tree except those that it has written itself. After a lost race, the next expiry removes those that remain.
 pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64, note: &Note) -> Result<()> {
     let version = match lakehouse.version(oldest).await {
-        // Another expiry is ahead.
+        // Another expiry has already moved the boundary further.
         Err(Error::VersionExpired(_)) => return Ok(()),
         version => version?,
     };
@@ -190,8 +191,8 @@ pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64, note:
     Ok(())
 }
 
-/// Removes the records that are still in the latest tree: an id may have been used again. States are removed before,
-/// the record files afterwards.
+/// Removes the records that are unchanged in the latest tree; an id may have been used again. States are removed before
+/// the keys, the record files afterwards.
 async fn forget(lakehouse: &Arc<Lakehouse>, records: &[(String, String)], note: &Note) -> Result<()> {
     let latest = lakehouse.latest().await?;
     let keys = StringArray::from_iter_values(records.iter().map(|(key, _)| key));

@@ -1,4 +1,4 @@
-//! List of saved transactions, read step by step: `_txn/` may have very many files.
+//! Lists saved transactions in steps, because `_txn/` may have very many files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub struct SavedTransaction {
     pub files_since_millis: u64,
 }
 
-/// Saved transactions that can be resumed, by id. Their age is taken from the store, or from this machine if the store
-/// is read-only.
+/// Saved transactions that can be resumed, by id. Their age is measured by the store's clock, or by this machine's if
+/// the store is read-only.
 pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> {
     let time = StoreTime::ask(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await;
     let mut walk = SavedWalk::begin(lakehouse, time.ok()).await?;
@@ -79,7 +79,7 @@ impl SavedWalk {
     pub async fn next(&mut self) -> Result<Option<Vec<Unfinished>>> {
         let Some(place) = self.places.pop() else { return Ok(None) };
         let Step { files, places } = self.lakehouse.storage().walk(&place).await?;
-        // The number of the last save, and the age of the first.
+        // By id: the number of the last save, and the age of the first one.
         let mut newest: BTreeMap<String, (u64, Option<u64>)> = BTreeMap::new();
         for file in &files {
             if let Some((id, sequence)) = saved_state(&file.path) {
@@ -89,7 +89,7 @@ impl SavedWalk {
             }
         }
         for mut rest in places {
-            // A step may end among the files of one transaction. Its others are skipped.
+            // A step may end between the files of one transaction. Its other files are skipped.
             if let Some((id, _)) = rest.after.as_deref().and_then(saved_state) {
                 if let Some(sequence) = newest_sequence(&self.lakehouse, id).await? {
                     newest.entry(id.to_string()).and_modify(|(highest, _)| *highest = sequence);
@@ -114,14 +114,14 @@ impl SavedWalk {
 
 /// Age of a saved transaction.
 enum Age {
-    /// So much time has passed since its first save.
+    /// Time since its first save.
     AtStore(u64),
     AtHost {
         now_millis: u64,
     },
 }
 
-/// `None` if it has a record, or is gone.
+/// `None` if it has a record or was removed.
 async fn unfinished(
     lakehouse: Arc<Lakehouse>,
     latest: Arc<Version>,
@@ -161,7 +161,7 @@ async fn unfinished(
     }))
 }
 
-/// Whether a saved transaction can be resumed. Until then its files must exist; afterwards they may be deleted.
+/// Whether a saved transaction can be resumed. As long as it can, its files must exist; afterwards they may be deleted.
 ///
 /// # Arguments
 ///
@@ -178,8 +178,8 @@ pub(crate) fn is_alive(
     saved.state() == SavedState::Open && !has_record && !is_over_age && is_base_kept
 }
 
-/// Comes after all files of a transaction, and before those of the next one.
+/// A name that sorts after all files of a transaction and before those of the next one.
 pub(crate) fn after_files_of(id: &str) -> String {
-    // The character after the slash.
+    // `0` is the character after `/`.
     format!("{TRANSACTION_PREFIX}{id}0")
 }

@@ -10,21 +10,21 @@ use crate::transaction_id::check_transaction_id;
 use crate::version::Version;
 use crate::version::root_metadata::LastRollback;
 
-/// Versions per page of the log.
+/// Number of versions per page of the log.
 const LOG_PAGE: usize = 64;
 
 /// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionOutcome {
-    /// In that version, or in an expired one.
+    /// Committed in that version, or in an expired one.
     Committed(Option<u64>),
     /// Committed in `version`, and undone by the rollback in version `by`.
     Undone { version: u64, by: u64 },
-    /// Aborted: no version contains it, or ever will.
+    /// Aborted: no version contains it, and none ever will.
     RolledBack,
     /// Not in the log. It may still be open.
     NotCommitted,
-    /// The versions that could tell have expired.
+    /// The versions that may contain it have expired.
     Unknown,
 }
 
@@ -32,7 +32,7 @@ pub enum TransactionOutcome {
 #[derive(Clone, Debug)]
 pub(crate) struct LogEntry {
     pub version: u64,
-    /// The rollback that took it out of the latest tree.
+    /// The rollback that removed it from the latest tree.
     pub undone_by: Option<Arc<Version>>,
 }
 
@@ -46,7 +46,7 @@ pub async fn outcome_of(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Transact
     let entry = match &record {
         Some(Record::RolledBack { .. }) => return Ok(TransactionOutcome::RolledBack),
         Some(Record::Committed { base, .. }) => find_by_record(lakehouse, &latest, id, *base).await?,
-        // Also one that expiry aborted may have been committed, and the log may still tell.
+        // A transaction that expiry aborted may have been committed before, and the log may still contain it.
         Some(Record::Abandoned { .. }) | None => find_in_log(lakehouse, id).await?,
     };
     Ok(match entry {
@@ -73,7 +73,7 @@ async fn find_by_record(
     let key = latest.config.names.transaction_key(id)?;
     let Some(version) = first_with_record(lakehouse, latest, id, &key, base).await? else { return Ok(None) };
     if !version.metadata.commits(id) {
-        // Another writer put the record there.
+        // Another process wrote the record.
         return find_in_log(lakehouse, id).await;
     }
     match undone_by(lakehouse, latest, version.number).await? {
@@ -83,7 +83,7 @@ async fn find_by_record(
 }
 
 /// The first version whose tree has the record. A record stays until its version expires, so a galloping search upwards
-/// from a version without it, and then a bisection, find it.
+/// from a version without it, followed by a bisection, finds it.
 async fn first_with_record(
     lakehouse: &Lakehouse,
     latest: &Arc<Version>,
@@ -97,12 +97,12 @@ async fn first_with_record(
     };
     let oldest = lakehouse.oldest_version().await?;
     if oldest > latest.number {
-        // All that was known has expired meanwhile, and so has the version that committed it.
+        // All known versions have expired in the meantime, including the one that committed it.
         return Ok(None);
     }
-    // The record is absent in `low`, and there in `high`.
+    // Invariant: the record is absent in `low` and present in `high`.
     let mut low = match base {
-        // Its commit required that nobody had committed the id up to there.
+        // The commit required that the id had no record up to this version.
         Some(base) if base >= oldest => base,
         _ => {
             let version = read(oldest).await?;
@@ -132,7 +132,7 @@ async fn first_with_record(
     Ok(Some(high))
 }
 
-/// The rollback that undid a version, if there was one. `None` if the roots do not record rollbacks.
+/// The rollback that undid a version, if any. The outer `None` means that the roots do not record rollbacks.
 async fn undone_by(
     lakehouse: &Lakehouse,
     latest: &Arc<Version>,
@@ -153,10 +153,10 @@ async fn undone_by(
     }
 }
 
-/// The version that committed a transaction, as far as the log goes back.
+/// The version that committed a transaction, if the log still contains it.
 pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Option<LogEntry>> {
     let mut before = None;
-    // Versions above it, as far as they are not looked at yet, were undone by `rollback`.
+    // Versions above `target` that are still to be examined were undone by `rollback`.
     let mut target = u64::MAX;
     let mut rollback: Option<Arc<Version>> = None;
     loop {
@@ -167,7 +167,7 @@ pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Optio
                 let undone_by = rollback.filter(|_| is_undone);
                 return Ok(Some(LogEntry { version: version.number, undone_by }));
             }
-            // A rollback that was undone itself undoes nothing.
+            // A rollback that was itself undone has no effect.
             if !is_undone && let Some(number) = version.metadata.rollback_target() {
                 target = number;
                 rollback = Some(version.clone());

@@ -5,9 +5,9 @@
 //! could commit it was in flight (`abort`).
 //!
 //! Invariants:
-//! - A record stays as long as the version that wrote it is retained, also after a rollback of the lakehouse.
+//! - A record stays as long as the version that wrote it is retained, even after a rollback of the lakehouse.
 //! - Expiry removes it afterwards, with its files (`cleanup`). Every process that could still commit the same
-//!   transaction has expired by then: it was last validated against a version below that one.
+//!   transaction has expired by then, because it was last validated against a version below that one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) const ABANDONED_PROPERTY: &str = "trinitylake.abandoned";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Committed {
-        /// Path of the record, which tells the saved state that was committed.
+        /// Path of the record, which identifies the saved state that was committed.
         location: String,
         /// Base version of the transaction.
         base: Option<u64>,
@@ -43,7 +43,7 @@ pub(crate) enum Record {
     RolledBack {
         location: String,
     },
-    /// Expiry aborted it, since it could not be resumed any more. It may have been committed in an expired version.
+    /// Expiry aborted it, because it could no longer be resumed. It may have been committed in an expired version.
     Abandoned {
         location: String,
     },
@@ -60,8 +60,8 @@ impl Record {
     }
 }
 
-/// The record of an id in the latest version. If an expiry removed the key and the record since that version was read,
-/// the record in a newer version.
+/// The record of an id in the latest version. If an expiry removed the record file after that version was read, the
+/// record in a newer version.
 pub(crate) async fn recorded(
     lakehouse: &Lakehouse,
     latest: &Arc<Version>,
@@ -87,7 +87,7 @@ async fn recorded_in(version: &Version, id: &str) -> Result<Option<Record>> {
         return Ok(None);
     };
     let bytes = match version.nodes().storage().get(&location).await {
-        // An expiry is about to remove the key, and has removed the saved state that it names.
+        // An expiry is about to remove the key, and has already removed the saved state that it references.
         Err(Error::FileNotFound { .. }) if is_saved_state(&location) => {
             return Ok(Some(Record::Committed { location, base: None }));
         }

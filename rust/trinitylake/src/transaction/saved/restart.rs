@@ -1,9 +1,10 @@
-//! Restart of an id: discards an attempt that was not committed, and begins again under the same id.
+//! Restart of an id: discards an attempt that was not committed, and begins a new one under the same id.
 //!
-//! Of all attempts of an id at most one commits:
-//! - A process that holds an older saved state cannot save or commit it: the restart takes the name of the next state.
-//! - A process that holds a state of an attempt that was rolled back requires that there is no record of the id. The
-//!   record of the rollback stays until the commit of the new attempt replaces it; `restarted_from` names it.
+//! At most one attempt of an id commits:
+//! - A process that holds an older saved state cannot save or commit it, because the restart has used the name of the
+//!   next state.
+//! - A process that holds a state of an attempt that was rolled back requires that the id has no record. The record of
+//!   the rollback stays until the commit of the new attempt replaces it; `restarted_from` names it.
 
 use std::sync::Arc;
 
@@ -16,8 +17,9 @@ use crate::transaction::saved::record::{Record, recorded};
 use crate::transaction::saved::state_file::newest_sequence;
 
 impl Transaction {
-    /// Begins a transaction under an id that may have been used. If it was committed, the result only says so, and
-    /// `CommitConflict` if it was undone since. The files of a discarded attempt are left to garbage collection.
+    /// Begins a transaction under an id that may have been used before. If the id was committed, the result is that
+    /// committed transaction, or `CommitConflict` if it was undone since. The files of a discarded attempt are left to
+    /// garbage collection.
     pub async fn restart(lakehouse: &Arc<Lakehouse>, options: TransactionOptions) -> Result<Transaction> {
         let latest = lakehouse.latest().await?;
         let mut transaction = Transaction::begin(lakehouse.clone(), latest.clone(), options)?;

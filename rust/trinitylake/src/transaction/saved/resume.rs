@@ -25,9 +25,9 @@ use crate::version::store_time::StoreTime;
 use crate::version::summary::Summary;
 
 impl Transaction {
-    /// Resumes a saved transaction. If it was committed, the result only says so. `ObjectNotFound` if there is none or
-    /// it was rolled back, `TransactionExpired` if it is too old, `CommitConflict` if it was committed and then undone
-    /// by a rollback of the lakehouse.
+    /// Resumes a saved transaction. If it was committed, the result is the committed transaction. `ObjectNotFound` if
+    /// there is none or it was rolled back, `TransactionExpired` if it is too old, `CommitConflict` if it was committed
+    /// and then undone by a rollback of the lakehouse.
     pub async fn resume(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Transaction> {
         check_transaction_id(id)?;
         let latest = lakehouse.latest().await?;
@@ -64,7 +64,7 @@ impl Transaction {
             Error::corrupt(transaction_path(id, sequence), format!("its footprint is damaged: {error}"))
         };
         let footprint = proto::Footprint::decode(record.footprint.as_slice()).map_err(damaged)?;
-        // The transaction is valid up to that version.
+        // The transaction was validated up to this version.
         let base = match lakehouse.version(footprint.validated_version).await {
             Ok(base) => base,
             Err(Error::VersionExpired(message)) => return Err(expired(message)),
@@ -141,7 +141,8 @@ async fn restore_write(base: Arc<Version>, saved: proto::footprint::Write) -> Re
     Ok((saved.key, Write { base, value, checked, renamed_from }))
 }
 
-/// Whether a saved transaction has expired by the clock of the store. Asked if it has by the clock of this machine.
+/// Whether a saved transaction has expired by the clock of the store. Called only if it has by the clock of this
+/// machine.
 async fn is_over_age(lakehouse: &Lakehouse, id: &str, record: &DistributedTransactionDef) -> Result<bool> {
     let time = StoreTime::ask(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await?;
     let files = lakehouse.storage().list(&format!("{TRANSACTION_PREFIX}{id}/")).await?;

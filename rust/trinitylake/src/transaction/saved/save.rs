@@ -1,14 +1,14 @@
 //! Saving a transaction under `_txn/<id>/` (format §8).
 //!
-//! Each save is a file with the next sequence number, created only if absent. Of two processes that resumed the same
-//! state, the second one to save or commit gets an error. The commit of a saved transaction begins with a save, and its
-//! record in the tree names that file, so a process that finds the id committed can tell whether it was this state. The
-//! files only hand a transaction over. Whether it is committed or rolled back is said by its record in the tree alone
-//! (`record`).
+//! Each save creates a file with the next sequence number, if that file does not exist. If two processes have resumed
+//! the same state, the second one to save or commit gets an error. The commit of a saved transaction begins with a
+//! save, and its record in the tree names that file, so a process that finds the id committed can determine whether it
+//! was this state. These files only transfer a transaction between processes. Only the record in the tree decides
+//! whether it is committed or rolled back (`record`).
 //!
-//! Invariant: as long as the tree has no record of an id, none of its states is removed. Else a process that resumed an
-//! older state would find the name of the next state free. With a record no process can continue, and all states but
-//! the one named by the record are removed (`cleanup`).
+//! Invariant: as long as the tree has no record of an id, none of its states is removed. Otherwise a process that
+//! resumed an older state could use the name of the next state again. With a record no process can continue, and all
+//! states but the one named by the record are removed (`cleanup`).
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -51,7 +51,7 @@ impl Transaction {
         let mut files = self.changes.unwritten_files();
         files.push((running_root.clone(), bytes));
         match flush_files(lakehouse.storage().as_ref(), files, &[&self.pending]).await {
-            // No version refers to it yet, and writing took longer than the grace period of a garbage collection.
+            // A collection deleted an unreferenced file, because writing took longer than its grace period.
             Err(Error::FileNotFound { path }) => return Err(self.collected(&format!("{path} is gone"))),
             written => written?,
         }
@@ -115,7 +115,7 @@ impl Transaction {
         saved
     }
 
-    /// The tree as this transaction sees it, as a root that no version has.
+    /// The tree as this transaction sees it, as a root that belongs to no version.
     async fn encode_running_root(&self) -> Result<(String, Bytes)> {
         let (nodes, environment) = (self.lakehouse.nodes(), self.lakehouse.environment());
         let mut draft = Draft::of(&self.base.root, nodes.height_of(&self.base.root).await?);

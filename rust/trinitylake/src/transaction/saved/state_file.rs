@@ -15,12 +15,12 @@ use crate::transaction_id::check_transaction_id;
 /// State of the saves of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
-    /// Whether its id has a record in the tree after it has ended.
+    /// Whether its id gets a record in the tree when it ends.
     pub has_record: bool,
     /// Number of saves.
     pub sequence: u64,
     pub began_at_millis: Option<u64>,
-    /// Changed since the last save or since it was resumed.
+    /// Whether it was changed since the last save, or since it was resumed.
     pub is_changed: bool,
     /// Record that its commit puts into the tree.
     pub record: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// The record, unless it is that of an earlier attempt that this one replaces.
+    /// The record, unless it belongs to an earlier attempt that this one replaces.
     pub(crate) fn of_this_attempt(&self, record: Option<Record>) -> Option<Record> {
         record.filter(|record| match record {
             Record::Committed { .. } => true,
@@ -39,8 +39,8 @@ impl Saved {
         })
     }
 
-    /// Whether this is the record of the transaction as it is here. Another process that resumed it may have changed
-    /// it.
+    /// Whether this record belongs to the transaction in its current state. Another process that resumed it may have
+    /// changed it.
     pub(crate) fn is_own(&self, record: &str, id: &str) -> bool {
         self.record.as_deref() == Some(record)
             || (!self.is_changed && record == transaction_path(id, self.sequence))
@@ -65,7 +65,7 @@ pub(crate) fn log_properties(state: &DistributedTransactionDef) -> BTreeMap<Stri
     properties
 }
 
-/// Time for which it can be resumed after its first save.
+/// Time after the first save during which it can be resumed.
 pub(crate) fn lifetime_millis(record: &DistributedTransactionDef) -> u64 {
     record.expire_at_millis.saturating_sub(record.began_at_millis)
 }
