@@ -1,4 +1,4 @@
-//! Transactions side by side: what may commit, what must not, and how it ends.
+//! Concurrent transactions: which of them may commit, which must not, and their outcomes.
 
 mod abort;
 mod background_uploads;

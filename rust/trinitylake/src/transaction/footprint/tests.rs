@@ -1,4 +1,4 @@
-//! Ranges and requirements against what they mean.
+//! Key ranges and requirements, compared with simple models.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn key_ranges() -> impl Strategy<Value = Vec<KeyRange>> {
 
 proptest! {
     #[test]
-    fn ranges_contain_what_one_of_them_contains(ranges in key_ranges(), keys in proptest::collection::btree_set("[a-e]{0,4}", 0..20)) {
+    fn a_set_of_ranges_contains_the_keys_of_each_range(ranges in key_ranges(), keys in proptest::collection::btree_set("[a-e]{0,4}", 0..20)) {
         let joined: KeyRanges = ranges.iter().cloned().collect();
         for key in &keys {
             prop_assert_eq!(joined.contains(key), ranges.iter().any(|range| range.contains(key)), "{}", key);
@@ -27,10 +27,10 @@ proptest! {
     }
 }
 
-/// A transaction of 16,000 new objects took 20 seconds, since each new requirement was looked for among all before
-/// it, and each change of others was held against each requirement.
+/// A transaction with 16,000 new objects took 20 seconds, because each new requirement was searched for linearly, and
+/// each change of another transaction was compared with each requirement.
 #[test]
-fn a_requirement_is_found_among_many_without_looking_at_all() {
+fn requirements_are_found_in_logarithmic_time() {
     let mut footprint = Footprint::default();
     const MANY: usize = 200_000;
     for number in 0..MANY {

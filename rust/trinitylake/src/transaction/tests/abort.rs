@@ -29,7 +29,7 @@ async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
     (files, lakehouse, environment)
 }
 
-/// A transaction that creates a namespace of that name, under that id if there is one.
+/// A transaction that creates a namespace of that name, with a chosen id if one is given.
 async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str, id: Option<&str>) -> Transaction {
     let options = TransactionOptions { id: id.map(str::to_string), ..TransactionOptions::default() };
     let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
@@ -46,7 +46,7 @@ fn assert_committed(error: &Error, version: u64) {
     assert!(matches!(error, Error::CommitConflict { message, .. } if message.contains(&refusal)), "{error}");
 }
 
-/// A store through which roots are sent, and arrive when the test wants it, as long as it is said to be slow.
+/// A store that, while it is slow, accepts roots and executes these requests only when the test delivers them.
 struct Slow {
     storage: Arc<FaultyStorage>,
     is_slow: Arc<AtomicBool>,
@@ -68,14 +68,15 @@ impl Slow {
     }
 }
 
-/// One worker saved a load as it committed it, and another one resumed it just then. The first one's root came,
-/// the second one rolled back: the data files of a committed transaction were deleted.
+/// One worker saved a load at the beginning of its commit, and another worker resumed it at that moment. The root of
+/// the first one was created, then the second one rolled back, and the data files of a committed transaction were
+/// deleted.
 #[tokio::test]
-async fn what_one_party_committed_the_other_does_not_roll_back() {
+async fn a_committed_transaction_is_not_rolled_back_by_another_process() {
     let (files, lakehouse, environment) = lake().await;
     let mut first = creating(&lakehouse, "a", Some("job")).await;
     first.save().await.unwrap();
-    // The commit begins with a save, which is what the other one resumes.
+    // The commit begins with a save. The other process resumes that state.
     first.record_chosen_id().await.unwrap();
     let other = open(files, &environment).await;
     let mut rolls_back = Transaction::resume(&other, "job").await.unwrap();
@@ -86,7 +87,7 @@ async fn what_one_party_committed_the_other_does_not_roll_back() {
 
     assert_committed(&rolls_back.rollback().await.unwrap_err(), version);
     assert_eq!(rolls_back.files(), Files::Kept);
-    assert_eq!(commit(&mut commits).await.unwrap(), version, "it is the same state");
+    assert_eq!(commit(&mut commits).await.unwrap(), version, "a resumed copy of the same state");
     let refusal = commit(&mut changes).await.unwrap_err();
     assert!(
         matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("by another process")),
@@ -94,7 +95,7 @@ async fn what_one_party_committed_the_other_does_not_roll_back() {
     );
     assert_eq!(changes.files(), Files::Kept);
     assert_committed(&changes.rollback().await.unwrap_err(), version);
-    // Also a process that resumes it afterwards.
+    // The same for a process that resumes it later.
     let mut late = Transaction::resume(&other, "job").await.unwrap();
     assert_committed(&late.rollback().await.unwrap_err(), version);
     assert_eq!(
@@ -105,7 +106,7 @@ async fn what_one_party_committed_the_other_does_not_roll_back() {
 }
 
 #[tokio::test]
-async fn what_one_party_rolled_back_the_others_do_not_commit() {
+async fn a_rolled_back_transaction_is_not_committed_by_another_process() {
     let (files, lakehouse, environment) = lake().await;
     let mut first = creating(&lakehouse, "a", Some("job")).await;
     first.save().await.unwrap();
@@ -119,25 +120,25 @@ async fn what_one_party_rolled_back_the_others_do_not_commit() {
         matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("rolled back")),
         "{refusal}"
     );
-    assert_eq!(first.files(), ROLLED_BACK, "it knows that nobody refers to its files");
+    assert_eq!(first.files(), ROLLED_BACK, "no version refers to its files");
     let refusal = saves.save().await.unwrap_err();
     assert!(
         matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("rolled back")),
         "{refusal}"
     );
-    assert_eq!(again.rollback().await.unwrap(), ROLLED_BACK, "said twice is done once");
+    assert_eq!(again.rollback().await.unwrap(), ROLLED_BACK, "a second rollback does nothing");
     assert_eq!(lakehouse.latest().await.unwrap().number, 1);
     assert_eq!(outcome_of(&lakehouse, "job").await.unwrap(), TransactionOutcome::RolledBack);
     assert_eq!(saved(&lakehouse).await.unwrap(), []);
     assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::ObjectNotFound(_))));
-    // Nor does a job that comes back under the same id.
+    // Nor does a job that runs again with the same id.
     let refusal = commit(&mut creating(&lakehouse, "b", Some("job")).await).await.unwrap_err();
     assert!(matches!(refusal, Error::CommitConflict { .. }), "{refusal}");
     assert_eq!(names(&lakehouse.latest().await.unwrap()).await, ["transaction job"]);
 }
 
-/// A commit timed out while its root was under way. An operator rolled the transaction back, and got the answer that it
-/// was; then the root arrived.
+/// A commit timed out while its root was in flight. An operator rolled the transaction back successfully, and then the
+/// root arrived.
 #[tokio::test]
 async fn a_late_root_loses_to_the_rollback() {
     for is_saved in [true, false] {
@@ -168,7 +169,7 @@ async fn a_late_root_loses_to_the_rollback() {
 }
 
 #[tokio::test]
-async fn a_root_that_arrived_before_the_rollback_stays() {
+async fn a_root_created_before_the_rollback_is_committed() {
     for is_saved in [true, false] {
         let (files, lakehouse, environment) = lake().await;
         let slow = Slow::new(files.clone());
@@ -190,7 +191,7 @@ async fn a_root_that_arrived_before_the_rollback_stays() {
     }
 }
 
-/// Leaves an intent of the transaction, as a process does that dies before its turn comes.
+/// Leaves an intent of the transaction, like a process that dies while it waits.
 async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction) {
     transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
@@ -204,10 +205,10 @@ async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) {
     assert!(matches!(outcome, Outcome::Committed(_)));
 }
 
-/// A transaction waited in the queue when its process died. An operator rolled it back; the next one who led
-/// committed it.
+/// The process of a transaction that waited in the queue died. An operator rolled the transaction back, but the next
+/// leader committed it.
 #[tokio::test]
-async fn what_waits_in_the_queue_is_not_carried_after_a_rollback() {
+async fn a_rolled_back_intent_is_not_committed() {
     for is_rolled_back in [true, false] {
         let (files, owner, environment) = lake().await;
         let mut waiting = creating(&owner, "waiting", Some("job")).await;
@@ -219,22 +220,23 @@ async fn what_waits_in_the_queue_is_not_carried_after_a_rollback() {
             let mut operator = Transaction::resume(&other, "job").await.unwrap();
             assert_eq!(operator.rollback().await.unwrap(), ROLLED_BACK);
         }
-        // Who leads sees after the first commit that somebody waits.
+        // During its first commit, the leader finds out that the queue is not empty.
         add_in_queue(&other, "a").await;
         add_in_queue(&other, "b").await;
         assert_eq!(has(&other, "waiting").await, !is_rolled_back);
     }
 }
 
-/// The limits of a commit were reached while its intent lay in the queue: its owner gives it up.
+/// The owner of an intent rolls back, because the limits of its commit were reached while the intent waited in the
+/// queue.
 #[tokio::test]
-async fn the_owner_of_an_intent_can_give_it_up() {
+async fn the_owner_of_an_intent_can_roll_it_back() {
     let (files, owner, environment) = lake().await;
     let other = open(files, &environment).await;
     let mut waiting = creating(&owner, "waiting", None).await;
     waiting.state.begin_commit().unwrap();
     let submission = waiting.submit(Some(Coordination::Queue), 1).unwrap();
-    assert_eq!(submission.last_version, None, "nobody has met another writer yet");
+    assert_eq!(submission.last_version, None, "there was no lost race yet");
     // As after a lost race.
     let key = waiting.record_key().unwrap();
     waiting.footprint_mut().require(crate::transaction::footprint::Requirement::Absent(key));
@@ -246,9 +248,9 @@ async fn the_owner_of_an_intent_can_give_it_up() {
     assert_eq!(outcome_of(&other, waiting.id()).await.unwrap(), TransactionOutcome::RolledBack);
 }
 
-/// Of a transaction and of who gives it up a root holds one, whichever stands first in its group.
+/// A root contains either a transaction or its rollback, whichever comes first in the group.
 #[tokio::test]
-async fn no_root_holds_a_transaction_and_its_rollback() {
+async fn no_root_contains_a_transaction_and_its_rollback() {
     let (_, lakehouse, _) = lake().await;
     let transaction = creating(&lakehouse, "a", None).await;
     let latest = lakehouse.latest().await.unwrap();
@@ -260,15 +262,15 @@ async fn no_root_holds_a_transaction_and_its_rollback() {
     assert_eq!(admitted(&[rollback, own]).await, [true, false]);
 }
 
-/// What was never sent and never saved is given up without a request, and what it wrote is nobody's.
+/// A transaction that was neither sent nor saved is rolled back without a request, and its files may be deleted.
 #[tokio::test]
-async fn what_was_never_sent_is_given_up_for_nothing() {
+async fn rolling_back_an_unsent_transaction_sends_no_request() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     create(files.clone(), &environment).await;
     let counting = Arc::new(CountingStorage::new(files));
     let lakehouse = open(counting.clone(), &environment).await;
     let mut transaction = creating(&lakehouse, "a", Some("job")).await;
-    assert_eq!(transaction.files(), Files::Kept, "it is in use");
+    assert_eq!(transaction.files(), Files::Kept, "it is still open");
     let before = counting.counters();
     assert_eq!(transaction.rollback().await.unwrap(), Files::Unreachable(Proof::NothingSent));
     assert_eq!(counting.counters().since(&before).requests(), 0);
@@ -276,9 +278,9 @@ async fn what_was_never_sent_is_given_up_for_nothing() {
     assert_eq!(commit(&mut creating(&lakehouse, "a", Some("job")).await).await.unwrap(), 1, "the id is free");
 }
 
-/// A record is forgotten when nobody can commit any more what it stands for.
+/// The record of a rollback is removed when no process can commit the transaction any more.
 #[tokio::test]
-async fn a_rolled_back_id_is_forgotten_with_the_version_of_its_record() {
+async fn the_record_of_a_rollback_expires_with_its_version() {
     let (_, lakehouse, _) = lake().await;
     let mut slow = creating(&lakehouse, "slow", Some("job")).await;
     slow.save().await.unwrap();
@@ -291,21 +293,21 @@ async fn a_rolled_back_id_is_forgotten_with_the_version_of_its_record() {
     assert_eq!(
         outcome_of(&lakehouse, "job").await.unwrap(),
         TransactionOutcome::RolledBack,
-        "its version is kept"
+        "the version of its record is retained"
     );
     expire(&lakehouse, Some(3), false).await.unwrap();
     assert_eq!(outcome_of(&lakehouse, "job").await.unwrap(), TransactionOutcome::Unknown);
     let error = commit(&mut slow).await.unwrap_err();
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
-    // The id may be used again, and is not the old transaction.
+    // The id may be used again, for a different transaction.
     commit(&mut creating(&lakehouse, "new", Some("job")).await).await.unwrap();
     assert!(!has(&lakehouse, "slow").await);
 }
 
-/// Versions had expired, and the record of the commit with them: a rollback found none and deleted what was
-/// committed.
+/// Versions had expired together with the record of the commit. A rollback found no record, and deleted the files of
+/// the committed transaction.
 #[tokio::test]
-async fn what_cannot_be_told_any_more_is_not_rolled_back() {
+async fn a_transaction_of_unknown_outcome_is_not_rolled_back_after_an_expiry() {
     let (_, lakehouse, _) = lake().await;
     let mut first = creating(&lakehouse, "a", Some("job")).await;
     first.save().await.unwrap();
@@ -314,16 +316,16 @@ async fn what_cannot_be_told_any_more_is_not_rolled_back() {
     add_namespace(&lakehouse, "b").await.unwrap();
     let latest = add_namespace(&lakehouse, "c").await.unwrap();
     expire(&lakehouse, Some(latest), false).await.unwrap();
-    // Somebody else went on with it; and if not:
+    // Another process saved it since. Without that save:
     late.saved.sequence += 1;
     let error = late.rollback().await.unwrap_err();
     assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
     assert_eq!(late.files(), Files::Kept);
 }
 
-/// A lost race is a proof, and so is a refusal of the store; a missing answer is none.
+/// A lost race and a refusal of the store are proofs; a missing answer is not.
 #[tokio::test]
-async fn files_of_a_failed_commit_may_go_if_it_is_certain() {
+async fn files_of_a_failed_commit_may_be_deleted_if_the_outcome_is_certain() {
     let (_, lakehouse, _) = lake().await;
     let (mut first, mut second) =
         (creating(&lakehouse, "a", None).await, creating(&lakehouse, "a", None).await);
@@ -356,7 +358,7 @@ async fn files_of_a_failed_commit_may_go_if_it_is_certain() {
     }
 }
 
-/// The second of two that were begun on one version, under either isolation.
+/// The second of two transactions with the same base version, at either isolation level.
 #[tokio::test]
 async fn a_committed_transaction_cannot_be_rolled_back_by_its_owner() {
     let (_, lakehouse, _) = lake().await;

@@ -18,7 +18,7 @@ use crate::storage::{CountingStorage, Storage};
 use crate::tests::fixture::{MemoryFiles, begin, commit, create, open, text};
 use crate::transaction::{Files, Isolation, Transaction};
 
-/// What a request that writes takes.
+/// Duration of a write request.
 const WRITE: Duration = Latency::S3_STANDARD.write;
 
 struct Lake {
@@ -28,7 +28,7 @@ struct Lake {
     lakehouse: Arc<Lakehouse>,
 }
 
-/// A handle whose requests take their time, on tokio's paused clock, and whose tasks really run in the background.
+/// A handle on a slow store, on tokio's paused clock, whose background tasks run in the background.
 async fn slow_lake(faults: Vec<Fault>) -> Lake {
     let files = MemoryFiles::shared();
     create(files.clone(), &TestEnvironment::seeded(1)).await;
@@ -52,10 +52,10 @@ fn denied(path: &str) -> Fault {
     Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(path), Action::Deny)
 }
 
-/// An append of ten rows waited for the store nine times, and a transaction on ten tables more than forty times: each file
-/// was written when the one before was there.
+/// An append of ten rows waited for the store nine times, and a transaction on ten tables more than forty times,
+/// because each file was written only after the one before.
 #[tokio::test(start_paused = true)]
-async fn a_transaction_waits_twice_whatever_it_holds() {
+async fn a_commit_takes_two_rounds_for_any_number_of_files() {
     let lake = slow_lake(Vec::new()).await;
     for (name, files) in [("nothing", 0), ("some", 4), ("much", 30)] {
         let mut transaction = begin(&lake.lakehouse, Isolation::Snapshot).await;
@@ -72,9 +72,9 @@ async fn a_transaction_waits_twice_whatever_it_holds() {
     }
 }
 
-/// The data of a statement was sent while the next one ran, and the root after it, whether it had arrived or not.
+/// The data of a statement was uploaded during the next statement, and the root was sent without a wait for the upload.
 #[tokio::test(start_paused = true)]
-async fn no_root_is_sent_before_all_of_its_files_are_there() {
+async fn no_root_is_sent_before_all_of_its_files_exist() {
     let late = Fault::new(
         Trigger::on(Verb::PutIfAbsent, 0).path("data/slow-1"),
         Action::Delay(Duration::from_secs(5)),
@@ -91,9 +91,9 @@ async fn no_root_is_sent_before_all_of_its_files_are_there() {
     assert!(sent("data/slow-1") < sync && sync < root.unwrap(), "{log:?}");
 }
 
-/// Its root named a file that the store had refused.
+/// A root referenced a file that the store had refused.
 #[tokio::test(start_paused = true)]
-async fn a_file_that_fails_fails_its_transaction_and_nothing_is_seen() {
+async fn a_failed_upload_fails_the_commit_and_creates_no_version() {
     let lake = slow_lake(vec![denied("data/bad-1")]).await;
     let mut transaction = with_data(&lake.lakehouse, "bad", 3).await;
     let answer = commit(&mut transaction).await;
@@ -105,7 +105,7 @@ async fn a_file_that_fails_fails_its_transaction_and_nothing_is_seen() {
 
 /// The upload of one member's file failed, and the whole group got its error, or waited for the upload.
 #[tokio::test(start_paused = true)]
-async fn files_of_one_are_nobody_elses_concern() {
+async fn members_neither_wait_for_nor_fail_with_files_of_others() {
     for fault in [
         denied("data/odd-0"),
         Fault::new(
@@ -135,7 +135,7 @@ async fn files_of_one_are_nobody_elses_concern() {
                     assert_eq!(answer.is_err(), fails, "{answer:?}");
                 } else {
                     answer.as_ref().unwrap();
-                    // One who leads is waited for.
+                    // Members wait for the files of the leader only.
                     assert!(fails || first || took.as_secs() < 20, "{number} waited {took:?}");
                 }
             }
@@ -143,13 +143,14 @@ async fn files_of_one_are_nobody_elses_concern() {
     }
 }
 
-/// It looked for a place when nobody led, came when somebody did, and led next: who waited with it waited for its files.
+/// A transaction found no leader, came to wait because there was one by then, and led the next group: the members of
+/// that group waited for its files.
 #[tokio::test(start_paused = true)]
-async fn who_comes_with_files_under_way_where_somebody_leads_keeps_nobody_waiting() {
+async fn a_transaction_with_running_uploads_does_not_delay_a_group() {
     let slow = Trigger::on(Verb::PutIfAbsent, 0).path("data/odd-0");
     let lake = slow_lake(vec![Fault::new(slow, Action::Delay(Duration::from_secs(20)))]).await;
     let mut odd = with_data(&lake.lakehouse, "odd", 1).await;
-    // On its way to its place it reads what these did.
+    // While it reads the versions of these transactions, another transaction becomes the leader.
     let other = open(lake.files.clone(), &TestEnvironment::seeded(2)).await;
     for name in ["w", "x", "y", "z"] {
         commit(&mut with_data(&other, name, 0).await).await.unwrap();
@@ -166,9 +167,9 @@ async fn who_comes_with_files_under_way_where_somebody_leads_keeps_nobody_waitin
     assert!(first.as_secs() < 2 && last.as_secs() < 2, "{first:?} and {last:?}");
 }
 
-/// A saved state named definitions and files that were not there when another process went on with it.
+/// A saved state referenced definitions and files that did not exist yet when another process resumed it.
 #[tokio::test(start_paused = true)]
-async fn a_save_waits_for_the_same() {
+async fn a_save_waits_for_its_files() {
     let late = Fault::new(
         Trigger::on(Verb::PutIfAbsent, 0).path("data/saved-0"),
         Action::Delay(Duration::from_secs(5)),
@@ -190,9 +191,9 @@ async fn a_save_waits_for_the_same() {
     assert!(!lake.files.paths().iter().any(|path| path.starts_with("_txn/")), "{:?}", lake.files.paths());
 }
 
-/// What was rolled back went on to be uploaded, and nobody deleted it.
+/// Uploads continued after a rollback, and their files were never deleted.
 #[tokio::test(start_paused = true)]
-async fn a_rollback_stops_what_is_under_way() {
+async fn a_rollback_cancels_uploads() {
     let lake = slow_lake(Vec::new()).await;
     let mut transaction = with_data(&lake.lakehouse, "given-up", 40).await;
     let pending = transaction.pending().clone();
@@ -204,13 +205,13 @@ async fn a_rollback_stops_what_is_under_way() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(!lake.files.paths().iter().any(|path| path.starts_with("data/")), "{:?}", lake.files.paths());
     let sent = lake.faulty.log().iter().filter(|one| one.verb == Verb::PutIfAbsent).count();
-    assert!(sent < 40, "{sent} files were sent, though nobody needed them");
+    assert!(sent < 40, "{sent} files were sent after the rollback");
     let reopened = open(lake.files.clone(), &TestEnvironment::seeded(2)).await;
     assert_eq!(reopened.known().number, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_waits_for_files_no_longer_than_it_may() {
+async fn a_commit_stops_waiting_for_files_at_its_deadline() {
     let lost = || Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("data/"), Action::FailBefore);
     let lake = slow_lake((0..500).map(|_| lost()).collect()).await;
     let mut transaction = with_data(&lake.lakehouse, "late", 1).await;
@@ -223,9 +224,9 @@ async fn a_commit_waits_for_files_no_longer_than_it_may() {
     assert_eq!(storage.list("data/").await.unwrap().len(), 0);
 }
 
-/// Each commit asked for the boundary when its root was there.
+/// Each commit read the boundary after its root had been created.
 #[tokio::test(start_paused = true)]
-async fn a_quick_commit_asks_nothing_after_its_root() {
+async fn a_quick_commit_sends_no_request_after_its_root() {
     let environment = TestEnvironment::seeded(1);
     let files = MemoryFiles::remote(environment.clone());
     create(files.clone(), &environment).await;
@@ -240,7 +241,7 @@ async fn a_quick_commit_asks_nothing_after_its_root() {
     let sent = counting.counters().since(&before);
     assert_eq!((sent.list, sent.head), (0, 10), "{sent:?}");
 
-    // One that was open for long looks along with its files.
+    // A transaction that was open for a long time reads the boundary while it writes its files.
     let mut transaction = with_data(&lakehouse, "long", 0).await;
     environment.advance(Duration::from_secs(20));
     let before = counting.counters();

@@ -1,4 +1,4 @@
-//! Bulk registrations next to ordinary transactions.
+//! Bulk registrations concurrent to ordinary transactions.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::tree::bulk::NodeWriter;
 use crate::tree::leaf_writer::LeafWriter;
 use crate::version::Version;
 
-/// Registers namespace `r` and tables in it; the locations name files that nobody reads here.
+/// Registers the namespace `r` with tables. The files at the locations are not read in these tests.
 async fn register_tables(lakehouse: &Arc<Lakehouse>, tables: std::ops::Range<usize>) -> Result<Arc<Version>> {
     let sizes = lakehouse.known().config.names;
     let mut keys: Vec<String> = tables.map(|i| sizes.table_key("r", &format!("t{i:04}")).unwrap()).collect();
@@ -35,7 +35,7 @@ async fn register_keys(lakehouse: &Arc<Lakehouse>, keys: &[String]) -> Result<Ar
 }
 
 #[tokio::test]
-async fn registered_objects_are_there_and_commits_go_on() {
+async fn commits_after_a_registration_find_its_objects() {
     for count in [0, 1, 3, 4, 5, 500] {
         let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
         add_namespace(&lakehouse, "before").await.unwrap();
@@ -87,7 +87,7 @@ async fn registrations_that_break_a_rule_are_refused() {
 }
 
 #[tokio::test]
-async fn objects_that_exist_are_replaced_if_that_is_asked_for() {
+async fn existing_objects_are_replaced_on_request() {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
     register_tables(&lakehouse, 0..20).await.unwrap();
     let sizes = lakehouse.known().config.names;
@@ -105,7 +105,7 @@ async fn objects_that_exist_are_replaced_if_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn conflicts_are_found_against_a_registration() {
+async fn a_transaction_conflicts_with_a_registration() {
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
         let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
         add_namespace(&lakehouse, "r").await.unwrap();
@@ -132,7 +132,7 @@ async fn conflicts_are_found_against_a_registration() {
 }
 
 #[tokio::test]
-async fn a_registration_that_meets_a_commit_is_a_conflict() {
+async fn a_registration_conflicts_with_a_commit() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let rival = create(files.clone(), &environment).await;
     let intruder = Intruder::new(&files);
@@ -170,7 +170,7 @@ async fn register_by_workers(lakehouse: &Lakehouse, base: &Version, tables: usiz
 }
 
 #[tokio::test]
-async fn what_workers_wrote_is_one_version_that_commits_go_on_from() {
+async fn a_registration_by_workers_is_one_version() {
     for tables in [0, 1, 500] {
         let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
         let base = lakehouse.latest().await.unwrap();
@@ -184,7 +184,7 @@ async fn what_workers_wrote_is_one_version_that_commits_go_on_from() {
 }
 
 #[tokio::test]
-async fn what_workers_wrote_on_an_older_version_is_a_conflict() {
+async fn a_registration_by_workers_on_an_older_version_conflicts() {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
     let base = lakehouse.latest().await.unwrap();
     add_namespace(&lakehouse, "rival").await.unwrap();

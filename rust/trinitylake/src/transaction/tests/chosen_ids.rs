@@ -1,4 +1,4 @@
-//! Chosen ids commit once, also after a rollback, until their version has expired.
+//! A chosen id commits once, also after a rollback, until its version has expired.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ async fn run(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<u64> {
     commit(&mut job(lakehouse, id).await).await
 }
 
-/// The ids in the latest tree.
+/// The ids with a record in the latest tree.
 async fn recorded(lakehouse: &Arc<Lakehouse>) -> Vec<String> {
     let latest = lakehouse.latest().await.unwrap();
     let decode = |key: &String| latest.config.names.decode(key).unwrap().name;
@@ -52,10 +52,10 @@ fn assert_undone(error: &Error, version: u64, by: u64) {
     assert_eq!((winners[0].version, winners[0].message.as_str()), (by, "bad load"));
 }
 
-/// An operator took a load back. The job that had made it came again, since it never got an answer, and
-/// loaded everything again.
+/// An operator rolled a load back. The job of the load, which had not received an answer, ran again and loaded
+/// everything a second time.
 #[tokio::test]
-async fn what_was_undone_is_not_done_again_under_the_same_id() {
+async fn an_undone_id_does_not_commit_again() {
     let lakehouse = lake().await;
     let before = add_namespace(&lakehouse, "a").await.unwrap();
     let version = run(&lakehouse, "nightly").await.unwrap();
@@ -64,7 +64,7 @@ async fn what_was_undone_is_not_done_again_under_the_same_id() {
         outcome_of(&lakehouse, "nightly").await.unwrap(),
         TransactionOutcome::Undone { version, by: back.number }
     );
-    // Also a transaction that began before the rollback.
+    // The same for a transaction that began before the rollback.
     let options = TransactionOptions { id: Some("nightly".into()), ..TransactionOptions::default() };
     let mut late = lakehouse.begin(lakehouse.version(before).await.unwrap(), options).unwrap();
     late.create(Namespace, "late", "", text("late")).await.unwrap();
@@ -76,7 +76,7 @@ async fn what_was_undone_is_not_done_again_under_the_same_id() {
     run(&lakehouse, "nightly-2").await.unwrap();
 }
 
-/// A job that came back after a while read the whole log to find its version: 202 requests after 200 versions.
+/// A job that ran again read the whole log to find its version: 202 requests after 200 versions.
 #[tokio::test]
 async fn an_id_is_found_without_reading_the_log() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -85,7 +85,7 @@ async fn an_id_is_found_without_reading_the_log() {
     for i in 0..200 {
         match i {
             3 | 100 | 199 => versions.push((i, run(&lakehouse, &format!("job-{i}")).await.unwrap())),
-            // Two rollbacks, one of which undoes the job in the middle.
+            // Two rollbacks; one of them undoes the jobs in the middle.
             40 => drop(lakehouse.rollback(39, "", "").await.unwrap()),
             120 => drop(lakehouse.rollback(90, "bad load", "").await.unwrap()),
             _ => drop(add_namespace(&lakehouse, &format!("n{i}")).await.unwrap()),
@@ -108,7 +108,7 @@ async fn an_id_is_found_without_reading_the_log() {
 }
 
 #[tokio::test]
-async fn what_was_saved_committed_and_undone_is_not_open() {
+async fn an_undone_saved_transaction_is_not_open() {
     let lakehouse = lake().await;
     let before = add_namespace(&lakehouse, "a").await.unwrap();
     job(&lakehouse, "audit").await.save().await.unwrap();
@@ -123,7 +123,7 @@ async fn what_was_saved_committed_and_undone_is_not_open() {
 }
 
 #[tokio::test]
-async fn a_rollback_that_is_undone_undoes_nothing() {
+async fn an_undone_rollback_has_no_effect() {
     let lakehouse = lake().await;
     let before = add_namespace(&lakehouse, "a").await.unwrap();
     let first = run(&lakehouse, "first").await.unwrap();
@@ -145,7 +145,7 @@ async fn a_rollback_that_is_undone_undoes_nothing() {
 }
 
 #[tokio::test]
-async fn a_rollback_keeps_many_ids_and_the_rules_of_the_tree() {
+async fn a_rollback_keeps_many_ids_and_a_valid_tree() {
     let lakehouse = lake().await;
     let before = add_namespace(&lakehouse, "a").await.unwrap();
     let ids: Vec<String> = (0..2500).map(|number| format!("job-{number:04}")).collect();
@@ -156,14 +156,14 @@ async fn a_rollback_keeps_many_ids_and_the_rules_of_the_tree() {
     assert_eq!(contents(&back).await.len(), ids.len() + 1);
     assert_whole(&back).await;
     assert!(matches!(run(&lakehouse, "job-0123").await, Err(Error::CommitConflict { .. })));
-    // Forward again: the objects are back, the ids as they were.
+    // Rolled forward again: the objects exist again, and the ids are unchanged.
     let forward = lakehouse.rollback(back.number - 1, "", "").await.unwrap();
     assert_eq!(contents(&forward).await.len(), 2 * ids.len() + 1);
     assert_whole(&forward).await;
 }
 
 #[tokio::test]
-async fn expiry_forgets_the_ids_of_versions_that_expired_and_no_others() {
+async fn expiry_removes_only_the_ids_of_expired_versions() {
     let lakehouse = lake().await;
     for id in ["a", "b", "c", "d"] {
         run(&lakehouse, id).await.unwrap();
@@ -175,12 +175,12 @@ async fn expiry_forgets_the_ids_of_versions_that_expired_and_no_others() {
     let latest = lakehouse.known();
     assert_eq!((latest.number, latest.metadata.committed.len()), (5, 1));
     let objects = names(&latest).await.into_iter().filter(|name| name.starts_with("namespace"));
-    assert_eq!(objects.count(), 4, "nothing else goes");
+    assert_eq!(objects.count(), 4, "an object was removed");
     assert_whole(&latest).await;
-    assert_eq!(run(&lakehouse, "c").await.unwrap(), 3, "its version is kept");
+    assert_eq!(run(&lakehouse, "c").await.unwrap(), 3, "its version is retained");
     assert_eq!(outcome_of(&lakehouse, "a").await.unwrap(), TransactionOutcome::Unknown);
 
-    // Who uses an expired id again is recorded again, and not forgotten for the old record's sake.
+    // An id that is used again after its expiry has a new record, which is not removed with the old one.
     let options = TransactionOptions { id: Some("a".into()), ..TransactionOptions::default() };
     let mut again = lakehouse.begin(latest, options).unwrap();
     again.create(Namespace, "again", "", text("again")).await.unwrap();
@@ -192,13 +192,17 @@ async fn expiry_forgets_the_ids_of_versions_that_expired_and_no_others() {
     expire(&lakehouse, Some(5), false).await.unwrap();
     assert_eq!(recorded(&lakehouse).await, ["a"]);
     expire(&lakehouse, Some(version), false).await.unwrap();
-    assert_eq!(lakehouse.latest().await.unwrap().number, latest + 1, "nothing to forget, no version");
+    assert_eq!(
+        lakehouse.latest().await.unwrap().number,
+        latest + 1,
+        "without expired ids there is no new version"
+    );
 }
 
-/// Who asked what became of a transaction read the latest version, and then stood still for a minute. Meanwhile an expiry
-/// forgot the id and removed its record: the lakehouse was reported as damaged.
+/// A process that queried the outcome of a transaction was suspended for a minute after it had read the latest version.
+/// Meanwhile an expiry removed the record of the id, and the query reported a damaged lakehouse.
 #[tokio::test]
-async fn a_record_that_an_expiry_removed_meanwhile_is_no_damage() {
+async fn a_record_removed_by_a_concurrent_expiry_is_not_damage() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     for id in ["a", "b"] {
@@ -220,21 +224,21 @@ async fn a_record_that_an_expiry_removed_meanwhile_is_no_damage() {
 }
 
 #[tokio::test]
-async fn an_id_that_a_rollback_kept_is_forgotten_with_its_version() {
+async fn an_id_kept_by_a_rollback_expires_with_its_version() {
     let lakehouse = lake().await;
     run(&lakehouse, "undone").await.unwrap();
     let back = lakehouse.rollback(0, "bad load", "").await.unwrap();
     add_namespace(&lakehouse, "a").await.unwrap();
     expire(&lakehouse, Some(back.number - 1), false).await.unwrap();
-    assert_eq!(recorded(&lakehouse).await, ["undone"], "its version is kept");
+    assert_eq!(recorded(&lakehouse).await, ["undone"], "its version is retained");
     expire(&lakehouse, Some(back.number), false).await.unwrap();
     assert_eq!(recorded(&lakehouse).await, [] as [&str; 0]);
     run(&lakehouse, "undone").await.unwrap();
 }
 
-/// Going back to a tree of before an expiry brings no forgotten id back.
+/// A rollback to a tree from before an expiry does not restore removed records.
 #[tokio::test]
-async fn a_rollback_does_not_remember_what_was_forgotten() {
+async fn a_rollback_does_not_restore_removed_ids() {
     let lakehouse = lake().await;
     run(&lakehouse, "old").await.unwrap();
     let kept = add_namespace(&lakehouse, "a").await.unwrap();
@@ -245,9 +249,9 @@ async fn a_rollback_does_not_remember_what_was_forgotten() {
     assert!(contents(&back).await.keys().all(|key| kind(key) != TransactionRecord));
 }
 
-/// The process died when the boundary was published, and the ids of what had expired stayed for ever.
+/// The process died after it had published the boundary, and the records of the expired ids were never removed.
 #[tokio::test]
-async fn an_expiry_that_died_leaves_the_ids_to_the_next_one() {
+async fn the_next_expiry_removes_the_ids_of_an_interrupted_one() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     for id in ["a", "b", "c", "d"] {

@@ -1,5 +1,5 @@
-//! The name of an expired root is unused again, so a suspended writer may create a root of that name. It belongs to no
-//! history, and no process may take it for a version.
+//! The name of an expired root is unused again, so a suspended writer may create a root with that name. That root is
+//! void: no process may use it as a version.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, begin, commit, create, open, text};
 use crate::transaction::Isolation;
 
-/// The root of version `number` as a writer would have made it that saw nothing of what follows.
+/// The root of version `number`, as created by a writer that has not observed any later version.
 async fn stale_root(files: &Arc<MemoryFiles>, number: u64) -> Bytes {
     let aside = files.copy();
     let lakehouse = open(aside.clone(), &TestEnvironment::seeded(7)).await;
@@ -24,7 +24,7 @@ async fn stale_root(files: &Arc<MemoryFiles>, number: u64) -> Bytes {
     aside.get(&root_path(number)).await.unwrap()
 }
 
-/// Another commit, then the version before it expires, and a late root takes its name.
+/// Commits once more, expires the version before, and creates a late root under its name.
 async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes) {
     let latest = add_namespace(rival, "next").await.unwrap();
     expire(rival, Some(latest), false).await.unwrap();
@@ -32,9 +32,10 @@ async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes
     files.overwrite(&root_path(latest - 1), stale);
 }
 
-/// The winner of the race changed what the loser changes; the root that the loser finds under its name did not.
+/// The winner of the race changed the object that the loser changes. The void root that the loser finds under the name
+/// did not change it.
 #[tokio::test]
-async fn no_update_is_lost_to_a_root_created_after_its_number_expired() {
+async fn no_update_is_lost_because_of_a_void_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
@@ -58,16 +59,16 @@ async fn no_update_is_lost_to_a_root_created_after_its_number_expired() {
     assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
     let mut look = begin(&rival, Isolation::Snapshot).await;
     assert_eq!(look.read(Namespace, "a", "").await.unwrap().unwrap(), "of the winner");
-    // The handle remembers nothing of the void root.
+    // The handle has not cached the void root.
     assert!(matches!(loser.version(base + 1).await, Err(Error::VersionExpired(_))));
     let mut again = begin(&loser, Isolation::Snapshot).await;
     again.replace(Namespace, "a", "", text("again")).await.unwrap();
     assert_eq!(commit(&mut again).await.unwrap(), base + 3);
 }
 
-/// It had won the race without an answer; now another root has the name.
+/// The commit had won the race without an answer, and then another root was created under the name.
 #[tokio::test]
-async fn a_commit_in_doubt_is_not_done_again_because_of_a_root_that_came_too_late() {
+async fn a_commit_in_doubt_is_not_repeated_because_of_a_void_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
@@ -97,9 +98,9 @@ async fn a_commit_in_doubt_is_not_done_again_because_of_a_root_that_came_too_lat
     assert_eq!(look.read(Namespace, "a", "").await.unwrap().unwrap(), "once");
 }
 
-/// The handle has heard of later versions only; between them and its base lies the root that came too late.
+/// The handle has observed later versions only; the void root is between these and its base.
 #[tokio::test]
-async fn nothing_is_held_against_a_root_below_the_boundary() {
+async fn no_transaction_is_validated_against_a_void_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();

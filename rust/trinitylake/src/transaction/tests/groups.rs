@@ -1,4 +1,4 @@
-//! Group commit: all members commit, a conflict fails one member alone, and all answers are true.
+//! Group commit: all members commit, a conflict affects one member only, and all answers are correct.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::tests::fixture::{
 };
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
-/// A handle through a slow store, on tokio's paused clock: transactions that start together meet.
+/// A handle on a slow store, on tokio's paused clock, so that transactions that start together form groups.
 async fn slow_lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     create(files.clone(), &environment).await;
@@ -41,7 +41,7 @@ async fn commit_all(transactions: Vec<Transaction>) -> Vec<Result<u64>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_together_share_a_root() {
+async fn waiting_transactions_share_a_root() {
     let (files, lakehouse, environment) = slow_lake().await;
     let mut transactions = Vec::new();
     for i in 0..100 {
@@ -50,8 +50,8 @@ async fn those_who_wait_together_share_a_root() {
     let start = tokio::time::Instant::now();
     let versions = commit_all(transactions).await;
     let took = start.elapsed();
-    // The first one leads alone: definition and root, 60 ms each. The others wait for it and share the
-    // next: their definitions are written by then, so that one more root is all, and its confirmation.
+    // The first one leads alone: definition and root, 60 ms each. The others wait for it and share the next root; their
+    // definitions are written by then, so that this takes one more root and its confirmation.
     assert!(took.as_millis() <= 60 + 60 + 60 + 60 + 10, "{took:?}");
     let versions: Vec<u64> = versions.into_iter().map(Result::unwrap).collect();
     assert_eq!(versions[0], 1);
@@ -64,7 +64,7 @@ async fn those_who_wait_together_share_a_root() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mode_23_the_one_who_conflicts_loses_alone() {
+async fn mode_23_a_conflict_fails_one_member_only() {
     let (_, lakehouse, _) = slow_lake().await;
     let mut transactions = vec![creating(&lakehouse, "first").await];
     for namespace in ["a", "same", "b", "same", "c", "same"] {
@@ -81,9 +81,9 @@ async fn mode_23_the_one_who_conflicts_loses_alone() {
     assert_eq!(names(&lakehouse.latest().await.unwrap()).await.len(), 5);
 }
 
-/// Two members of one group each read what the other writes.
+/// Two members of one group each read what the other one writes.
 #[tokio::test(start_paused = true)]
-async fn write_skew_within_a_group_is_possible_under_snapshot_alone() {
+async fn write_skew_within_a_group_is_possible_only_under_snapshot() {
     for (isolation, both_land) in [(Isolation::Snapshot, true), (Isolation::Serializable, false)] {
         let (_, lakehouse, _) = slow_lake().await;
         add_namespace(&lakehouse, "x").await.unwrap();
@@ -103,7 +103,7 @@ async fn write_skew_within_a_group_is_possible_under_snapshot_alone() {
 
 /// A table is created in a namespace that another member of the group drops.
 #[tokio::test(start_paused = true)]
-async fn a_group_keeps_the_lakehouse_whole() {
+async fn a_group_keeps_the_lakehouse_consistent() {
     let (_, lakehouse, _) = slow_lake().await;
     add_namespace(&lakehouse, "doomed").await.unwrap();
     let leader = creating(&lakehouse, "leader").await;
@@ -151,14 +151,14 @@ async fn the_definition_changes_once_in_a_group() {
     assert!(matches!(lost, Some(Error::CommitConflict { .. })), "{lost:?}");
 }
 
-/// The reply to the root's creation is lost, in each way that a reply can be.
+/// The reply to the creation of the root is lost, in each possible way.
 #[tokio::test(start_paused = true)]
-async fn mode_23_an_unclear_answer_is_cleared_up_for_every_member() {
+async fn mode_23_a_lost_answer_is_settled_for_every_member() {
     for action in [Action::FailBefore, Action::FailAfter, Action::AlreadyExistsAfter, Action::Late] {
         let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
         create(files.clone(), &environment).await;
         let slow: Arc<dyn Storage> = Arc::new(LatencyStorage::new(files.clone(), Latency::S3_EXPRESS));
-        // The second root is that of the nine who waited.
+        // The second root contains the nine transactions that waited.
         let trigger = Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(2));
         let faulty = Arc::new(FaultyStorage::new(slow, [Fault::new(trigger, action)]));
         let lakehouse = open(faulty.clone(), &environment).await;
@@ -175,9 +175,9 @@ async fn mode_23_an_unclear_answer_is_cleared_up_for_every_member() {
     }
 }
 
-/// A leader whose task is killed: at every point of its commit.
+/// A leader whose task is cancelled, at every point of its commit.
 #[tokio::test(start_paused = true)]
-async fn mode_41_a_leader_that_is_cancelled_takes_nobody_with_it() {
+async fn mode_41_the_members_of_a_cancelled_leader_commit() {
     for millis in (1..200).step_by(7) {
         let (_, lakehouse, _) = slow_lake().await;
         let mut leader = creating(&lakehouse, "leader").await;
@@ -217,9 +217,9 @@ async fn a_transaction_finds_itself_in_the_log() {
     assert_eq!(lakehouse.latest().await.unwrap().number, 1);
 }
 
-/// What a lone commit asks of the store: definition, root, hint. It knows from its beginning that its number had not expired.
+/// The requests of a lone commit: definition, root, hint. Its observation of the boundary is from its beginning.
 #[tokio::test]
-async fn a_lone_commit_costs_what_it_must() {
+async fn a_lone_commit_sends_three_requests() {
     let environment = TestEnvironment::seeded(1);
     let files = MemoryFiles::remote(environment.clone());
     create(files.clone(), &environment).await;
@@ -232,9 +232,9 @@ async fn a_lone_commit_costs_what_it_must() {
     assert_eq!((cost.put_if_absent, cost.put_hint, cost.list, cost.requests()), (2, 1, 0, 3));
 }
 
-/// It was valid when it came to the queue; the root that it waited for changed what it changes.
+/// A transaction was valid when it began to wait; the root for which it waited changed the same object.
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_held_against_the_root_that_was_under_way() {
+async fn a_waiting_transaction_is_validated_against_the_root_in_flight() {
     for (own, is_refused) in [("a", true), ("b", false)] {
         let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
         let lakehouse = create(files.clone(), &environment).await;

@@ -23,7 +23,7 @@ use crate::tests::fixture::{
 use crate::transaction::{Isolation, TransactionOptions};
 use crate::version::Version;
 
-/// A remote store, which denies each creation of a file with this in its path.
+/// A remote store that denies the creation of files with `denied` in their paths.
 async fn lake_without(denied: &str) -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
     let environment = TestEnvironment::seeded(1);
     let files = MemoryFiles::remote(environment.clone());
@@ -39,7 +39,7 @@ async fn findings(files: &Arc<MemoryFiles>) -> Vec<Finding> {
     while let Some(step) = fsck.next().await.unwrap() {
         findings.extend(step.findings);
     }
-    // What stands for definitions here is none.
+    // The definitions of these tests are not decodable.
     findings.retain(|finding| matches!(finding.kind, Kind::Missing | Kind::Broken));
     findings
 }
@@ -48,7 +48,7 @@ fn has_definition_of(files: &MemoryFiles, name: &str) -> bool {
     files.paths().iter().any(|path| definition_id(path).is_some() && path.contains(&format!("-{name}-")))
 }
 
-/// Everything that a version names can be read, with nothing but its root in hand.
+/// Checks that everything that a version references can be read, also by a handle that only has its root.
 async fn assert_readable(version: &Version) {
     for (key, location) in contents(version).await {
         let name = version.config.names.decode(&key).unwrap();
@@ -57,9 +57,9 @@ async fn assert_readable(version: &Version) {
     }
 }
 
-/// A commit that wrote one small definition waited for the store twice: for the definition, and then for the root.
+/// A commit with one small definition waited for the store twice: for the definition, and then for the root.
 #[tokio::test(start_paused = true)]
-async fn a_small_definition_is_written_beside_its_root() {
+async fn a_small_definition_is_written_concurrently_with_its_root() {
     let memory = MemoryFiles::remote(TestEnvironment::seeded(1));
     create(memory.clone(), &TestEnvironment::seeded(1)).await;
     let slow = Arc::new(LatencyStorage::new(memory.clone(), Latency::S3_STANDARD));
@@ -72,16 +72,16 @@ async fn a_small_definition_is_written_beside_its_root() {
         transaction.create(Namespace, name, "", definition).await.unwrap();
         commit(&mut transaction).await.unwrap();
         let rounds = start.elapsed().as_secs_f64() / Latency::S3_STANDARD.write.as_secs_f64();
-        // The look at the boundary, which a store that does not date its answers takes, is a third of a round.
+        // On a store without dates, the read of the boundary adds a third of a round.
         assert!(rounds < most_rounds + 0.4, "{name}: {rounds} rounds");
         assert_eq!(counting.counters().since(&before).put_if_absent, 2, "{name}");
         let held = &lakehouse.known().metadata.inline_definitions;
-        assert_eq!(held.len(), usize::from(name == "a"), "a large definition is no part of a root");
+        assert_eq!(held.len(), usize::from(name == "a"), "a large definition is not in the root");
         assert!(has_definition_of(&memory, name));
     }
 }
 
-/// A machine whose clocks are tokio's, which a test stops.
+/// An environment whose clocks are tokio's, which a test pauses.
 #[derive(Debug)]
 struct Stopped {
     rest: Arc<TestEnvironment>,
@@ -115,7 +115,8 @@ impl Environment for Stopped {
     }
 }
 
-/// How many creations one after the other a commit took, where so many commit at once, each five times.
+/// Average number of sequential creations per commit, if `committers` transactions commit at the same time, five times
+/// each.
 async fn rounds_each(committers: usize) -> f64 {
     const COMMITS: usize = 5;
     let environment = Arc::new(Stopped { rest: TestEnvironment::seeded(1), start: Instant::now() });
@@ -141,27 +142,28 @@ async fn rounds_each(committers: usize) -> f64 {
     start.elapsed().as_secs_f64() / Latency::S3_STANDARD.write.as_secs_f64() / COMMITS as f64
 }
 
-/// Those who wait for their commits come back at the same time. The first of them went alone, and the others waited for
-/// two roots; and of a crowd whose definitions do not all fit into a root a part went ahead, so that all waited for three.
+/// Transactions that share a root usually commit again at the same time. The first of them led alone, so that the
+/// others waited for two roots. If the definitions of a large group did not fit into one root, a part of it was ahead
+/// of the others, so that all waited for three roots.
 #[tokio::test(start_paused = true)]
-async fn a_crowd_waits_once_and_a_large_one_twice() {
+async fn a_group_takes_one_round_and_a_large_one_two() {
     let (small, large) = (rounds_each(60).await, rounds_each(300).await);
     assert!(small < 1.8, "{small} rounds each, for five commits of 60");
     assert!(large < 2.75, "{large} rounds each, for five commits of 300");
 }
 
-/// Elsewhere than on a remote store nothing is won, and the file is there before the root.
+/// Inline definitions have no advantage on a local disk, so there the file is written before the root.
 #[tokio::test]
-async fn a_root_on_a_disk_holds_no_definitions() {
+async fn a_root_on_a_local_disk_has_no_inline_definitions() {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
     add_namespace(&lakehouse, "a").await.unwrap();
     assert!(lakehouse.known().metadata.inline_definitions.is_empty());
 }
 
-/// The process died between its root and the definition beside it, or the store took one of the two: the version is there,
-/// for all processes, and the next commit writes the file.
+/// The process died after it had created its root but not the definition file, or the store refused the file. All
+/// processes can read the version, and the next commit writes the file.
 #[tokio::test]
-async fn a_version_is_whole_whatever_became_of_the_files_beside_its_root() {
+async fn a_version_is_complete_without_the_files_of_its_inline_definitions() {
     let (files, environment, lakehouse) = lake_without("-b-").await;
     add_namespace(&lakehouse, "a").await.unwrap();
     add_namespace(&lakehouse, "b").await.unwrap();
@@ -169,24 +171,24 @@ async fn a_version_is_whole_whatever_became_of_the_files_beside_its_root() {
     let other = open(files.clone(), &environment).await;
     assert_readable(&other.latest().await.unwrap()).await;
     assert_eq!(findings(&files).await, []);
-    // The one that could not write it goes on, and its roots hold it until it is there.
+    // The writer that could not write the file continues, and its roots contain the definition until the file exists.
     add_namespace(&lakehouse, "c").await.unwrap();
     assert!(!has_definition_of(&files, "b"));
     let third = open(files.clone(), &environment).await.latest().await.unwrap();
-    assert_eq!(third.metadata.inline_definitions.len(), 2, "that of b, and its own");
+    assert_eq!(third.metadata.inline_definitions.len(), 2, "the definition of b, and its own");
     assert_readable(&third).await;
     assert_eq!(findings(&files).await, []);
-    // Somebody else writes it beside his root; after that it is a file like all others.
+    // Another process writes the file during its own commit. From then on it is an ordinary file.
     add_namespace(&other, "d").await.unwrap();
     assert!(has_definition_of(&files, "b"));
     add_namespace(&other, "e").await.unwrap();
-    assert_eq!(other.known().metadata.inline_definitions.len(), 1, "that of e");
+    assert_eq!(other.known().metadata.inline_definitions.len(), 1, "the definition of e");
     for number in 0..=other.known().number {
         assert_readable(&other.version(number).await.unwrap()).await;
     }
 }
 
-/// A version with a table, whose definition the store did not take, and later ones that know nothing of it.
+/// A version with a table whose definition file was refused, followed by versions that do not contain it.
 async fn with_a_past() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>, u64) {
     let (files, environment, lakehouse) = lake_without("-t-").await;
     add_namespace(&lakehouse, "a").await.unwrap();
@@ -194,17 +196,17 @@ async fn with_a_past() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse
     let mut drop = begin(&lakehouse, Isolation::Snapshot).await;
     drop.drop_object(Table, "a", "t").await.unwrap();
     commit(&mut drop).await.unwrap();
-    // As if its files were there: then the next root has no reason to hold it.
+    // Pretends that the files exist, so that the next root does not contain the definition.
     lakehouse.known().definitions_are_written();
     add_namespace(&lakehouse, "x").await.unwrap();
     assert!(!has_definition_of(&files, "t"));
-    assert_eq!(lakehouse.known().metadata.inline_definitions.len(), 1, "that of x");
+    assert_eq!(lakehouse.known().metadata.inline_definitions.len(), 1, "the definition of x");
     (files, environment, lakehouse, with_table)
 }
 
-/// A rollback names what its target named, which the latest version knows nothing of.
+/// A rollback references the definitions of its target, which the latest version does not contain.
 #[tokio::test]
-async fn a_rollback_holds_what_its_target_held() {
+async fn a_rollback_has_the_inline_definitions_of_its_target() {
     let (files, environment, lakehouse, with_table) = with_a_past().await;
     let back = lakehouse.rollback(with_table, "", "").await.unwrap();
     assert!(!has_definition_of(&files, "t"));
@@ -213,9 +215,9 @@ async fn a_rollback_holds_what_its_target_held() {
     assert_eq!(findings(&files).await, []);
 }
 
-/// So does a transaction that brings an object back.
+/// The same for a transaction that restores an object.
 #[tokio::test]
-async fn what_is_brought_back_gets_its_files() {
+async fn the_files_of_a_restored_object_are_written() {
     let (files, environment, _, with_table) = with_a_past().await;
     let lakehouse = open(files.clone(), &environment).await;
     let past = lakehouse.version(with_table).await.unwrap();
@@ -229,9 +231,9 @@ async fn what_is_brought_back_gets_its_files() {
     assert_eq!(findings(&files).await, []);
 }
 
-/// Another root was faster, so the definition is a file by then: the next root need not hold it.
+/// After a lost race the definition file exists, so the next root need not contain it.
 #[tokio::test]
-async fn what_a_lost_race_has_written_is_not_held() {
+async fn a_definition_written_during_a_lost_race_is_not_inlined() {
     let environment = TestEnvironment::seeded(1);
     let files = MemoryFiles::remote(environment.clone());
     create(files.clone(), &environment).await;

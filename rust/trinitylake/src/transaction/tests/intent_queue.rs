@@ -35,7 +35,7 @@ async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Result<u64
     }
 }
 
-/// Leaves an intent of the transaction, as a process does that dies before its turn comes.
+/// Leaves an intent of the transaction, like a process that dies while it waits.
 async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction, last_version: u64) {
     transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
@@ -43,9 +43,10 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction,
     assert!(matches!(wait_in_queue(lakehouse.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
 }
 
-/// An intent named a definition that was not written yet; the leader put it into a root, and the file never arrived.
+/// An intent referenced a definition that was not written yet; the leader put it into a root, and the file was never
+/// written.
 #[tokio::test]
-async fn nobody_lines_up_before_his_files_are_there() {
+async fn an_intent_references_only_existing_files() {
     let (files, first, _) = two().await;
     let mut transaction = creating(&first, "n").await;
     let mut early = transaction.submission();
@@ -56,7 +57,7 @@ async fn nobody_lines_up_before_his_files_are_there() {
     assert_eq!(intents(&files).len(), 1);
 }
 
-/// The path of an intent before all others, a different one for each name.
+/// A path for an intent that sorts before all others, different for each name.
 fn intent_named(name: &str) -> String {
     let id = name.bytes().fold(1, |id: u128, byte| id << 8 | u128::from(byte));
     intent_path(0, uuid::Uuid::from_u128(id))
@@ -66,7 +67,7 @@ fn intents(files: &MemoryFiles) -> Vec<String> {
     files.paths().into_iter().filter(|path| path.starts_with(INTENT_PREFIX)).collect()
 }
 
-/// A lake, and two handles that know nothing of each other.
+/// A lakehouse with two independent handles.
 async fn two() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<Lakehouse>) {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let first = create(files.clone(), &environment).await;
@@ -75,7 +76,7 @@ async fn two() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<Lakehouse>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_processes_at_once_share_a_few_roots() {
+async fn many_concurrent_processes_share_few_roots() {
     for is_remote in [false, true] {
         let environment = TestEnvironment::seeded(1);
         let files = if is_remote { MemoryFiles::remote(environment.clone()) } else { MemoryFiles::shared() };
@@ -99,11 +100,11 @@ async fn many_processes_at_once_share_a_few_roots() {
 }
 
 #[tokio::test]
-async fn what_waits_is_carried_though_its_owner_is_gone() {
+async fn the_intent_of_a_dead_process_is_committed() {
     let (files, owner, other) = two().await;
     let mut waiting = creating(&owner, "waiting").await;
     leave_intent(&owner, &mut waiting, 10).await;
-    // Who is alone goes ahead, and sees meanwhile that somebody waits.
+    // A lone writer goes ahead, and finds out in the meantime that the queue is not empty.
     assert_eq!(add_in_queue(&other, "a").await.unwrap(), 1);
     assert_eq!(add_in_queue(&other, "b").await.unwrap(), 2);
     let latest = other.latest().await.unwrap();
@@ -111,13 +112,13 @@ async fn what_waits_is_carried_though_its_owner_is_gone() {
     let committed: Vec<&str> = latest.metadata.committed.iter().map(|one| one.id.as_str()).collect();
     assert!(committed.len() == 2 && committed.contains(&waiting.id()), "{committed:?}");
     assert_eq!(intents(&files), [] as [&str; 0]);
-    // The owner was not gone after all.
+    // The owner is alive after all.
     assert_eq!(commit(&mut waiting).await.unwrap(), 2);
     assert_eq!(other.latest().await.unwrap().number, 2);
 }
 
 #[tokio::test]
-async fn what_was_committed_is_not_carried_again() {
+async fn a_committed_intent_is_not_committed_again() {
     let (files, owner, other) = two().await;
     let mut waiting = creating(&owner, "waiting").await;
     leave_intent(&owner, &mut waiting, 10).await;
@@ -134,7 +135,7 @@ async fn what_was_committed_is_not_carried_again() {
 }
 
 #[tokio::test]
-async fn what_lost_a_conflict_is_not_carried() {
+async fn a_conflicting_intent_is_not_committed() {
     let (_, owner, other) = two().await;
     let mut waiting = creating(&owner, "wanted").await;
     leave_intent(&owner, &mut waiting, 10).await;
@@ -146,7 +147,7 @@ async fn what_lost_a_conflict_is_not_carried() {
 }
 
 #[tokio::test]
-async fn after_its_last_version_nobody_carries_it_and_the_file_goes() {
+async fn an_intent_is_removed_after_its_last_version() {
     let (files, owner, other) = two().await;
     let mut waiting = creating(&owner, "waiting").await;
     leave_intent(&owner, &mut waiting, 1).await;
@@ -158,7 +159,7 @@ async fn after_its_last_version_nobody_carries_it_and_the_file_goes() {
 }
 
 #[tokio::test]
-async fn damaged_intents_stop_nobody() {
+async fn damaged_intents_are_skipped() {
     let (files, owner, other) = two().await;
     let mut waiting = creating(&owner, "waiting").await;
     leave_intent(&owner, &mut waiting, 10).await;
@@ -176,10 +177,10 @@ async fn damaged_intents_stop_nobody() {
     assert_eq!(commit(&mut waiting).await.unwrap(), 3);
 }
 
-/// An unreadable intent stayed first in the queue. A process with a later intent waited
-/// in vain for its owner to lead.
+/// An unreadable intent stayed first in the queue. A process with a later intent waited for its owner to lead, which
+/// never happened.
 #[tokio::test]
-async fn an_intent_that_cannot_be_read_costs_no_patience_and_goes() {
+async fn an_unreadable_intent_is_removed_without_a_wait() {
     let (files, owner, other) = two().await;
     let mut waiting = creating(&owner, "waiting").await;
     leave_intent(&owner, &mut waiting, 10).await;
@@ -187,7 +188,7 @@ async fn an_intent_that_cannot_be_read_costs_no_patience_and_goes() {
     for path in intents(&files) {
         files.delete(&path).await.unwrap();
     }
-    // Before all others, and of a process that is gone: damaged, and for versions that are over.
+    // Intents before all others, of a process that died: one is damaged, the versions of the other one are over.
     let mut over = creating(&owner, "over").await;
     leave_intent(&owner, &mut over, 0).await;
     let stale = intents(&files)[0].clone();
@@ -200,15 +201,15 @@ async fn an_intent_that_cannot_be_read_costs_no_patience_and_goes() {
     let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
     assert!(matches!(wait_in_queue(other.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
-    assert_eq!(other.environment().elapsed_millis(), before, "nobody was waited for");
+    assert_eq!(other.environment().elapsed_millis(), before, "the writer waited");
     let first = &intent_named("")[..28];
     assert!(intents(&files).iter().all(|path| !path.starts_with(first)), "{:?}", intents(&files));
 }
 
-/// A file that somebody had put into the folder of the queue looked like a writer that waits: all others queued up behind
-/// it, at each of their commits.
+/// A file that a user had put into the folder of the queue looked like an intent: all writers waited for its owner at
+/// each of their commits.
 #[tokio::test]
-async fn files_of_others_are_no_intents() {
+async fn foreign_files_in_the_queue_are_ignored() {
     let (files, _, other) = two().await;
     let foreign = ["_queue/.keep", "_queue/00000000000000000000-notes.binpb", "_queue/a/b.binpb"];
     foreign.iter().for_each(|path| files.overwrite(path, ""));
@@ -223,12 +224,12 @@ async fn files_of_others_are_no_intents() {
     let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
     assert!(matches!(wait_in_queue(other.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
-    assert_eq!(other.environment().elapsed_millis(), before, "nobody was waited for");
-    assert!(foreign.iter().all(|path| files.has(path)), "they are not ours to remove");
+    assert_eq!(other.environment().elapsed_millis(), before, "the writer waited");
+    assert!(foreign.iter().all(|path| files.has(path)), "a foreign file was removed");
 }
 
 #[tokio::test]
-async fn who_gives_up_while_others_may_still_carry_it_does_not_know() {
+async fn the_outcome_is_unknown_while_an_intent_may_still_be_committed() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let rival = create(files.clone(), &environment).await;
     let intruder = Intruder::new(&files);

@@ -10,7 +10,7 @@ use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit
 use crate::transaction::Isolation::{self, Serializable, Snapshot};
 use crate::transaction::{CommitLimits, ConflictingTable, Outcome, Transaction};
 
-/// Namespaces `a` and `b`, tables `a.x`, `a.y` and `b.x`.
+/// A lakehouse with namespaces `a` and `b`, tables `a.x`, `a.y` and `b.x`.
 async fn lake() -> Arc<Lakehouse> {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
     for namespace in ["a", "b"] {
@@ -43,7 +43,7 @@ async fn replace(transaction: &mut Transaction, kind: ObjectKind, namespace: &st
     transaction.replace(kind, namespace, name, text(with)).await.unwrap();
 }
 
-/// Two sessions add one to the same counter; the later overwrote the earlier.
+/// Two sessions incremented the same counter, and the later one overwrote the earlier one.
 #[tokio::test]
 async fn mode_24_lost_update_is_refused_at_both_levels() {
     for isolation in [Snapshot, Serializable] {
@@ -97,8 +97,8 @@ async fn write_skew(isolation: Isolation) -> Result<u64> {
     commit(&mut second).await
 }
 
-/// Two doctors on call; each sees the other and goes home. The positive control: a SNAPSHOT run that
-/// never shows it does not test anything.
+/// Two doctors are on call; each sees that the other one is, and goes off call. The run under SNAPSHOT is the positive
+/// control: if it never shows the anomaly, the test proves nothing.
 #[tokio::test]
 async fn mode_24_write_skew_is_allowed_under_snapshot_and_refused_under_serializable() {
     write_skew(Snapshot).await.unwrap();
@@ -107,7 +107,7 @@ async fn mode_24_write_skew_is_allowed_under_snapshot_and_refused_under_serializ
 
 /// Two appends to one table conflicted, because opening the table counted as reading its rows.
 #[tokio::test]
-async fn an_opened_table_is_not_read_but_its_absence_is() {
+async fn opening_a_table_is_not_a_read_but_its_absence_is() {
     let lakehouse = lake().await;
     let mut transaction = begin(&lakehouse, Serializable).await;
     assert_eq!(transaction.open_table("a", "x").await.unwrap().unwrap(), "x");
@@ -140,9 +140,9 @@ async fn mode_24_phantom_by_listing_is_refused_under_serializable() {
     assert_conflict(phantom(Serializable).await, "table a.z");
 }
 
-/// A listing with a limit read all the same that nothing stands between what it saw.
+/// A listing with a limit also reads that there is no other object between the listed ones.
 #[tokio::test]
-async fn listing_another_namespace_is_no_phantom() {
+async fn listing_another_namespace_is_not_a_phantom() {
     let lakehouse = lake().await;
     let range = lakehouse.known().config.names.objects_in(Table, Some("b")).unwrap();
     let mut lister = begin(&lakehouse, Serializable).await;
@@ -162,7 +162,7 @@ async fn absence_read(isolation: Isolation) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn mode_24_absence_that_was_read_counts_under_serializable() {
+async fn mode_24_reading_an_absent_object_counts_under_serializable() {
     absence_read(Snapshot).await.unwrap();
     assert_conflict(absence_read(Serializable).await, "table a.z");
 }
@@ -179,10 +179,9 @@ async fn refusal_read(isolation: Isolation) -> Result<u64> {
     commit(&mut reader).await
 }
 
-/// "Exists already", said a statement that failed; its caller acted on that. It was a read that left no
-/// trace.
+/// A statement failed because the object existed, and its caller acted on that. This read was not recorded.
 #[tokio::test]
-async fn mode_24_what_a_refused_statement_said_counts_under_serializable() {
+async fn mode_24_the_read_of_a_refused_statement_counts_under_serializable() {
     refusal_read(Snapshot).await.unwrap();
     assert_conflict(refusal_read(Serializable).await, "table a.x");
 }
@@ -208,9 +207,9 @@ async fn conflicts(transaction: &mut Transaction) -> Vec<ConflictingTable> {
     }
 }
 
-/// Two appends to one table: their format may put the second on top of the first.
+/// Two appends to one table: the table format may rebase the second one on the first.
 #[tokio::test]
-async fn a_clash_on_a_table_is_offered_to_its_format() {
+async fn a_conflict_on_a_table_is_returned_for_a_rebase() {
     for isolation in [Snapshot, Serializable] {
         let lakehouse = lake().await;
         let mut second = begin(&lakehouse, isolation).await;
@@ -229,7 +228,7 @@ async fn a_clash_on_a_table_is_offered_to_its_format() {
         let unresolved = second.commit(CommitLimits::default()).await;
         assert!(matches!(unresolved, Err(Error::TransactionClosed(_))), "{unresolved:?}");
 
-        // Overtaken once more while the format was at work.
+        // A third transaction commits while the format rebases.
         let mut third = begin(&lakehouse, isolation).await;
         replace(&mut third, Table, "a", "x", "first, third").await;
         commit(&mut third).await.unwrap();
@@ -243,9 +242,9 @@ async fn a_clash_on_a_table_is_offered_to_its_format() {
     }
 }
 
-/// Under SERIALIZABLE a table that was read and written is a read that another one made stale.
+/// Under SERIALIZABLE, a table that was read and written cannot be rebased, because the read is stale.
 #[tokio::test]
-async fn a_table_that_was_read_is_no_mere_clash_under_serializable() {
+async fn a_table_that_was_read_is_a_final_conflict_under_serializable() {
     let lakehouse = lake().await;
     let mut reader = begin(&lakehouse, Serializable).await;
     reader.read(Table, "a", "x").await.unwrap();
@@ -257,7 +256,7 @@ async fn a_table_that_was_read_is_no_mere_clash_under_serializable() {
 }
 
 #[tokio::test]
-async fn a_dropped_or_renamed_table_is_a_conflict_for_who_changed_it() {
+async fn changing_a_dropped_or_renamed_table_is_a_conflict() {
     for rename in [false, true] {
         let lakehouse = lake().await;
         let mut changer = begin(&lakehouse, Snapshot).await;
@@ -273,7 +272,7 @@ async fn a_dropped_or_renamed_table_is_a_conflict_for_who_changed_it() {
 }
 
 #[tokio::test]
-async fn dropping_or_renaming_a_table_that_was_changed_is_a_conflict() {
+async fn dropping_or_renaming_a_changed_table_is_a_conflict() {
     for rename in [false, true] {
         let lakehouse = lake().await;
         let mut other = begin(&lakehouse, Snapshot).await;
@@ -289,8 +288,8 @@ async fn dropping_or_renaming_a_table_that_was_changed_is_a_conflict() {
     }
 }
 
-/// Dropped and created again between two reads: same name, another table. An append prepared for the old
-/// one must not reach the new one unasked.
+/// A table was dropped and created again between two reads: the same name, but a different table. An append that was
+/// prepared for the old table must not be applied to the new one without a check.
 #[tokio::test]
 async fn mode_25_drop_and_recreate_is_a_change() {
     let lakehouse = lake().await;
@@ -311,7 +310,7 @@ async fn mode_25_drop_and_recreate_is_a_change() {
     add_table(&lakehouse, "a", "x").await.unwrap();
 
     let offered = conflicts(&mut table).await;
-    assert_eq!(offered.len(), 1, "the format compares the ids of both definitions");
+    assert_eq!(offered.len(), 1, "the table format compares the ids of both definitions");
     assert_ne!(offered[0].base_location, offered[0].winner_location);
     assert_conflict(commit(&mut namespace).await, "namespace b");
     assert_conflict(commit(&mut reader).await, "table a.x");

@@ -22,7 +22,7 @@ async fn paths(files: &Arc<MemoryFiles>) -> BTreeSet<String> {
     files.list("").await.unwrap().into_iter().map(|file| file.path).collect()
 }
 
-/// Creates so many namespaces that a root sends some of its buffer down.
+/// A transaction that creates so many namespaces that the root flushes a part of its buffer.
 async fn creating(lakehouse: &Arc<Lakehouse>, name: &str) -> Transaction {
     let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
     for i in 0..6 {
@@ -39,7 +39,7 @@ async fn commit_within(transaction: &mut Transaction, timeout_millis: u64) -> Re
     }
 }
 
-/// A lakehouse of a few levels, and a handle whose store fails on demand.
+/// A lakehouse with several tree levels, and a handle whose store fails on demand.
 async fn faulty_lake(
     mut policy: impl FnMut(&Operation) -> Option<Action> + Send + 'static,
 ) -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<AtomicBool>, Arc<FaultyStorage>, Arc<Lakehouse>) {
@@ -58,10 +58,10 @@ async fn faulty_lake(
     (files, environment, fails, faulty, lakehouse)
 }
 
-/// A commit with a timeout of five seconds hung for half a minute on a store that was down: each of its requests had
-/// the time that the policy of the store allows.
+/// A commit with a timeout of five seconds retried for half a minute on a store that was down, because each of its
+/// requests used the full time limit of the store's policy.
 #[tokio::test]
-async fn a_commit_on_a_store_that_is_down_ends_in_its_time() {
+async fn a_commit_on_a_store_that_is_down_ends_at_its_deadline() {
     let (_, environment, fails, faulty, lakehouse) = faulty_lake(|_| Some(Action::FailBefore)).await;
     for timeout_millis in [5_000, 700, 0] {
         let mut transaction = creating(&lakehouse, "new").await;
@@ -71,21 +71,21 @@ async fn a_commit_on_a_store_that_is_down_ends_in_its_time() {
         fails.store(false, Ordering::SeqCst);
         assert!(matches!(error, Error::Storage { retryable: true, .. }), "{error}");
         assert_eq!(environment.elapsed_millis() - started, timeout_millis);
-        assert!(faulty.log().len() > sent, "it was tried once");
+        assert!(faulty.log().len() > sent, "no root was tried");
         assert!(matches!(transaction.files(), Files::Unreachable(_)));
     }
     let mut transaction = creating(&lakehouse, "new").await;
     commit_within(&mut transaction, 0).await.unwrap();
 }
 
-/// A leader commits for all members. One that timed out answered the others that the store was down, and they failed
-/// although they had time to try again.
+/// A leader commits for all members. A leader that timed out reported the failure of the store to the others, which
+/// failed although they had time to try again.
 #[tokio::test(start_paused = true)]
-async fn a_leader_without_time_does_not_fail_for_those_who_have_some() {
+async fn a_leader_that_times_out_does_not_fail_its_members() {
     let is_second = AtomicBool::new(false);
     let failures = Arc::new(AtomicUsize::new(0));
     let failed = failures.clone();
-    // Nodes of the second root cannot be written for a while.
+    // Nodes of the second root cannot be written for some time.
     let policy = move |operation: &Operation| {
         if operation.verb == Verb::PutIfAbsent && root_version(&operation.path).is_some() {
             is_second.store(true, Ordering::SeqCst);
@@ -117,11 +117,11 @@ async fn a_leader_without_time_does_not_fail_for_those_who_have_some() {
     assert_eq!(names(&latest).await.len(), 12 + 6 + 6);
 }
 
-/// A disk was full in the middle of a commit. What had fitted stayed there for ever, on the disk that had no space left,
-/// although nothing could have been committed.
+/// A disk became full in the middle of a commit. The files written so far stayed on the full disk, although nothing
+/// could have been committed.
 #[tokio::test]
-async fn a_commit_that_the_store_refuses_leaves_no_files() {
-    // The definitions fit but for the last; definitions and nodes fit, but not the root.
+async fn a_refused_commit_leaves_no_files() {
+    // The store refuses one definition, or the nodes, or the root.
     let definitions = |operation: &Operation| operation.path.contains("-new5-");
     let nodes = |operation: &Operation| operation.path.contains("node-");
     let root = |operation: &Operation| root_version(&operation.path).is_some();
@@ -143,7 +143,7 @@ async fn a_commit_that_the_store_refuses_leaves_no_files() {
         let nodes = written.iter().filter(|one| one.verb == Verb::PutIfAbsent && one.path.contains("node-"));
         assert!(!has_nodes || nodes.count() > 0, "no node was written");
         assert_eq!(paths(&files).await, before);
-        // The lakehouse goes on once there is space.
+        // The lakehouse can be written again once there is space.
         fails.store(false, Ordering::SeqCst);
         let mut transaction = creating(&lakehouse, "new").await;
         commit_within(&mut transaction, 5_000).await.unwrap();

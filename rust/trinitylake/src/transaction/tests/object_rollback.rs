@@ -11,7 +11,7 @@ use crate::node::draft::Draft;
 use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, add_table, begin, commit, create, open};
 use crate::transaction::Isolation;
 
-/// A version that changes nothing but says that garbage was collected.
+/// Publishes a gc fence without other changes.
 async fn collect(lakehouse: &Arc<Lakehouse>) {
     let latest = lakehouse.latest().await.unwrap();
     let mut metadata = lakehouse.publisher().next_metadata(&latest, Vec::new());
@@ -21,10 +21,10 @@ async fn collect(lakehouse: &Arc<Lakehouse>) {
     lakehouse.publisher().publish_alone(&latest, metadata, draft, "the collection").await.unwrap();
 }
 
-/// The version of the past was there when the restoration began. Then it expired, and what only it reached was
-/// collected, before the root of the restoration: which would have named files that are gone.
+/// The earlier version existed when the restoration began. Then it expired, and files that only it referenced were
+/// deleted before the root of the restoration was created, which therefore referenced missing files.
 #[tokio::test]
-async fn a_collection_that_came_first_wins_against_a_restoration() {
+async fn a_restoration_conflicts_with_an_earlier_collection() {
     for is_collected in [false, true] {
         let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
         let rival = create(files.clone(), &environment).await;
@@ -41,7 +41,7 @@ async fn a_collection_that_came_first_wins_against_a_restoration() {
         let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
         restoration.depend_on_version(&past).await.unwrap();
         assert!(restoration.put_back(Table, "a", "t", &location).await.unwrap());
-        assert!(restoration.save().await.is_err(), "nobody else can tell whether the past is there");
+        assert!(restoration.save().await.is_err(), "another process could not check the earlier version");
         let other = rival.clone();
         intruder.add(move || async move {
             if is_collected {
@@ -63,7 +63,7 @@ async fn a_collection_that_came_first_wins_against_a_restoration() {
 }
 
 #[tokio::test]
-async fn what_is_as_it_was_is_not_written() {
+async fn an_unchanged_object_is_not_written() {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
     add_namespace(&lakehouse, "a").await.unwrap();
     let past = lakehouse.latest().await.unwrap();
@@ -74,9 +74,9 @@ async fn what_is_as_it_was_is_not_written() {
     assert!(!restoration.has_writes());
 }
 
-/// A handle that remembers a version does not know that it has expired.
+/// A handle has cached a version and does not know that it has expired.
 #[tokio::test]
-async fn nothing_rests_on_a_version_that_has_expired() {
+async fn a_restoration_from_an_expired_version_is_refused() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     for name in ["a", "b", "c"] {

@@ -1,4 +1,4 @@
-//! Concurrent writers: each one commits, or gets an error that says it did not.
+//! Concurrent writers: each one commits, or gets an error that says that it did not.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::tests::fixture::{
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
 #[tokio::test]
-async fn a_root_is_made_of_the_one_before_it_whoever_made_that() {
+async fn a_root_is_based_on_the_previous_one_of_any_writer() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let other = open(files.clone(), &environment).await;
@@ -40,7 +40,7 @@ async fn a_root_is_made_of_the_one_before_it_whoever_made_that() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn disjoint_commits_of_many_tasks_all_land() {
+async fn disjoint_commits_of_many_tasks_all_succeed() {
     const TASKS: usize = 8;
     const COMMITS: usize = 50;
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -60,17 +60,17 @@ async fn disjoint_commits_of_many_tasks_all_land() {
     let mut versions = HashSet::new();
     for task in tasks {
         let of_one_task = task.await.unwrap();
-        assert!(of_one_task.is_sorted_by(|a, b| a < b), "a later commit is a later version");
+        assert!(of_one_task.is_sorted_by(|a, b| a < b), "later commits have higher versions");
         versions.extend(of_one_task);
     }
-    // Those who share a handle may share versions, and nothing else makes one.
+    // Transactions of the shared handle may share versions; each version contains at least one transaction.
     let latest = open(files, &environment).await.latest().await.unwrap();
     assert_eq!(latest.number as usize, versions.len());
     assert_eq!(names(&latest).await.len(), TASKS * COMMITS);
     assert_whole(&latest).await;
 }
 
-/// Both sides changed the tree for long: everything of both is there.
+/// Two handles changed the tree many times: it contains all changes of both.
 #[tokio::test]
 async fn a_rebase_over_many_versions_keeps_the_changes_of_both_sides() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -95,7 +95,8 @@ async fn a_rebase_over_many_versions_keeps_the_changes_of_both_sides() {
     assert_whole(&latest).await;
 }
 
-/// A lake, a handle through a store in which others may act at the worst moment, and theirs.
+/// A lakehouse, a handle on a store that runs other commits just before a root is created, and the handle of these
+/// commits.
 async fn intruded() -> (Arc<Intruder>, Arc<Lakehouse>, Arc<Lakehouse>, Arc<TestEnvironment>) {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let rival = create(files.clone(), &environment).await;
@@ -111,9 +112,9 @@ fn intrude(intruder: &Intruder, rival: &Arc<Lakehouse>, namespace: String) {
     });
 }
 
-/// Rebasers that always come second tried for ever, and nobody knew why the job hung.
+/// A writer that lost every race retried forever, and the user did not know why the job hung.
 #[tokio::test]
-async fn mode_26_livelock_is_bounded_and_says_so() {
+async fn mode_26_a_livelock_ends_with_an_error() {
     let (intruder, lakehouse, rival, environment) = intruded().await;
     for i in 0..100 {
         intrude(&intruder, &rival, format!("n{i}"));
@@ -149,7 +150,7 @@ async fn mode_26_livelock_is_bounded_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_commit_that_comes_second_a_few_times_lands() {
+async fn a_commit_that_loses_a_few_races_succeeds() {
     let (intruder, lakehouse, rival, _) = intruded().await;
     for i in 0..20 {
         intrude(&intruder, &rival, format!("n{i:02}"));
@@ -158,9 +159,9 @@ async fn a_commit_that_comes_second_a_few_times_lands() {
     assert_eq!(names(&rival.latest().await.unwrap()).await.len(), 21);
 }
 
-/// The conflict arises only while the root is being written.
+/// The conflicting version is committed while the root is being written.
 #[tokio::test]
-async fn a_conflict_that_appears_at_the_last_moment_is_found() {
+async fn a_conflict_just_before_the_root_is_found() {
     let (intruder, lakehouse, rival, _) = intruded().await;
     intrude(&intruder, &rival, "same".into());
     let result = add_namespace(&lakehouse, "same").await;
@@ -179,7 +180,7 @@ async fn run_job(lakehouse: &Arc<Lakehouse>, table: &str) -> Result<u64> {
     commit(&mut transaction).await
 }
 
-/// A scheduler ran a job again that had committed: every row was loaded twice.
+/// A scheduler repeated a job that had been committed: every row was loaded twice.
 #[tokio::test]
 async fn mode_15_equal_transaction_ids_commit_once() {
     let (intruder, lakehouse, rival, environment) = intruded().await;
@@ -187,7 +188,7 @@ async fn mode_15_equal_transaction_ids_commit_once() {
     for i in 0..100 {
         add_namespace(&rival, &format!("n{i:02}")).await.unwrap();
     }
-    // By a handle that has not seen it, and by one that has.
+    // By a handle that has not observed the commit, and by one that has.
     assert_eq!(run_job(&lakehouse, "second").await.unwrap(), 1);
     assert_eq!(run_job(&rival, "third").await.unwrap(), 1);
     let fresh = open(intruder.files.clone(), &environment).await;
@@ -195,9 +196,9 @@ async fn mode_15_equal_transaction_ids_commit_once() {
     assert_eq!(rival.latest().await.unwrap().number, 101);
 }
 
-/// The same, both at once: the second finds the first between its look and its root.
+/// The same for concurrent runs: the first one commits between the second one's check of the id and its root.
 #[tokio::test]
-async fn mode_15_equal_transaction_ids_at_once_commit_once() {
+async fn mode_15_concurrent_equal_transaction_ids_commit_once() {
     let (intruder, lakehouse, rival, _) = intruded().await;
     let other = rival.clone();
     intruder.add(move || async move {
@@ -212,7 +213,7 @@ async fn mode_15_equal_transaction_ids_at_once_commit_once() {
 async fn mode_15_a_commit_in_doubt_is_settled_by_its_id() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     create(files.clone(), &environment).await;
-    // The first root arrives and from then on nothing is heard of the store.
+    // The first root is created, and from then on the store does not answer.
     let mut silent = false;
     let policy = move |operation: &crate::storage::faulty::Operation| {
         silent |= operation.verb == Verb::PutIfAbsent && operation.path == root_path(1);
@@ -224,7 +225,7 @@ async fn mode_15_a_commit_in_doubt_is_settled_by_its_id() {
     assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
     assert!(
         storage.log().iter().all(|operation| operation.verb != Verb::Delete),
-        "in doubt nothing is deleted"
+        "a file was deleted although the outcome is unknown"
     );
 
     let later = open(files, &environment).await;
@@ -232,7 +233,7 @@ async fn mode_15_a_commit_in_doubt_is_settled_by_its_id() {
     assert_eq!(later.latest().await.unwrap().number, 1);
 }
 
-/// The store is gone from the moment the root is sent; it may hold the commit or not.
+/// The store fails from the moment at which the root is sent; the root may have been created or not.
 #[tokio::test]
 async fn a_store_that_answers_with_errors_leaves_the_commit_unknown() {
     for arrives in [Action::FailBefore, Action::FailAfter] {
@@ -256,7 +257,7 @@ async fn a_store_that_answers_with_errors_leaves_the_commit_unknown() {
     }
 }
 
-/// Definition files are written once, however often their transaction tries again.
+/// Definition files are written once, even if their transaction tries several times.
 #[tokio::test]
 async fn definitions_are_written_once_over_many_attempts() {
     let (intruder, lakehouse, rival, _) = intruded().await;
@@ -269,7 +270,7 @@ async fn definitions_are_written_once_over_many_attempts() {
 }
 
 #[tokio::test]
-async fn every_version_tells_exactly_what_it_changed() {
+async fn every_version_records_its_exact_changes() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     add_namespace(&lakehouse, "a").await.unwrap();
@@ -295,10 +296,10 @@ async fn every_version_tells_exactly_what_it_changed() {
     }
 }
 
-/// A writer that had slept for an hour behind a busy lakehouse read all versions since at once: as many requests at
-/// the same time as there were versions, and all of them in memory.
+/// A writer that had been suspended for an hour read all versions since then at the same time: as many requests as
+/// versions, and all of them in memory.
 #[tokio::test(start_paused = true)]
-async fn who_comes_late_reads_what_it_missed_page_by_page() {
+async fn missed_versions_are_read_page_by_page() {
     const VERSIONS: u64 = 300;
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
@@ -312,12 +313,12 @@ async fn who_comes_late_reads_what_it_missed_page_by_page() {
         add_namespace(&lakehouse, &format!("n{i:03}")).await.unwrap();
     }
     assert_eq!(commit(&mut transaction).await.unwrap(), VERSIONS + 1);
-    assert!(gauge.most() <= 40, "{} requests at once", gauge.most());
+    assert!(gauge.most() <= 40, "{} concurrent requests", gauge.most());
     let Err(Error::CommitConflict { keys, .. }) = commit(&mut second).await else { panic!() };
     assert_eq!(keys, ["namespace n007"]);
 }
 
-/// Counts the requests that are under way at the same time.
+/// Storage that counts concurrent requests.
 #[derive(Debug)]
 struct Gauge {
     files: Arc<MemoryFiles>,
@@ -394,10 +395,10 @@ async fn a_commit_without_time_still_tries_once() {
     assert_eq!(outcome, Outcome::Committed(1));
 }
 
-/// `max_attempts` bound the roots that were tried for, and nothing else: each time that a table had to be redone the
-/// count began again, and a commit that was to try three times rebased its table sixty times.
+/// `max_attempts` limited only the roots that were tried: after each rebase of a table the count began again, and a
+/// commit with three attempts rebased its table sixty times.
 #[tokio::test]
-async fn the_limits_bound_all_that_a_commit_does() {
+async fn the_limits_include_rebases() {
     for (max_attempts, timeout_millis, most) in [(3, 120_000, 4), (1, 120_000, 2), (1000, 100, 20)] {
         let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
         add_namespace(&lakehouse, "ns").await.unwrap();

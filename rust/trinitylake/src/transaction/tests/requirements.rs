@@ -10,7 +10,7 @@ use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit
 use crate::transaction::Isolation::{Serializable, Snapshot};
 use crate::transaction::Transaction;
 
-/// Namespaces `empty` and `full`, table `full.t`.
+/// A lakehouse with namespaces `empty` and `full`, and table `full.t`.
 async fn lake() -> Arc<Lakehouse> {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
     for namespace in ["empty", "full"] {
@@ -20,7 +20,7 @@ async fn lake() -> Arc<Lakehouse> {
     lakehouse
 }
 
-/// Both began on the same version; the first commits, the second then tries.
+/// Commits `first` and then `second`, which have the same base version; returns the result of `second`.
 async fn race(first: &mut Transaction, second: &mut Transaction) -> Result<u64> {
     commit(first).await.unwrap();
     commit(second).await
@@ -31,7 +31,7 @@ fn assert_conflict(result: Result<u64>) {
     assert!(matches!(result, Err(Error::CommitConflict { .. })), "{result:?}");
 }
 
-/// Every object is in a namespace that exists; no table has the name of a view.
+/// Checks that every object is in an existing namespace and that no table has the name of a view.
 async fn assert_consistent(lakehouse: &Lakehouse) {
     let latest = lakehouse.latest().await.unwrap();
     for name in names(&latest).await {
@@ -50,7 +50,7 @@ async fn assert_consistent(lakehouse: &Lakehouse) {
 }
 
 #[tokio::test]
-async fn a_namespace_dropped_meanwhile_takes_no_new_object() {
+async fn no_object_is_created_in_a_dropped_namespace() {
     for isolation in [Snapshot, Serializable] {
         for kind in [Table, View] {
             let lakehouse = lake().await;
@@ -65,7 +65,7 @@ async fn a_namespace_dropped_meanwhile_takes_no_new_object() {
 }
 
 #[tokio::test]
-async fn a_table_is_not_renamed_into_a_namespace_dropped_meanwhile() {
+async fn a_table_is_not_renamed_into_a_dropped_namespace() {
     for isolation in [Snapshot, Serializable] {
         let lakehouse = lake().await;
         let mut dropper = begin(&lakehouse, isolation).await;
@@ -106,9 +106,9 @@ async fn a_namespace_that_is_no_longer_empty_is_not_dropped() {
     }
 }
 
-/// The transaction emptied the namespace itself; what it dropped is no obstacle, what came is.
+/// The transaction itself emptied the namespace. Objects that it dropped do not prevent the drop, but new ones do.
 #[tokio::test]
-async fn a_namespace_emptied_and_dropped_in_one_transaction_is_held_against_others() {
+async fn emptying_and_dropping_a_namespace_conflicts_with_new_objects() {
     for isolation in [Snapshot, Serializable] {
         let lakehouse = lake().await;
         let drop_full = async || {
@@ -133,9 +133,9 @@ async fn a_namespace_emptied_and_dropped_in_one_transaction_is_held_against_othe
     }
 }
 
-/// What came and went again meanwhile is no obstacle either.
+/// Objects that were created and dropped in the meantime do not prevent the drop.
 #[tokio::test]
-async fn a_namespace_that_is_empty_again_is_dropped_under_snapshot() {
+async fn a_namespace_that_is_empty_again_can_be_dropped_under_snapshot() {
     let lakehouse = lake().await;
     let mut dropper = begin(&lakehouse, Snapshot).await;
     dropper.drop_object(Namespace, "empty", "").await.unwrap();
@@ -163,7 +163,7 @@ async fn a_table_and_a_view_of_one_name_do_not_both_commit() {
 }
 
 #[tokio::test]
-async fn a_view_in_the_place_of_a_table_and_a_change_of_the_table_do_not_both_commit() {
+async fn replacing_a_table_by_a_view_conflicts_with_a_change_of_the_table() {
     for isolation in [Snapshot, Serializable] {
         let lakehouse = lake().await;
         let mut exchanger = begin(&lakehouse, isolation).await;

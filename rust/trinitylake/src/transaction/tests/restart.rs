@@ -1,4 +1,4 @@
-//! Restart of an id: of all attempts at most one commits, and a committed id stays committed.
+//! Restart of an id: at most one attempt commits, and a committed id stays committed.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn job() -> TransactionOptions {
     TransactionOptions { id: Some("job".into()), ..TransactionOptions::default() }
 }
 
-/// Two handles, as two processes have them.
+/// Two independent handles, like those of two processes.
 async fn lakes() -> (Arc<Lakehouse>, Arc<Lakehouse>) {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
@@ -44,7 +44,7 @@ fn assert_conflict<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(matches!(result, Err(Error::CommitConflict { .. })), "{result:?}");
 }
 
-/// A step of a load failed and its transaction was rolled back: the id could never be used again.
+/// After a failed step of a load its transaction was rolled back, and the id could never be used again.
 #[tokio::test]
 async fn an_id_that_was_rolled_back_commits_after_a_restart() {
     let (lakehouse, other) = lakes().await;
@@ -78,7 +78,7 @@ async fn a_saved_attempt_that_was_restarted_neither_saves_nor_commits() {
 }
 
 #[tokio::test]
-async fn an_attempt_after_a_rollback_is_saved_resumed_listed_and_rolled_back_like_any_other() {
+async fn a_restarted_attempt_can_be_saved_resumed_listed_and_rolled_back() {
     let (lakehouse, other) = lakes().await;
     saved_attempt(&lakehouse, "old").await.rollback().await.unwrap();
     assert!(saved(&other).await.unwrap().is_empty());
@@ -104,7 +104,7 @@ async fn an_attempt_after_a_rollback_is_saved_resumed_listed_and_rolled_back_lik
 }
 
 #[tokio::test]
-async fn of_two_restarts_at_once_one_commits() {
+async fn one_of_two_concurrent_restarts_commits() {
     let (lakehouse, other) = lakes().await;
     saved_attempt(&lakehouse, "old").await.rollback().await.unwrap();
     let mut one = restarted(&lakehouse, "one").await;

@@ -37,7 +37,7 @@ async fn job(lakehouse: &Arc<Lakehouse>, isolation: Isolation) -> Transaction {
 }
 
 #[tokio::test]
-async fn what_was_saved_goes_on_in_another_process() {
+async fn a_saved_transaction_is_resumed_in_another_process() {
     let (files, lakehouse, environment) = lake().await;
     let mut transaction = job(&lakehouse, Isolation::Serializable).await;
     transaction.create(Table, "ns", "new", text("new")).await.unwrap();
@@ -77,7 +77,7 @@ async fn what_was_saved_goes_on_in_another_process() {
     assert_whole(&latest).await;
 }
 
-/// What a reader of the format finds under `running_root` is the tree as the transaction sees it.
+/// A reader of the format finds the tree under `running_root` as the transaction sees it.
 #[tokio::test]
 async fn the_running_root_is_a_readable_tree() {
     let (_, lakehouse, _) = lake().await;
@@ -93,9 +93,9 @@ async fn the_running_root_is_a_readable_tree() {
     assert!(crate::tree::search::get(lakehouse.nodes(), &root, &key).await.unwrap().is_some());
 }
 
-/// Two workers picked up the same transaction: its rows were loaded twice.
+/// Two workers resumed the same transaction: its rows were loaded twice.
 #[tokio::test]
-async fn of_two_who_resume_one_goes_on_and_the_other_is_told() {
+async fn one_of_two_processes_that_resume_a_transaction_gets_an_error() {
     let (files, lakehouse, environment) = lake().await;
     let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
     transaction.create(Namespace, "a", "", text("")).await.unwrap();
@@ -115,7 +115,7 @@ async fn of_two_who_resume_one_goes_on_and_the_other_is_told() {
     commit(&mut one).await.unwrap();
     let latest = lakehouse.latest().await.unwrap();
     assert_eq!(names(&latest).await.iter().filter(|name| name.contains("two")).count(), 0);
-    // The first one, which saved it to begin with, cannot go on either.
+    // The process that saved it first cannot continue either.
     let answer = commit(&mut transaction).await.unwrap_err();
     assert!(
         matches!(&answer, Error::CommitConflict { message, .. } if message.contains("committed by another process"))
@@ -123,7 +123,7 @@ async fn of_two_who_resume_one_goes_on_and_the_other_is_told() {
 }
 
 #[tokio::test]
-async fn committed_twice_is_applied_once() {
+async fn committing_twice_applies_the_changes_once() {
     let (_, lakehouse, _) = lake().await;
     let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
     transaction.create(Namespace, "a", "", text("")).await.unwrap();
@@ -148,7 +148,7 @@ async fn conflicts_are_found_across_a_save() {
         let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
         assert_eq!(commit(&mut resumed).await.is_ok(), lands, "{isolation:?}");
     }
-    // A requirement survives too: the namespace of a created table is gone.
+    // A requirement survives a save, too: the namespace of a created table was dropped.
     let (_, lakehouse, _) = lake().await;
     add_namespace(&lakehouse, "doomed").await.unwrap();
     let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
@@ -162,7 +162,7 @@ async fn conflicts_are_found_across_a_save() {
 }
 
 #[tokio::test]
-async fn a_table_clash_can_be_resolved_after_a_resume() {
+async fn a_table_conflict_can_be_resolved_after_a_resume() {
     let (_, lakehouse, _) = lake().await;
     let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
     transaction.replace(Table, "ns", "old", text("ours")).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_table_clash_can_be_resolved_after_a_resume() {
 }
 
 #[tokio::test]
-async fn rolled_back_for_everybody() {
+async fn a_rollback_counts_for_all_processes() {
     let (_, lakehouse, _) = lake().await;
     let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
     transaction.create(Namespace, "a", "", text("")).await.unwrap();
@@ -205,7 +205,7 @@ async fn a_saved_transaction_expires() {
     assert!(saved(&lakehouse).await.unwrap().is_empty());
     assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::TransactionExpired(_))));
 
-    // Or the version it began on does, where the expiry does not know of saved transactions.
+    // The base version may also expire, by an expiry that does not know saved transactions.
     let (_, lakehouse, _) = self::lake().await;
     let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
     transaction.create(Namespace, "a", "", text("")).await.unwrap();
@@ -219,10 +219,11 @@ async fn a_saved_transaction_expires() {
     assert!(matches!(Transaction::resume(&lakehouse, "nobody").await, Err(Error::ObjectNotFound(_))));
 }
 
-/// A host whose clock was eight days ahead let go what a transaction rested on that had been saved a minute before, and
-/// would not resume it. One that was eight days behind spared what had long expired.
+/// A host whose clock was eight days ahead expired the base version of a transaction that had been saved a minute
+/// before, and refused to resume it. A host whose clock was eight days behind retained versions of expired
+/// transactions.
 #[tokio::test]
-async fn a_saved_transaction_is_as_old_as_the_store_says() {
+async fn the_age_of_a_saved_transaction_is_measured_by_the_store() {
     const EIGHT_DAYS_MILLIS: u64 = 8 * 24 * 3600 * 1000;
     for host_millis in [START_MILLIS + EIGHT_DAYS_MILLIS, START_MILLIS - EIGHT_DAYS_MILLIS] {
         let (files, lakehouse, environment) = lake().await;
@@ -237,22 +238,23 @@ async fn a_saved_transaction_is_as_old_as_the_store_says() {
         assert_eq!(saved(&elsewhere).await.unwrap().len(), 1);
         assert_eq!(expire(&elsewhere, Some(3), false).await.unwrap(), [0, 1]);
         Transaction::resume(&elsewhere, "job").await.unwrap();
-        // A day later by the store's clock, whatever this host thinks.
+        // A day later by the store's clock, whatever the clock of this host shows.
         environment.advance(Duration::from_secs(25 * 3600));
         assert!(saved(&elsewhere).await.unwrap().is_empty());
         assert_eq!(expire(&elsewhere, Some(3), false).await.unwrap(), [2]);
         let resumed = Transaction::resume(&elsewhere, "job").await;
         assert!(matches!(resumed, Err(Error::TransactionExpired(_))), "{resumed:?}");
-        assert!(files.paths().iter().all(|path| !path.starts_with("_probe/")), "nothing is left behind");
+        assert!(files.paths().iter().all(|path| !path.starts_with("_probe/")), "a probe file was left");
     }
 }
 
-/// A load waited for its audit while the versions since were swept away: it could only be thrown away.
+/// The versions after the base of a load were expired while the load waited for its audit, so that it could not be
+/// committed any more.
 #[tokio::test]
-async fn expiry_spares_what_a_saved_transaction_rests_on() {
+async fn expiry_retains_the_base_of_a_saved_transaction() {
     for before in [Some(6), None] {
         let environment = TestEnvironment::seeded(1);
-        // Retention keeps nothing but the latest version.
+        // The settings retain only the latest version.
         let definition = LakehouseDefinition::encode(proto::LakehouseDef {
             maximum_version_age_millis: 1,
             minimum_versions_to_keep: 1,
@@ -274,13 +276,13 @@ async fn expiry_spares_what_a_saved_transaction_rests_on() {
         assert_eq!(saved(&lakehouse).await.unwrap().len(), 1);
         let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
         assert_eq!(commit(&mut resumed).await.unwrap(), 7);
-        // Nobody rests on them any more.
+        // No transaction needs them any more.
         assert_eq!(expire(&lakehouse, before, false).await.unwrap()[..4], [2, 3, 4, 5]);
     }
 }
 
 #[tokio::test]
-async fn expiry_does_not_wait_for_transactions_that_are_over() {
+async fn expiry_ignores_transactions_that_have_ended() {
     let over: [fn(&mut Transaction) -> futures::future::BoxFuture<'_, ()>; 2] = [
         |transaction| {
             Box::pin(async {
@@ -308,7 +310,7 @@ async fn expiry_does_not_wait_for_transactions_that_are_over() {
 }
 
 #[tokio::test]
-async fn the_fate_of_any_transaction_can_be_asked() {
+async fn the_outcome_of_any_transaction_can_be_queried() {
     let (_, lakehouse, _) = lake().await;
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     let id = transaction.id().to_string();
@@ -321,10 +323,10 @@ async fn the_fate_of_any_transaction_can_be_asked() {
     assert_eq!(outcome_of(&lakehouse, &id).await.unwrap(), TransactionOutcome::Unknown);
 }
 
-/// Nobody deletes a saved state that somebody may still go on from: its number would be free again, and the
-/// next save of a slow one would succeed.
+/// A saved state is not deleted while a process may resume it: its number would be unused again, and the next save of a
+/// slow process would succeed.
 #[tokio::test]
-async fn whoever_resumed_before_a_rollback_cannot_commit_after_it() {
+async fn a_process_that_resumed_before_a_rollback_cannot_commit_after_it() {
     let (_, lakehouse, _) = lake().await;
     let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
     transaction.create(Table, "ns", "a", text("a")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Files of ended saved transactions: needed ones stay, all others are removed.
+//! Files of saved transactions that have ended: those still needed stay, all others are removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ async fn files_of_transactions(files: &Arc<MemoryFiles>) -> BTreeSet<String> {
     files.list(TRANSACTION_PREFIX).await.unwrap().into_iter().map(|file| file.path).collect()
 }
 
-/// Makes all expire but the latest version, twice: what the first expiry wrote is forgotten by the second.
+/// Expires all versions but the latest, twice: the second expiry removes what the first one has written.
 async fn expire_all(lakehouse: &Arc<Lakehouse>) {
     for name in ["later", "still later"] {
         let name = format!("{name} {}", lakehouse.latest().await.unwrap().number);
@@ -48,10 +48,10 @@ async fn expire_all(lakehouse: &Arc<Lakehouse>) {
     }
 }
 
-/// Two expiries gave up the same transaction, one after the other had looked. The second put its own record over that of
-/// the first, each removed the file of the other, and the tree named a record that was gone.
+/// Two concurrent expiries aborted the same transaction. The second one replaced the record of the first, each removed
+/// the file of the other, and the tree referenced a missing record.
 #[tokio::test]
-async fn an_expiry_leaves_alone_what_another_one_has_given_up() {
+async fn concurrent_expiries_abort_a_transaction_once() {
     let (files, environment, lakehouse) = lake().await;
     let other = open(files.clone(), &environment).await;
     job(&lakehouse, "etl").await.save().await.unwrap();
@@ -67,15 +67,15 @@ async fn an_expiry_leaves_alone_what_another_one_has_given_up() {
     assert_eq!(
         outcome_of(&other, "etl").await.unwrap(),
         TransactionOutcome::RolledBack,
-        "nothing has expired: the log can tell"
+        "nothing has expired, so the log is complete"
     );
     assert_eq!((first.len(), second.len()), (1, 0));
 }
 
-/// Every job that was handed from one worker to the next left a file for each step, and listing the open ones took
-/// longer from month to month.
+/// Every job that was passed between workers left a file for each step, so that listing the open transactions took
+/// longer every month.
 #[tokio::test]
-async fn a_commit_keeps_the_state_that_it_committed() {
+async fn a_commit_removes_all_states_but_the_committed_one() {
     let (files, _, lakehouse) = lake().await;
     let mut transaction = job(&lakehouse, "job").await;
     transaction.save().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_commit_keeps_the_state_that_it_committed() {
     assert_eq!(files_of_transactions(&files).await.len(), 2);
     let version = commit(&mut transaction).await.unwrap();
     assert_eq!(files_of_transactions(&files).await, [transaction_path("job", 3)].into());
-    // Nobody goes on from what was there before.
+    // No process can continue from an earlier state.
     assert!(matches!(stale.save().await, Err(Error::CommitConflict { .. })));
     assert!(matches!(commit(&mut stale).await, Err(Error::CommitConflict { .. })));
     assert_eq!(files_of_transactions(&files).await.len(), 1);
@@ -107,9 +107,10 @@ async fn a_rollback_keeps_its_record() {
     assert!(matches!(&error, Error::ObjectNotFound(why) if why.contains("rolled back")), "{error}");
 }
 
-/// The id of a job was used again after its first run had expired. Its states lay there still, so it could not be saved.
+/// The id of a job was used again after its first run had expired. The states of the first run still existed, so the
+/// new one could not be saved.
 #[tokio::test]
-async fn expiry_leaves_nothing_of_what_is_over_and_the_id_is_free() {
+async fn expiry_removes_ended_transactions_and_frees_their_ids() {
     let (files, _, lakehouse) = lake().await;
     let mut committed = job(&lakehouse, "committed").await;
     committed.save().await.unwrap();
@@ -119,7 +120,7 @@ async fn expiry_leaves_nothing_of_what_is_over_and_the_id_is_free() {
     rolled_back.rollback().await.unwrap();
     commit(&mut job(&lakehouse, "chosen").await).await.unwrap();
     assert_eq!(files_of_transactions(&files).await.len(), 3);
-    files.overwrite("_txn/notes.txt", "of somebody else");
+    files.overwrite("_txn/notes.txt", "of a user");
 
     expire_all(&lakehouse).await;
     assert_eq!(files_of_transactions(&files).await, ["_txn/notes.txt".to_string()].into());
@@ -133,10 +134,10 @@ async fn expiry_leaves_nothing_of_what_is_over_and_the_id_is_free() {
     commit(&mut again).await.unwrap();
 }
 
-/// Workers that never came back left their states for ever. Whether they are gone is not known from their age: one may
-/// be about to commit. So they are given up first, and find that out.
+/// The states of workers that had died stayed forever. Their age does not prove that they are dead: a worker may be
+/// about to commit. Therefore they are aborted first, and a worker that is still alive gets an error.
 #[tokio::test]
-async fn what_nobody_can_resume_any_more_is_given_up_and_removed() {
+async fn transactions_that_cannot_be_resumed_are_aborted_and_removed() {
     let (files, environment, lakehouse) = lake().await;
     let mut sleeper = job(&lakehouse, "sleeper").await;
     sleeper.save().await.unwrap();
@@ -145,7 +146,7 @@ async fn what_nobody_can_resume_any_more_is_given_up_and_removed() {
     young.save().await.unwrap();
     let base = lakehouse.known().number;
     add_namespace(&lakehouse, "next").await.unwrap();
-    // The version of the young one stays, so nothing of the other is given up before it is gone.
+    // The version of the newer transaction is retained, so the other one is not aborted before that has ended.
     assert_eq!(expire(&lakehouse, Some(base + 1), false).await.unwrap(), (0..base).collect::<Vec<_>>());
     assert_eq!(files_of_transactions(&files).await.len(), 2);
     young.rollback().await.unwrap();
@@ -163,10 +164,10 @@ async fn what_nobody_can_resume_any_more_is_given_up_and_removed() {
     assert_eq!(files_of_transactions(&files).await, BTreeSet::new());
 }
 
-/// An expiry that was killed between the key of a record and its files left them for ever, or left a key whose record
-/// nobody could read.
+/// An expiry that was killed between the key of a record and its files left the files forever, or left a key whose
+/// record could not be read.
 #[tokio::test]
-async fn an_expiry_that_is_killed_at_any_request_is_finished_by_the_next() {
+async fn the_next_expiry_completes_one_killed_at_any_request() {
     let (files, environment, lakehouse) = lake().await;
     let mut committed = job(&lakehouse, "committed").await;
     committed.save().await.unwrap();
@@ -199,7 +200,7 @@ async fn an_expiry_that_is_killed_at_any_request_is_finished_by_the_next() {
                     "rolled-back" => {
                         matches!(answer, TransactionOutcome::RolledBack | TransactionOutcome::Unknown)
                     }
-                    // Given up by an expiry that died then, it was "unknown" even though no version had expired.
+                    // An expiry aborted it and died. Its outcome was "unknown" although no version had expired.
                     "sleeper" => match next.oldest_version().await.unwrap() {
                         0 => {
                             matches!(
@@ -221,7 +222,8 @@ async fn an_expiry_that_is_killed_at_any_request_is_finished_by_the_next() {
     }
 }
 
-/// A list of the open transactions held all files of all that had ever been saved, and asked for all of them at once.
+/// A listing of the open transactions held the files of all saved transactions in memory, and read them all at the same
+/// time.
 #[tokio::test]
 async fn saved_transactions_are_listed_page_by_page() {
     let (files, environment, lakehouse) = lake().await;
@@ -230,7 +232,7 @@ async fn saved_transactions_are_listed_page_by_page() {
     let template = transaction_path("template", 1);
     let state = decode_file(&template, &files.get(&template).await.unwrap()).unwrap();
     for i in 0..700 {
-        // One with many states in the middle, and others whose names sort around its own.
+        // One transaction with many states in the middle, and others whose names sort next to it.
         let states = if i == 350 { 1500 } else { 1 + i % 2 };
         for sequence in 1..=states {
             let path = transaction_path(&format!("j{i:03}"), sequence);

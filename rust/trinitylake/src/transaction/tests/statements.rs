@@ -51,7 +51,7 @@ async fn a_transaction_reads_its_own_writes_and_others_do_not() {
     assert_eq!(latest.read_definition(&location).await.unwrap(), "second");
 }
 
-/// A statement looks its table up four times, and each look opened the same file again on a local disk; and so did each
+/// A statement looks its table up four times, and on a local disk each lookup opened the same file again, as did each
 /// transaction.
 #[tokio::test]
 async fn a_definition_is_read_from_its_file_once() {
@@ -66,20 +66,24 @@ async fn a_definition_is_read_from_its_file_once() {
     let before = counting.counters();
     assert_eq!(transaction.read(Table, "a", "t").await.unwrap().unwrap(), definition);
     assert_eq!(counting.counters().since(&before).requests(), 0);
-    // What is written here, or somewhere else by then, is another file.
+    // A definition that was changed by this transaction, or by another one since, is a different file.
     transaction.replace(Table, "a", "t", text("mine")).await.unwrap();
     assert_eq!(transaction.read(Table, "a", "t").await.unwrap().unwrap(), "mine");
     commit(&mut transaction).await.unwrap();
     let mut next = begin(&lakehouse, Isolation::Snapshot).await;
     let before = counting.counters();
     assert_eq!(next.read(Table, "a", "t").await.unwrap().unwrap(), "mine");
-    assert_eq!(counting.counters().since(&before).requests(), 0, "this handle has written it");
+    assert_eq!(
+        counting.counters().since(&before).requests(),
+        0,
+        "this handle has the definition in its cache"
+    );
     next.drop_object(Table, "a", "t").await.unwrap();
     assert_eq!(next.read(Table, "a", "t").await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn a_transaction_that_is_over_takes_no_statement() {
+async fn an_ended_transaction_refuses_statements() {
     let lakehouse = lake().await;
     let mut committed = begin(&lakehouse, Isolation::Snapshot).await;
     committed.create(Namespace, "b", "", text("b")).await.unwrap();
@@ -88,7 +92,7 @@ async fn a_transaction_that_is_over_takes_no_statement() {
     let mut aborted = begin(&lakehouse, Isolation::Snapshot).await;
     aborted.create(Namespace, "c", "", text("c")).await.unwrap();
     assert_eq!(aborted.rollback().await.unwrap(), Files::Unreachable(Proof::NothingSent));
-    assert_eq!(commit(&mut committed).await.unwrap(), 3, "says so again");
+    assert_eq!(commit(&mut committed).await.unwrap(), 3, "a second commit returns the same version");
     assert!(matches!(commit(&mut aborted).await, Err(Error::TransactionClosed(_))));
     for mut over in [committed, aborted] {
         assert!(matches!(over.exists(Table, "a", "t").await, Err(Error::TransactionClosed(_))));
@@ -98,7 +102,7 @@ async fn a_transaction_that_is_over_takes_no_statement() {
 }
 
 #[tokio::test]
-async fn a_transaction_without_writes_makes_no_version() {
+async fn a_transaction_without_writes_creates_no_version() {
     let lakehouse = lake().await;
     let mut transaction = begin(&lakehouse, Isolation::Serializable).await;
     transaction.read(Table, "a", "t").await.unwrap();
@@ -108,7 +112,7 @@ async fn a_transaction_without_writes_makes_no_version() {
 }
 
 #[tokio::test]
-async fn what_was_made_and_dropped_again_leaves_nothing() {
+async fn an_object_created_and_dropped_leaves_no_write() {
     let lakehouse = lake().await;
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     transaction.create(Namespace, "b", "", text("b")).await.unwrap();
@@ -235,7 +239,7 @@ async fn the_settings_that_the_tree_depends_on_are_fixed() {
 }
 
 #[tokio::test]
-async fn what_a_user_says_about_a_transaction_is_in_the_log() {
+async fn message_author_and_properties_are_in_the_log() {
     let lakehouse = lake().await;
     let options = TransactionOptions {
         isolation: Isolation::Serializable,
@@ -267,10 +271,11 @@ async fn reserved_properties_and_unsafe_ids_are_refused() {
     assert_eq!(Isolation::parse("SERIALIZABLE").unwrap(), Isolation::Serializable);
 }
 
-/// A table was refused because a view had its name, and still the transaction lost when somebody dropped the namespace,
-/// which it had nothing to do with. The same after a drop of a namespace that was not empty.
+/// A table was refused because a view had its name. Nevertheless the transaction conflicted with a drop of the
+/// namespace, with which it had nothing to do. The same happened after a refused drop of a namespace that was not
+/// empty.
 #[tokio::test]
-async fn a_statement_that_is_refused_requires_nothing() {
+async fn a_refused_statement_has_no_requirements() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files, &environment).await;
     let mut start = begin(&lakehouse, Isolation::Snapshot).await;

@@ -18,14 +18,14 @@ async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
     (files, lakehouse)
 }
 
-/// What the newest version says of each of its transactions.
+/// The summaries of the transactions in the newest version.
 async fn summaries(lakehouse: &Arc<Lakehouse>) -> Vec<String> {
     let latest = lakehouse.latest().await.unwrap();
     latest.metadata.committed.iter().map(|one| one.summary.as_str().to_string()).collect()
 }
 
 #[tokio::test]
-async fn writes_tell_by_themselves_what_they_are() {
+async fn summaries_describe_writes() {
     let (_, lakehouse) = lake().await;
     assert_eq!(summaries(&lakehouse).await, ["create table a.t"]);
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
@@ -35,7 +35,7 @@ async fn writes_tell_by_themselves_what_they_are() {
     transaction.rename(Table, ("a", "u"), ("a", "w")).await.unwrap();
     assert_eq!(transaction.summary().as_str(), "alter namespace a; rename table a.t to a.w; create view a.v");
     transaction.rename(Table, ("a", "w"), ("a", "t")).await.unwrap();
-    assert_eq!(transaction.summary().as_str(), "alter namespace a; create view a.v", "it is back");
+    assert_eq!(transaction.summary().as_str(), "alter namespace a; create view a.v", "the rename was undone");
     transaction.drop_object(Table, "a", "t").await.unwrap();
     transaction.drop_object(View, "a", "v").await.unwrap();
     commit(&mut transaction).await.unwrap();
@@ -45,7 +45,7 @@ async fn writes_tell_by_themselves_what_they_are() {
 }
 
 #[tokio::test]
-async fn the_layer_above_tells_of_tables_in_plain_words() {
+async fn summaries_contain_the_descriptions_of_tables() {
     let (_, lakehouse) = lake().await;
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     let rows = Rows { added: 3000, ..Rows::default() };
@@ -61,10 +61,10 @@ async fn the_layer_above_tells_of_tables_in_plain_words() {
     assert_eq!(summaries(&lakehouse).await, ["create table a.new +3,000 rows; append +3,000 rows a.t"]);
 }
 
-/// A renamed table has one key less and another one more. Once it was saved nobody could tell that from a dropped table
-/// and a new one.
+/// A rename removes one key and adds another. After a save it could not be distinguished from a dropped and a new
+/// table.
 #[tokio::test]
-async fn a_rename_is_told_after_a_save_too() {
+async fn a_rename_is_summarised_after_a_save() {
     let (_, lakehouse) = lake().await;
     let options = TransactionOptions { id: Some("job".into()), ..TransactionOptions::default() };
     let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
@@ -76,9 +76,9 @@ async fn a_rename_is_told_after_a_save_too() {
     assert_eq!(summaries(&lakehouse).await, ["rename table a.t to a.u"]);
 }
 
-/// Another process led, and put a transaction that waited in the queue into its own root.
+/// Another process led and put a transaction of the queue into its own root.
 #[tokio::test(start_paused = true)]
-async fn who_waits_in_the_queue_keeps_its_own_summary() {
+async fn a_queued_transaction_keeps_its_own_summary() {
     let (files, lakehouse) = lake().await;
     let mut waiting = begin(&lakehouse, Isolation::Snapshot).await;
     waiting.create(Namespace, "waiting", "", text("waiting")).await.unwrap();
@@ -87,7 +87,7 @@ async fn who_waits_in_the_queue_keeps_its_own_summary() {
     submission.last_version = Some(10);
     assert!(matches!(wait_in_queue(lakehouse.publisher(), &[submission], u64::MAX).await, Waited::Lead(_)));
     let leader = open(files, &TestEnvironment::seeded(2)).await;
-    // The first makes the handle see that others wait, the second one leads.
+    // The first commit finds out that the queue is not empty, the second one leads.
     for namespace in ["first", "second"] {
         let mut leading = begin(&leader, Isolation::Snapshot).await;
         leading.create(Namespace, namespace, "", text(namespace)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Outcomes after a request that could commit: "committed", "certainly not" and "unknown" are true.
+//! Outcomes after a request that could commit: "committed", "not committed" and "unknown" are correct.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,10 +32,10 @@ async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
     transaction
 }
 
-/// The first request for the root was late, the second was denied: the commit ended in `PermissionDenied`, its
-/// files were deleted, and then the first request arrived.
+/// The first request for the root was late, the second was denied: the commit ended with `PermissionDenied`, its files
+/// were deleted, and then the first request arrived.
 #[tokio::test]
-async fn an_error_that_is_certain_by_itself_is_not_after_one_that_is_not() {
+async fn a_certain_error_after_an_uncertain_one_is_uncertain() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     create(files.clone(), &environment).await;
     let denials = (0..1000).map(|_| on_root(1, 0, Action::Deny));
@@ -50,11 +50,11 @@ async fn an_error_that_is_certain_by_itself_is_not_after_one_that_is_not() {
     assert_eq!(names(&open(files, &environment).await.known()).await, ["namespace a"]);
 }
 
-/// A root was created in time, others went on from it, its version expired, and a writer that had stood still
-/// created the root again. The first one mistook that file for its own, which had come too late, and was to begin
-/// again: it committed twice.
+/// A root was created in time, other versions followed, its version expired, and a suspended writer created the root
+/// again. The writer of the first root treated that file as its own, late root and was told to begin again, so that it
+/// committed twice.
 #[tokio::test]
-async fn another_root_of_an_expired_number_proves_nothing() {
+async fn a_root_with_an_expired_number_does_not_settle_an_outcome() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
@@ -90,28 +90,28 @@ async fn another_root_of_an_expired_number_proves_nothing() {
     files.overwrite(&root_path(base + 1), aside.get(&root_path(base + 1)).await.unwrap());
     let answer = slow.publisher().confirm(created).await;
     assert!(matches!(answer, Err(Unpublished::InDoubt { .. })), "{answer:?}");
-    assert!(files.has(&root_path(base + 1)), "what is not its own is not its to delete");
+    assert!(files.has(&root_path(base + 1)), "a root of another writer was deleted");
 }
 
 /// Two writers had a saved transaction in their roots: a suspended one, together with another transaction, and one that
-/// committed it in time. Versions expired, and the suspended writer created its root under the unused name. It found the
-/// definition of the saved transaction in the tree, and reported the other transaction as committed, which no version
-/// contained.
+/// committed it in time. Versions expired, and the suspended writer created its root under the unused name. It found
+/// the definition of the saved transaction in the tree, and reported the other transaction as committed, although no
+/// version contained it.
 #[tokio::test]
-async fn a_transaction_that_another_root_committed_tells_nothing_of_its_companions() {
+async fn a_transaction_committed_by_another_root_does_not_prove_its_companions() {
     let there = answer_for_an_expired_number(true).await;
     assert!(there.contains(&"namespace of the job".to_string()), "{there:?}");
     assert!(!there.contains(&"namespace companion".to_string()), "{there:?}");
 }
 
-/// The same without a companion: it was reported for the version that had come too late.
+/// The same without the other transaction: the saved one was reported with the version number of the void root.
 #[tokio::test]
-async fn a_transaction_that_another_root_committed_is_not_in_the_own_one() {
+async fn a_transaction_committed_by_another_root_does_not_prove_the_own_root() {
     assert!(answer_for_an_expired_number(false).await.contains(&"namespace of the job".to_string()));
 }
 
-/// The objects that exist after a root with a transaction, and perhaps a companion, was created under the number of
-/// the version with which another committed that transaction. His answer has to be that he cannot know.
+/// The objects that exist after a root with a transaction, and possibly a companion, was created under the number of
+/// the version with which another writer committed that transaction. The writer has to report an unknown outcome.
 async fn answer_for_an_expired_number(has_companion: bool) -> Vec<String> {
     let environment = TestEnvironment::seeded(1);
     let files = MemoryFiles::dated(environment.clone());
@@ -158,10 +158,10 @@ async fn answer_for_an_expired_number(has_companion: bool) -> Vec<String> {
     names(&open(files, &environment).await.known()).await
 }
 
-/// The outcome of a group commit was unknown. A member that had lost a conflict, and so was not in the group, got
+/// The outcome of a group commit was unknown. A member that was not admitted because of a conflict got
 /// `CommitStateUnknown` too.
 #[tokio::test(start_paused = true)]
-async fn a_member_that_was_not_admitted_is_in_no_doubt() {
+async fn a_member_that_was_not_admitted_is_not_in_doubt() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
@@ -191,10 +191,10 @@ async fn a_member_that_was_not_admitted_is_in_no_doubt() {
     assert_eq!((group[1].files(), matches!(group[2].files(), Files::Unreachable(_))), (Files::Kept, true));
 }
 
-/// A saved transaction was put on a newer definition, and another process carried it from the queue. Its owner
-/// found its id in the log, mistook it for the work of another process, and reported an unknown outcome.
+/// A saved transaction was rebased on a newer definition, and another process committed it from the queue. Its owner
+/// found the id in the log, assumed that another process had resumed it, and reported an unknown outcome.
 #[tokio::test]
-async fn who_was_redone_and_then_carried_hears_that_it_is_committed() {
+async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     add_namespace(&lakehouse, "ns").await.unwrap();
@@ -226,10 +226,10 @@ async fn who_was_redone_and_then_carried_hears_that_it_is_committed() {
     assert_eq!(commit(&mut transaction).await.unwrap(), version.number);
 }
 
-/// After conflicts the transaction still read its old version. What it then wrote was never held against the
-/// versions in between: another's update was lost.
+/// After a conflict was resolved, the transaction still read its old version. Its next writes were never compared with
+/// the versions in between, so that another transaction's update was lost.
 #[tokio::test]
-async fn a_statement_after_clashes_sees_what_won() {
+async fn a_statement_after_a_conflict_reads_the_newer_version() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files, &environment).await;
     add_namespace(&lakehouse, "ns").await.unwrap();
@@ -253,7 +253,7 @@ async fn a_statement_after_clashes_sees_what_won() {
     let y = transaction.read(Table, "ns", "y").await.unwrap().unwrap();
     assert_eq!(y, "theirs");
     transaction.replace(Table, "ns", "y", text("theirs, ours")).await.unwrap();
-    // A third one is found again.
+    // The conflict with a third transaction is found again.
     let mut third = begin(&lakehouse, Isolation::Snapshot).await;
     third.replace(Table, "ns", "y", text("third")).await.unwrap();
     commit(&mut third).await.unwrap();
@@ -263,9 +263,9 @@ async fn a_statement_after_clashes_sees_what_won() {
     assert_eq!(conflicts.tables[0].name, "y");
 }
 
-/// A leader was cancelled after a member of its group had been made the leader, and no group had a leader any more.
+/// A leader was cancelled after a member of its group had been made the leader, and from then on no group had a leader.
 #[tokio::test(start_paused = true)]
-async fn who_leaves_while_it_waits_leaves_nobody_behind() {
+async fn a_member_that_leaves_while_it_waits_passes_on_the_leadership() {
     for patience_millis in [5, 20, 50, 51, 52, 60] {
         let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
         create(files.clone(), &environment).await;
@@ -284,10 +284,10 @@ async fn who_leaves_while_it_waits_leaves_nobody_behind() {
     }
 }
 
-/// One who waited for another's root had a second of patience; the store had none of its own, and held it for as
-/// long as it liked.
+/// A transaction with a short time limit waited for the root of another one, and the slow store delayed it
+/// without a limit.
 #[tokio::test]
-async fn who_waits_keeps_its_own_limit() {
+async fn a_waiting_member_ends_at_its_own_deadline() {
     use crate::environment::SystemEnvironment;
     let files = MemoryFiles::shared();
     create(files.clone(), &TestEnvironment::seeded(1)).await;
@@ -303,7 +303,7 @@ async fn who_waits_keeps_its_own_limit() {
     };
     let (led, (answer, waited_millis)) = futures::join!(commit(&mut leader), waited);
     assert_eq!(led.unwrap(), 1);
-    // It was in nobody's root, so that is certain.
+    // It was in no root, so the outcome is certain.
     assert!(matches!(answer, Err(Error::CommitConflict { .. })), "{answer:?}");
     assert!((100..2000).contains(&waited_millis), "{waited_millis}");
     assert!(matches!(waits.files(), Files::Unreachable(_)));

@@ -1,4 +1,4 @@
-//! Watched reads: a commit fails if what it watched has changed, on every path of a commit.
+//! Watched reads: a commit fails if a watched object has changed, on every path of a commit.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::transaction::Isolation::{self, Serializable, Snapshot};
 use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::{CommitLimits, Conflicts, Coordination, Outcome, Transaction, TransactionOptions};
 
-/// Namespace `a` with table `x` and view `v`.
+/// A lakehouse with namespace `a`, table `a.x` and view `a.v`.
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
     let files = MemoryFiles::shared();
     let lakehouse = create(files.clone(), &TestEnvironment::seeded(1)).await;
@@ -38,7 +38,7 @@ async fn watch(transaction: &mut Transaction, watched: &[Name]) {
     transaction.end_watch();
 }
 
-/// Creates a namespace of that name, and watches.
+/// A transaction that creates a namespace of that name and watches these objects.
 async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str, watched: &[Name]) -> Transaction {
     let mut transaction = begin(lakehouse, Snapshot).await;
     transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
@@ -64,7 +64,7 @@ fn of(watched: &str) -> Conflicts {
 }
 
 #[tokio::test]
-async fn a_change_of_what_is_watched_is_told_and_can_be_looked_at() {
+async fn a_change_of_a_watched_object_is_reported_and_can_be_resolved() {
     let names_of = [
         ((Namespace, "a", ""), "namespace a"),
         ((Table, "a", "x"), "table a.x"),
@@ -75,7 +75,7 @@ async fn a_change_of_what_is_watched_is_told_and_can_be_looked_at() {
         let mut transaction = creating(&lakehouse, "b", &[name]).await;
         let changed_in = replace(&lakehouse, name).await;
         assert_eq!(conflicts(&mut transaction, CommitLimits::default()).await, of(human_name));
-        // Not before somebody has looked.
+        // Not before the watched objects were read again.
         let error = transaction.commit(CommitLimits::default()).await.unwrap_err();
         assert!(matches!(&error, Error::TransactionClosed(why) if why.contains(human_name)), "{error}");
         transaction.begin_watch().unwrap();
@@ -84,13 +84,13 @@ async fn a_change_of_what_is_watched_is_told_and_can_be_looked_at() {
         transaction.end_watch();
         assert_eq!(commit(&mut transaction).await.unwrap(), changed_in + 1);
         let changes = lakehouse.known().recorded_changes().unwrap();
-        assert_eq!(changes.len(), 1, "what was watched is not written");
+        assert_eq!(changes.len(), 1, "a watched object was written");
         assert_eq!(lakehouse.known().metadata.committed[0].began_at_version, changed_in - 1);
     }
 }
 
 #[tokio::test]
-async fn what_was_absent_is_watched_and_so_are_listings() {
+async fn absent_objects_and_listings_are_watched() {
     let (_, lakehouse) = lake().await;
     let mut absent = creating(&lakehouse, "b", &[(Namespace, "n", ""), (Table, "a", "y")]).await;
     let mut listing = creating(&lakehouse, "c", &[]).await;
@@ -107,7 +107,7 @@ async fn what_was_absent_is_watched_and_so_are_listings() {
 }
 
 #[tokio::test]
-async fn what_is_not_watched_any_more_may_change() {
+async fn an_object_that_is_no_longer_watched_may_change() {
     let (_, lakehouse) = lake().await;
     let mut transaction = creating(&lakehouse, "b", &[(Table, "a", "x"), (View, "a", "v")]).await;
     assert!(transaction.exists(Namespace, "a", "").await.unwrap(), "read after the watch has ended");
@@ -119,7 +119,7 @@ async fn what_is_not_watched_any_more_may_change() {
 }
 
 #[tokio::test]
-async fn what_is_watched_and_written_by_others_too_is_resolved_together() {
+async fn conflicts_on_tables_and_watched_reads_are_resolved_together() {
     let (_, lakehouse) = lake().await;
     let mut transaction = begin(&lakehouse, Snapshot).await;
     watch(&mut transaction, &[(View, "a", "v")]).await;
@@ -131,14 +131,14 @@ async fn what_is_watched_and_written_by_others_too_is_resolved_together() {
         (conflicts.tables.len(), conflicts.watched.as_slice()),
         (1, ["view a.v".to_string()].as_slice())
     );
-    assert!(transaction.begin_watch().is_err(), "the table is not resolved");
+    assert!(transaction.begin_watch().is_err(), "the conflict on the table is not resolved");
     transaction.rebase(&conflicts.tables[0], text("new and ours")).unwrap();
     watch(&mut transaction, &[(View, "a", "v"), (Table, "a", "x")]).await;
     commit(&mut transaction).await.unwrap();
 }
 
 #[tokio::test]
-async fn under_serializable_only_reads_before_the_watch_are_a_conflict_at_once() {
+async fn under_serializable_only_reads_before_the_watch_are_final_conflicts() {
     let (_, lakehouse) = lake().await;
     let mut transaction = begin(&lakehouse, Serializable).await;
     transaction.create(Namespace, "b", "", text("b")).await.unwrap();
@@ -153,7 +153,7 @@ async fn under_serializable_only_reads_before_the_watch_are_a_conflict_at_once()
 }
 
 #[tokio::test]
-async fn a_saved_transaction_is_still_watching_where_it_is_resumed() {
+async fn a_resumed_transaction_still_watches() {
     let (files, lakehouse) = lake().await;
     let options = TransactionOptions { id: Some("job".into()), ..TransactionOptions::default() };
     let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
@@ -172,9 +172,9 @@ async fn a_saved_transaction_is_still_watching_where_it_is_resumed() {
     commit(&mut resumed).await.unwrap();
 }
 
-/// One drops what the other found to be there, both ways round, in one group.
+/// Each of two members of one group drops the object that the other one has watched, in both orders.
 #[tokio::test(start_paused = true)]
-async fn two_of_a_group_do_not_break_a_rule_that_each_has_watched() {
+async fn members_of_a_group_do_not_change_what_another_one_watches() {
     for is_watched in [false, true] {
         let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
         create(files.clone(), &environment).await;
@@ -201,9 +201,9 @@ async fn two_of_a_group_do_not_break_a_rule_that_each_has_watched() {
     }
 }
 
-/// An intent is put into a root by others, who have to heed what its owner watches.
+/// Other processes put an intent into a root, and have to check what its owner watches.
 #[tokio::test]
-async fn an_intent_is_not_carried_past_a_change_of_what_it_watches() {
+async fn an_intent_is_not_committed_after_a_change_of_what_it_watches() {
     for is_changed in [false, true] {
         let (files, owner) = lake().await;
         let other = open(files, &TestEnvironment::seeded(2)).await;
@@ -230,7 +230,7 @@ async fn an_intent_is_not_carried_past_a_change_of_what_it_watches() {
 }
 
 #[tokio::test]
-async fn watching_is_for_open_transactions() {
+async fn only_open_transactions_can_watch() {
     let (_, lakehouse) = lake().await;
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
         let mut transaction = begin(&lakehouse, isolation).await;

@@ -24,7 +24,7 @@ impl Hash for Counted {
     }
 }
 
-/// Comparisons and hashes that it takes to add so many values, each of them twice.
+/// Number of comparisons and hashes for adding `values` different values, each of them twice.
 fn work(values: u64) -> u64 {
     let count = Rc::new(Cell::new(0));
     let mut distinct = Distinct::default();
@@ -37,17 +37,17 @@ fn work(values: u64) -> u64 {
     count.get()
 }
 
-/// Two transactions that had registered 100,000 objects each looked for every name among all those reported so far: the
-/// second one compared for an hour before it said that it had lost.
+/// Of two transactions that had registered 100,000 objects each, the second one searched for every name in the list of
+/// all names reported so far. It compared for an hour before it reported the conflict.
 #[test]
-fn twice_as_many_conflicts_are_twice_the_work() {
+fn the_work_of_a_review_is_linear_in_its_conflicts() {
     let (some, twice_as_many) = (work(2_000), work(4_000));
     assert!(some >= 4_000, "nothing was counted: {some}");
     assert!(twice_as_many * 2 <= some * 5, "{some}, then {twice_as_many}");
 }
 
 #[test]
-fn a_message_names_a_few_and_counts_the_others() {
+fn a_message_names_some_keys_and_counts_the_others() {
     let names: Vec<String> = (0..1000).map(|i| format!("table a.{i}")).collect();
     assert_eq!(enumerate(&names[..2], String::clone), "table a.0, table a.1");
     let all = enumerate(&names, String::clone);
