@@ -48,8 +48,8 @@ impl Lakehouse {
         Versions::open(storage, environment, cache_size_bytes).await.map(Lakehouse::of)
     }
 
-    /// The latest version, for a caller that reads one object of it next. On a remote store the object's definition in the
-    /// known version is fetched at the same time as the search for a newer version, into the file cache.
+    /// The latest version, for a caller that reads one object of it next. On a remote store, the search for a newer
+    /// version runs concurrently with a fetch of the object's definition in the known version into the file cache.
     pub async fn latest_for(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Arc<Version>> {
         if !is_remote(self.storage().as_ref()) {
             return self.latest().await;
@@ -74,7 +74,7 @@ impl Lakehouse {
     }
 }
 
-/// A handle reads as its versions do.
+/// A handle on a lakehouse has all methods of its versions.
 impl Deref for Lakehouse {
     type Target = Versions;
 

@@ -1,13 +1,13 @@
 //! A lakehouse catalog that consists of files only: a versioned, copy-on-write B-epsilon tree of Arrow IPC node files
 //! on plain storage. A commit is the creation of the next root file, which the store allows only once.
 //!
-//! Layers are crates; each knows only those before it: `base` (errors, root URIs, environment), `storage` (files, and
-//! claiming one), `format` (names, keys, definitions, one node), `tree` (many nodes), `version` (roots over time:
-//! finding, reading and publishing them). This crate is on top and re-exports the modules of the others:
+//! Layers are crates, and each depends only on those before it: `base` (errors, root URIs, environment), `storage`
+//! (files, and the claim of a file), `format` (names, keys, definitions, one node), `tree` (many nodes), `version`
+//! (finding, reading and publishing roots). This crate is the top layer and re-exports the modules of the others:
 //!
-//! - `lakehouse`: the handle that all transactions of a process share. It works on one line of roots.
+//! - `lakehouse`: the handle that all transactions of a process share.
 //! - `transaction`: statements, reads, commit, saved transactions.
-//! - `bulk`, `rollback`, `tree_compaction`, `expiry`, `export`: versions that are not made by statements.
+//! - `bulk`, `rollback`, `tree_compaction`, `expiry`, `export`: versions that are published without a transaction.
 //! - `gc`: garbage collection and disk usage. `fsck`: checks and repairs.
 
 pub mod bulk;

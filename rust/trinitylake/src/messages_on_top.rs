@@ -12,10 +12,10 @@ use crate::tree::advance::advance;
 use crate::tree::node_store::NodeStore;
 use crate::version::publisher::Publisher;
 
-/// Messages that one node takes before they may sink.
+/// Number of messages that are added to the root before a flush.
 const MESSAGES_AT_ONCE: usize = 1000;
 
-/// The root with these messages, not yet encoded; new nodes below it are written.
+/// Returns the root with these messages, not yet encoded, after writing the new nodes below it.
 pub(crate) async fn with_messages(
     nodes: &NodeStore,
     environment: &dyn Environment,

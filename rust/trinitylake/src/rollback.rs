@@ -1,4 +1,4 @@
-//! Rollback of the lakehouse: the tree of an earlier version becomes the latest again, as a new version.
+//! Rollback of the lakehouse: publishes the tree of an earlier version as a new version.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::version::root_metadata::{
 use crate::version::summary::Summary;
 
 impl Lakehouse {
-    /// Makes the tree of version `number` the latest again, as a new version. `CommitConflict` if another
-    /// transaction committed meanwhile. Ids of transactions that committed since stay used.
+    /// Publishes the tree of version `number` as a new version. `CommitConflict` if another transaction commits first.
+    /// Ids of transactions that committed since then stay used.
     pub async fn rollback(&self, number: u64, message: &str, author: &str) -> Result<Arc<Version>> {
         let latest = self.latest().await?;
-        // What this handle remembers may have expired, and its files have been collected. If it expires from here on,
-        // the garbage collection publishes a version first, and this one loses the race.
+        // A version in the cache of this handle may have expired, and its files may have been deleted. If it expires
+        // after this check, the gc fence is published before files are deleted, so that this rollback loses the race.
         self.check_retained(number, &latest).await?;
         let target = self.version(number).await?;
         let properties = [
@@ -45,7 +45,7 @@ impl Lakehouse {
         self.publisher().publish_alone(&latest, metadata, draft, "the rollback").await
     }
 
-    /// The root of `target`, with the records of chosen ids as they are in `latest`.
+    /// The root of `target`, but with the records of transaction ids from `latest`.
     async fn tree_with_records_of(&self, latest: &Version, target: &Version, id: &str) -> Result<Draft> {
         let (kept, there) = try_join(records(latest), records(target)).await?;
         let txn: Text = id.into();

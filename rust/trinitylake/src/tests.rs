@@ -1,4 +1,4 @@
-//! Handles, versions over time, and what crashes leave behind.
+//! Tests of handles, versions, and the state after crashes.
 
 mod adopted_files;
 mod crash;

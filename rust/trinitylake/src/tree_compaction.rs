@@ -1,8 +1,8 @@
-//! Compaction of the tree: the same objects in full leaves and empty buffers, as a version without changes.
+//! Compaction of the tree: publishes a version with the same objects in full leaves and empty buffers.
 //!
-//! The new tree is built from a scan, leaf by leaf, with less than a leaf in memory. Versions that are committed
-//! meanwhile are applied on top of it from the messages in their roots (rule 10), so that the tree need not be built
-//! again.
+//! The new tree is built from a scan, leaf by leaf, with less than a leaf in memory. The changes of versions that are
+//! committed in the meantime are taken from the messages in their roots (rule 10) and applied on top of it, so that the
+//! tree need not be built again.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::version::Version;
 use crate::version::root_metadata::CommittedTransaction;
 use crate::version::summary::Summary;
 
-/// Attempts to carry the tree over concurrent commits.
+/// Maximum number of attempts to publish the tree while other transactions commit.
 const MAX_ATTEMPTS: usize = 50;
-/// A tree that would lose less than so many in a hundred of its nodes, and has no more messages than a tenth of its
-/// keys, is left alone.
+/// Minimum gain in percent: a tree that would lose fewer of its nodes, and whose messages are at most a tenth of its
+/// keys, is not rebuilt.
 const SPARE_NODES_PER_CENT: usize = 20;
 
 /// Size of a tree.
@@ -29,22 +29,23 @@ const SPARE_NODES_PER_CENT: usize = 20;
 pub struct TreeSize {
     pub nodes: usize,
     pub messages: usize,
-    /// Of all nodes before compression.
+    /// Size of all nodes before compression.
     pub size_bytes: usize,
 }
 
 /// Result of a compaction.
 #[derive(Debug)]
 pub struct Compacted {
-    /// `None` if there was too little to gain, or it was not to be done.
+    /// `None` if there was too little to gain, or in a dry run.
     pub version: Option<Arc<Version>>,
     pub before: TreeSize,
-    /// Of the new tree; what it would be, without its bytes, if there is none.
+    /// Size of the new tree. Without one, the estimated number of nodes only.
     pub after: TreeSize,
 }
 
-/// Rebuilds the tree of the latest version if that is worth it, or in any case with `force`. A dry run only reports.
-/// `CommitConflict` if others kept committing what cannot be put on top: rollbacks and registrations.
+/// Rebuilds the tree of the latest version if that is worthwhile, or in any case with `force`. A dry run only reports.
+/// `CommitConflict` if other versions that cannot be applied on top, such as rollbacks and registrations, were
+/// committed first.
 pub async fn compact(
     lakehouse: &Lakehouse,
     force: bool,
@@ -57,7 +58,7 @@ pub async fn compact(
     let rows = count(&latest).await?;
     let planned = planned_nodes(rows, latest.config.order);
     let spare = before.nodes.saturating_sub(planned);
-    // A small order can make a tree that is built at once the larger one, since it leaves room for inserts.
+    // With a small order, a newly built tree can be larger, because it leaves space for inserts.
     let is_worth_it =
         spare > 0 && (spare * 100 >= before.nodes * SPARE_NODES_PER_CENT || before.messages * 10 > rows);
     if dry_run || !(force || is_worth_it) {
@@ -88,7 +89,7 @@ async fn count(version: &Version) -> Result<usize> {
     Ok(rows)
 }
 
-/// Nodes of a tree that is built at once.
+/// Number of nodes of a newly built tree.
 fn planned_nodes(mut rows: usize, order: usize) -> usize {
     let mut nodes = 0;
     loop {
@@ -101,7 +102,7 @@ fn planned_nodes(mut rows: usize, order: usize) -> usize {
     }
 }
 
-/// The root of a new tree with the objects of `base`, whose other nodes are written.
+/// Writes a new tree with the objects of `base`, except its root, which is returned.
 async fn built(lakehouse: &Lakehouse, base: &Version, rows: usize) -> Result<Draft> {
     let environment = lakehouse.environment();
     let writer = NodeWriter {
@@ -121,7 +122,7 @@ async fn built(lakehouse: &Lakehouse, base: &Version, rows: usize) -> Result<Dra
     assemble(lakehouse.nodes(), &writer, rows, leaves, leaf_writer.finish()).await
 }
 
-/// Publishes a tree with the objects of `base`, on whatever version is the latest by then.
+/// Publishes a tree with the objects of `base` on top of the latest version.
 async fn published(
     lakehouse: &Lakehouse,
     mut base: Arc<Version>,
@@ -152,8 +153,8 @@ async fn published(
         let newest = lakehouse.latest().await?;
         for number in base.number + 1..=newest.number {
             let next = lakehouse.version(number).await?;
-            // Without messages it went back or registered objects. And where garbage was collected, nodes of the new
-            // tree may be gone, which no version refers to yet.
+            // A version without messages is a rollback or a registration. After a gc fence, nodes of the new tree may
+            // be missing, because no version references them yet.
             let is_collected = next.metadata.gc_before_millis > base.metadata.gc_before_millis;
             if is_collected || next.recorded_changes().is_none() {
                 return Err(lost);
@@ -165,7 +166,7 @@ async fn published(
     unreachable!("the last attempt returns")
 }
 
-/// A tree with what `version` changed on top. Writes the nodes that this changes, but for the root.
+/// Applies the changes of `version` on top of a tree. Writes the new nodes, except the root.
 async fn with_changes_of(lakehouse: &Lakehouse, version: &Version, root: Draft) -> Result<Draft> {
     let own = version.root.messages().filter(|message| version.metadata.commits(message.txn));
     let changes: Vec<Message> = own

@@ -1,6 +1,7 @@
-//! Bulk registration: adds many objects, whose definition files exist, in one version by building a new tree.
+//! Bulk registration: adds many objects, whose definition files already exist, in one version with a newly built tree.
 //!
-//! A transaction carries its changes in the buffer of the root, which suits thousands of objects; this suits millions.
+//! A transaction keeps its changes in the buffer of the root, which is sufficient for thousands of objects. Bulk
+//! registration is for millions.
 
 use std::sync::Arc;
 
@@ -18,9 +19,8 @@ use crate::version::Version;
 use crate::version::root_metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
 use crate::version::summary::Summary;
 
-/// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key comes twice, or is
-/// there and not to be replaced, `ObjectNotFound` if a namespace is missing, `CommitConflict` if another
-/// version came first.
+/// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key occurs twice, or exists without
+/// `replace`; `ObjectNotFound` if a namespace does not exist; `CommitConflict` if another version was committed first.
 pub async fn register(
     lakehouse: &Lakehouse,
     keys: StringArray,
@@ -33,8 +33,8 @@ pub async fn register(
     register_since(lakehouse, &since, (keys, locations), replace, message, author).await
 }
 
-/// As [`register`], by a caller who had seen the version `since` before it wrote any of the definitions:
-/// `TransactionExpired` if garbage was collected after it.
+/// Like [`register`], for a caller that read the version `since` before it wrote any of the definitions.
+/// `TransactionExpired` if garbage was collected after that version.
 pub async fn register_since(
     lakehouse: &Lakehouse,
     since: &Version,
@@ -59,7 +59,7 @@ pub async fn register_since(
     publish(lakehouse, &latest, root, message, author, summary).await
 }
 
-/// Whether a version after `since` is a garbage collection, or may be one.
+/// Whether a version after `since` is a gc fence, or has expired and may have been one.
 async fn is_collected_since(lakehouse: &Lakehouse, since: &Version, latest: &Arc<Version>) -> Result<bool> {
     let mut next = since.number + 1;
     while next <= latest.number {
@@ -75,7 +75,7 @@ async fn is_collected_since(lakehouse: &Lakehouse, since: &Version, latest: &Arc
     Ok(false)
 }
 
-/// Checks what [`register`] would check, on the latest version, with the same errors. Nothing is written.
+/// Performs the checks of [`register`] on the latest version, with the same errors. Nothing is written.
 pub async fn check(
     lakehouse: &Lakehouse,
     keys: StringArray,
@@ -85,7 +85,7 @@ pub async fn check(
     merged(&*lakehouse.latest().await?, keys, locations, replace).await.map(|_| ())
 }
 
-/// All objects of the next version in key order, with those that are there already.
+/// All objects of the next version in key order: the new ones and those of `latest`.
 async fn merged(
     latest: &Version,
     keys: StringArray,
@@ -144,10 +144,10 @@ impl Registered {
     }
 }
 
-/// Registers what workers have sorted, merged with the objects of `base`, checked and written as parts of a
-/// tree of so many rows (see [`LeafWriter`](crate::tree::leaf_writer::LeafWriter)). `CommitConflict` if `base`
-/// is not the latest version any more; see [`assemble`] for parts that do not fit. The workers
-/// have to see to it that namespaces exist and that no view has the name of a table.
+/// Registers objects that workers have sorted, merged with the objects of `base`, checked, and written as parts of a
+/// tree with that number of rows (see [`LeafWriter`](crate::tree::leaf_writer::LeafWriter)). `CommitConflict` if `base`
+/// is no longer the latest version; see [`assemble`] for parts that do not fit together. The workers have to ensure
+/// that the namespaces exist and that no view has the name of a table.
 pub async fn register_parts(
     lakehouse: &Lakehouse,
     base: &Version,
@@ -171,7 +171,7 @@ fn node_writer<'a>(
     NodeWriter { storage: lakehouse.storage().as_ref(), environment, config: &base.config }
 }
 
-/// One version with a tree that depends on all of `base`.
+/// Publishes one version whose tree depends on all of `base`.
 async fn publish(
     lakehouse: &Lakehouse,
     base: &Version,
@@ -193,7 +193,7 @@ async fn publish(
     lakehouse.publisher().publish_alone(base, metadata, root, "the registration").await
 }
 
-/// The objects in key order, each key once and in the form of this lakehouse.
+/// The objects in key order. Refuses duplicate keys and keys that do not belong to this lakehouse.
 fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result<(StringArray, StringArray)> {
     if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
         return Err(Error::InvalidArgument("one location for each object, and no nulls".into()));
@@ -218,7 +218,8 @@ fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result
     Ok((pick(&keys), pick(&locations)))
 }
 
-/// One array of Arrow holds at most 2 GiB of text: the keys of ten million tables, with names of 100 bytes.
+/// Refuses more than 2 GiB of text, the limit of an Arrow array: the keys of ten million tables with names of 100
+/// bytes.
 pub fn check_size(size_bytes: usize) -> Result<()> {
     if i32::try_from(size_bytes).is_ok() {
         return Ok(());
@@ -246,15 +247,15 @@ async fn existing(latest: &Version) -> Result<(StringArray, StringArray)> {
         locations.extend(batch.locations);
     }
     let joined = |batches: &[StringArray]| {
-        // Arrow asks an iterator for its length, which that of a flattened iterator does not tell.
+        // Arrow needs the length of an iterator, which a flattened one does not have.
         let texts: Vec<&str> = batches.iter().flat_map(|batch| batch.iter().flatten()).collect();
         StringArray::from_iter_values(texts)
     };
     Ok((joined(&keys), joined(&locations)))
 }
 
-/// Every table and view is in a namespace that exists, and no view has the name of a table. Keys ascend,
-/// so namespaces come first.
+/// Checks that every table and view is in an existing namespace, and that no view has the name of a table. The keys are
+/// sorted, so namespaces come first.
 fn check_whole(keys: &StringArray, names: NameSizes) -> Result<()> {
     let mut namespaces = std::collections::HashSet::new();
     let mut last = "";
@@ -271,7 +272,7 @@ fn check_whole(keys: &StringArray, names: NameSizes) -> Result<()> {
                     )));
                 }
                 last = namespace;
-                // The longest name of a table may be shorter; then none has the name of this view.
+                // Names of tables may have a lower maximum length; then no table can have the name of this view.
                 if kind == ObjectKind::View
                     && let Ok(table) = names.table_key(namespace, name)
                     && find(keys, &table)
@@ -288,7 +289,7 @@ fn check_whole(keys: &StringArray, names: NameSizes) -> Result<()> {
     Ok(())
 }
 
-/// Whether the key is among these keys, which ascend.
+/// Whether a sorted array contains the key.
 fn find(keys: &StringArray, key: &str) -> bool {
     let (mut low, mut high) = (0, keys.len());
     while low < high {

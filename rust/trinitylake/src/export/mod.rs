@@ -25,29 +25,29 @@ use crate::version::root_metadata::{
 use crate::version::summary::Summary;
 use crate::version::{Version, discovery};
 
-/// The tree of a version that is published at another place.
+/// The tree of a version that is published in another lakehouse.
 pub enum CopiedTree<'a> {
-    /// All of a version, whose nodes below the root have been copied.
+    /// The whole tree of a version, whose nodes below the root have been copied.
     Of(&'a Version),
-    /// Some objects, keys and locations, by ascending key, for a new tree.
+    /// A new tree with these objects: keys, ascending, and locations.
     Objects(Box<(StringArray, StringArray)>),
-    /// The latest tree there, with these locations: `None` removes a key.
+    /// The latest tree of the target with changed locations; `None` removes a key.
     Changes(Vec<(String, Option<String>)>),
 }
 
-/// Log entry of an export at its target.
+/// Commit information of an export for its target.
 #[derive(Clone, Debug, Default)]
 pub struct ExportNote {
     pub message: String,
     pub author: String,
-    /// The version there that the copy was compared with: nobody may have made one after it.
+    /// The version of the target that the copy was compared with. It must still be the latest one.
     pub after: Option<u64>,
-    /// Source, as properties of the library.
+    /// Source of the copy, as properties of the library.
     pub properties: Vec<(String, String)>,
 }
 
-/// Publishes the next version of the lakehouse at `target`, or its first one. Returns its number. `CommitConflict` if
-/// another writer publishes a version there first.
+/// Publishes the next version of the lakehouse at `target`, or its first one. Returns the number of the version.
+/// `CommitConflict` if another writer publishes a version there first.
 pub async fn publish(
     storage: &Arc<dyn Storage>,
     environment: &Arc<dyn Environment>,
@@ -144,8 +144,8 @@ pub async fn publish(
     Ok(version.number)
 }
 
-/// Publishes a version under the number that it has, with the definition of the lakehouse at the new place.
-/// `CommitConflict` if there is another version of that number.
+/// Publishes a version under the same number, with the lakehouse definition of the target. `CommitConflict` if the
+/// target has a different version with that number.
 pub async fn publish_same(
     storage: &Arc<dyn Storage>,
     environment: &Arc<dyn Environment>,
@@ -168,7 +168,7 @@ pub async fn publish_same(
     }
     let config = TreeConfig::of(&definition)?;
     let mut metadata = source.metadata.clone();
-    // No garbage was collected there.
+    // No garbage was collected in the target.
     metadata.gc_before_millis = None;
     metadata.lakehouse_definition =
         write_definition(storage.as_ref(), environment.as_ref(), &definition).await?;

@@ -1,5 +1,5 @@
-//! Checks and repairs of a small lakehouse in memory whose files are damaged. Each file in turn, and with the tables of
-//! Python, in `tests/test_fsck.py`.
+//! Checks and repairs of a small lakehouse in memory with damaged files. `tests/test_fsck.py` damages each kind of
+//! file, also with Iceberg tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,16 +69,16 @@ async fn latest(
 }
 
 #[tokio::test]
-async fn a_whole_lakehouse_is_whole() {
+async fn an_intact_lakehouse_has_no_findings() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     lake(&files, &environment).await;
     assert_eq!(check(&files, Scope::All).await, []);
     assert_eq!(mend(&files, &environment).await, Repair::default());
 }
 
-/// Rows come back as they were, what was changed since included, and each node of the newest tree is tried.
+/// For each node of the newest tree, the repair restores its rows exactly, including later changes.
 #[tokio::test]
-async fn a_lost_node_is_put_back_exactly() {
+async fn a_lost_node_is_restored_exactly() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let shape = lake(&files, &environment).await.latest().await.unwrap().shape().await.unwrap();
     let (newest, whole) = latest(&files, &environment).await;
@@ -104,7 +104,7 @@ async fn a_lost_node_is_put_back_exactly() {
 }
 
 #[tokio::test]
-async fn numbers_of_lost_versions_are_taken_by_versions_that_say_so() {
+async fn lost_versions_are_replaced_by_versions_of_the_repair() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = lake(&files, &environment).await;
     let newest = lakehouse.latest().await.unwrap().number;
@@ -122,7 +122,7 @@ async fn numbers_of_lost_versions_are_taken_by_versions_that_say_so() {
 }
 
 #[tokio::test]
-async fn a_definition_that_was_written_for_another_path_is_damaged() {
+async fn a_definition_with_the_checksum_of_another_path_is_damaged() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = lake(&files, &environment).await;
     let path = lakehouse.latest().await.unwrap().locate(Namespace, "n07", "").await.unwrap().unwrap();

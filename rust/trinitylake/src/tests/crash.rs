@@ -1,5 +1,5 @@
-//! Every storage operation of a scenario fails or kills once; a process that opens the lakehouse then finds the
-//! old version or the new one, whole, and an acknowledged commit is never gone.
+//! In each run of a scenario, one storage operation fails or the process dies there. A process that then opens the
+//! lakehouse finds either the old version or the new one, complete, and every acknowledged commit.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::tests::fixture::{
 use crate::transaction::Isolation;
 use crate::version::boundary::boundary;
 
-/// What a process does with a lakehouse; it opens it first.
+/// Work of a process on a lakehouse, including opening it.
 type Scenario = fn(Arc<dyn Storage>, Arc<TestEnvironment>) -> BoxFuture<'static, Result<()>>;
 
 const ACTIONS: [Action; 6] = [
@@ -32,7 +32,7 @@ const ACTIONS: [Action; 6] = [
     Action::AlreadyExistsAfter,
 ];
 
-/// A tree of some levels, buffers filled.
+/// A lakehouse with a tree of several levels and filled buffers.
 async fn start() -> Arc<MemoryFiles> {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
@@ -42,7 +42,7 @@ async fn start() -> Arc<MemoryFiles> {
     files
 }
 
-/// The names in the lakehouse, `None` if there is none; what is there is whole.
+/// Version and names of a lakehouse, after a check that it is complete; `None` if there is none.
 async fn state(files: &Arc<MemoryFiles>) -> Option<(u64, Vec<String>)> {
     match Lakehouse::open(files.clone(), TestEnvironment::seeded(9), None).await {
         Ok(lakehouse) => {
@@ -88,9 +88,11 @@ async fn enumerate(start: Arc<MemoryFiles>, scenario: Scenario) {
                 Err(Error::CommitStateUnknown(_)) => {
                     assert!(found == old || found == new, "{what}: {found:?}")
                 }
-                Err(error) => assert_eq!(found, old, "{what}: failed with {error}, and was done"),
+                Err(error) => {
+                    assert_eq!(found, old, "{what}: the commit failed with {error}, but its version exists")
+                }
             }
-            // Life goes on.
+            // Later commits work.
             let environment = TestEnvironment::seeded(3);
             let lakehouse = match found {
                 Some(_) => open(files.clone(), &environment).await,
@@ -111,7 +113,7 @@ async fn creating_a_lakehouse() {
     .await;
 }
 
-/// Mode 16: a crash between two node writes leaves nothing that a reader sees.
+/// Mode 16: after a crash between two node writes, readers see nothing of the commit.
 #[tokio::test]
 async fn mode_16_committing_with_flushes_and_splits() {
     enumerate(start().await, |storage, environment| {
@@ -142,7 +144,7 @@ async fn committing_one_table() {
     .await;
 }
 
-/// On the version that opening found: asking for the latest again would be another operation.
+// On the version that opening found, because reading the latest version again would be another operation.
 fn begin_on(lakehouse: &Arc<Lakehouse>) -> Result<crate::transaction::Transaction> {
     lakehouse.begin(lakehouse.known(), crate::transaction::TransactionOptions::default())
 }
@@ -170,7 +172,7 @@ async fn expiring() {
 }
 
 #[tokio::test]
-async fn expiring_again_finishes_what_a_crash_interrupted() {
+async fn a_second_expiry_completes_an_interrupted_one() {
     let start = start().await;
     let recording = Arc::new(FaultyStorage::new(start.copy(), []));
     let lakehouse = open(recording.clone(), &TestEnvironment::seeded(2)).await;
@@ -189,7 +191,7 @@ async fn expiring_again_finishes_what_a_crash_interrupted() {
     }
 }
 
-/// A commit that lost its race, and crashes on the way to the next try.
+/// A commit that lost its race and crashes during the next attempt.
 #[tokio::test]
 async fn rebasing() {
     enumerate(start().await, |storage, environment| {
@@ -205,7 +207,7 @@ async fn rebasing() {
 }
 
 #[tokio::test]
-async fn a_lakehouse_whose_writer_died_takes_the_next_commit() {
+async fn a_commit_succeeds_after_a_writer_died() {
     let files = start().await;
     let environment = TestEnvironment::seeded(4);
     let died = Arc::new(FaultyStorage::new(

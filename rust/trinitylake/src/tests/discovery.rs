@@ -1,4 +1,4 @@
-//! The latest version is found whatever the hint says.
+//! Discovery of the latest version, for any content of the hint.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use crate::version::root_metadata::RootMetadata;
 
 const LATEST: u64 = 12;
 
-/// A lakehouse of versions 0 to 12, the first ones expired or not.
+/// A lakehouse with versions 0 to 12; `expire_before` expires the first ones.
 async fn lake(expire_before: Option<u64>) -> Arc<MemoryFiles> {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
@@ -51,7 +51,7 @@ async fn assert_found(hint: Option<&'static [u8]>) {
     }
 }
 
-/// The hint is written after the commit, without a guarantee: a reader found it minutes old.
+/// The hint is written after the commit and may be stale: a reader found one that was minutes old.
 #[tokio::test]
 async fn mode_6_stale_hint() {
     assert_found(Some(b"0")).await;
@@ -69,14 +69,14 @@ async fn mode_8_corrupt_or_empty_hint() {
     assert_found(Some(b" 12\n")).await;
 }
 
-/// Without a hint a reader asked for version 0, did not find it, since it had expired, and said that the
-/// lakehouse is empty.
+/// Without a hint, a reader searched from version 0. That version had expired, and the reader reported that there is no
+/// lakehouse.
 #[tokio::test]
 async fn mode_9_missing_hint_with_version_0_expired() {
     assert_found(None).await;
 }
 
-/// The root of a version, as small as it can be.
+/// A minimal root.
 fn root(version: u64) -> Bytes {
     let definition = small_definition();
     let metadata = RootMetadata {
@@ -91,12 +91,12 @@ fn root(version: u64) -> Bytes {
     encoded.unwrap().bytes
 }
 
-/// A store with the roots of a great many versions, made when they are asked for.
+/// A store with the roots of very many versions, which are created when they are read.
 #[derive(Debug)]
 struct LongHistory {
     latest: u64,
     hint: u64,
-    /// Roots that are being read, and the most that were at any time.
+    /// Number of roots that are being read, and its maximum.
     reading: AtomicUsize,
     most_at_once: AtomicUsize,
 }
@@ -128,7 +128,7 @@ impl Storage for LongHistory {
     }
 
     async fn get_range(&self, _: &str, _: Range<u64>) -> Result<Bytes> {
-        panic!("nobody reads ranges here")
+        panic!("no range is read in this test")
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {
@@ -139,7 +139,7 @@ impl Storage for LongHistory {
     }
 
     async fn put_if_absent(&self, _: &str, _: Bytes) -> Result<PutOutcome> {
-        panic!("nobody writes here")
+        panic!("nothing is written in this test")
     }
 
     async fn sync(&self, _: &[String]) -> Result<()> {
@@ -147,7 +147,7 @@ impl Storage for LongHistory {
     }
 
     async fn put_hint(&self, _: &str, _: Bytes) -> Result<()> {
-        panic!("nobody writes here")
+        panic!("nothing is written in this test")
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
@@ -156,13 +156,13 @@ impl Storage for LongHistory {
     }
 
     async fn delete(&self, _: &str) -> Result<()> {
-        panic!("nobody deletes here")
+        panic!("nothing is deleted in this test")
     }
 }
 
-/// A job that had slept for a year walked from its hint one version at a time.
+/// A job that had been suspended for a year read the versions after its hint one by one.
 #[tokio::test]
-async fn mode_12_a_million_versions_behind_takes_four_reads_and_a_gallop() {
+async fn mode_12_a_million_versions_behind_takes_a_galloping_search() {
     for (hint, behind) in
         [(0, 1_000_000), (77, 999_983), (1 << 33, 1 << 20), (5, 1), (5, 0), (0, 6), (0, 7), (0, 64)]
     {
@@ -186,25 +186,25 @@ async fn galloping_ends_at_every_distance() {
     }
 }
 
-/// Opening with a hint that was a hundred versions old took eight requests, one after the other.
+/// Opening with a hint that was a hundred versions old took eight sequential requests.
 #[tokio::test(start_paused = true)]
-async fn a_hint_that_is_hundreds_of_versions_old_takes_two_more_rounds_of_looking() {
+async fn a_stale_hint_takes_at_most_two_more_rounds() {
     for behind in [0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 100, 383, 384] {
         let storage = Arc::new(LongHistory::new(50 + behind, 50));
         let storage = CountingStorage::new(Arc::new(LatencyStorage::new(storage, ROUNDS)));
         let environment = TestEnvironment::seeded(1);
         let (found, rounds) = rounds(discovery::latest(&storage, environment.as_ref())).await;
         assert_eq!(found.unwrap().version, 50 + behind);
-        // The hint, the root that it names, and that of the latest version.
+        // Without the reads of the hint, of the root that it names, and of the latest root.
         let looking = rounds - if behind == 0 { 2 } else { 3 };
         assert!(looking <= 2, "{behind} behind: {looking} rounds of looking");
         assert!(storage.counters().requests() <= 60, "{behind} behind: {:?}", storage.counters());
     }
 }
 
-/// The whole history was read at once: all roots of a million versions at the same time, and all of them in memory.
+/// The whole history was read at the same time: the roots of a million versions, and all of them in memory.
 #[tokio::test]
-async fn a_walk_through_the_history_holds_a_page_of_roots() {
+async fn reading_the_history_holds_one_page_of_roots() {
     let storage = Arc::new(LongHistory::new(1999, 1999));
     let lakehouse = open(storage.clone(), &TestEnvironment::seeded(1)).await;
     let mut history = lakehouse.history(None).await.unwrap();
@@ -220,7 +220,7 @@ async fn a_walk_through_the_history_holds_a_page_of_roots() {
             seen.push(Arc::downgrade(past.version.as_ref().unwrap()));
         }
         let held = seen.iter().filter(|version| version.strong_count() > 0).count();
-        // The handle holds its latest one.
+        // The handle itself holds the latest version.
         assert!(held <= PAGE as usize + 1, "{held} versions are held");
     }
     assert_eq!((next, seen.len()), (0, 2000));
@@ -243,7 +243,7 @@ async fn mode_13_versions_beyond_32_bits_are_committed_and_found() {
     assert_eq!(open(files, &environment).await.known().number, number + 3);
 }
 
-/// Revision 000 of the format named roots `.ipc`.
+/// Revision 000 of the format used the suffix `.ipc` for roots.
 #[tokio::test]
 async fn a_lakehouse_of_the_older_revision_opens() {
     let files = MemoryFiles::shared();

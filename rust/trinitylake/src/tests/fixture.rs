@@ -1,4 +1,4 @@
-//! Test fixtures: files in memory, a small lakehouse on them, and storage that lets another writer act in between.
+//! Test fixtures: files in memory, a small lakehouse on them, and storage that runs work of other writers in between.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -21,23 +21,23 @@ use crate::version::Version;
 
 pub type Job = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
-/// The request before which somebody else comes in between.
+/// The request before which a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worst {
     /// Before a root is created.
     Root,
     /// Before the hint is read.
     Hint,
-    /// Before it is asked which collections are under way.
+    /// Before the markers of running collections are listed.
     Collecting,
     /// Before a saved state of a transaction, or a record, is read.
     Record,
-    /// Before a root is read, and after all that was asked at the same time is answered.
+    /// Before a root is read, and after all concurrent requests were answered.
     ReadingRoot,
 }
 
-/// Storage that lets another writer act at the worst moment: right before a request through it, one waiting job runs to
-/// its end.
+/// Storage that runs work of another writer at the worst moment: just before certain requests, one of the waiting jobs
+/// runs to its end.
 pub struct Intruder {
     pub files: Arc<MemoryFiles>,
     worst: Worst,
@@ -150,7 +150,7 @@ impl Storage for Intruder {
     }
 }
 
-/// A lakehouse of small nodes, so that a few commits make a tree of several levels.
+/// A lakehouse definition with small nodes, so that a few commits create a tree of several levels.
 pub fn small_definition() -> LakehouseDefinition {
     let properties = [("root.buffer-size-bytes", "600"), ("inner.buffer-size-bytes", "400")];
     LakehouseDefinition::encode(proto::LakehouseDef {
@@ -178,7 +178,7 @@ pub async fn begin(lakehouse: &Arc<Lakehouse>, isolation: Isolation) -> Transact
     lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap()
 }
 
-/// Commits, where a conflict on a table would be a mistake of the test.
+/// Commits a transaction without conflicts on tables.
 pub async fn commit(transaction: &mut Transaction) -> Result<u64> {
     match transaction.commit(CommitLimits::default()).await? {
         Outcome::Committed(version) => Ok(version),
@@ -198,7 +198,7 @@ pub async fn add_table(lakehouse: &Arc<Lakehouse>, namespace: &str, table: &str)
     commit(&mut transaction).await
 }
 
-/// Stands for a definition: the core passes their bytes through.
+/// A definition for tests, which the core does not decode.
 pub fn text(content: &str) -> Bytes {
     Bytes::from(content.to_string())
 }
@@ -215,13 +215,13 @@ pub async fn contents(version: &Version) -> BTreeMap<String, String> {
     contents
 }
 
-/// Names of all objects, as in messages.
+/// Names of all objects, in the form of messages.
 pub async fn names(version: &Version) -> Vec<String> {
     let name = |key: &String| version.config.names.decode(key).unwrap().to_string();
     contents(version).await.keys().map(name).collect()
 }
 
-/// No rule of the tree is broken.
+/// Checks that the tree follows all rules.
 pub async fn assert_whole(version: &Version) {
     let shape = version.shape().await.unwrap();
     assert!(shape.problems.is_empty(), "version {}: {:?}", version.number, shape.problems);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Modules that are made of transactions, which know nothing of them.
+/// Modules that use transactions. Transactions must not use them.
 const ABOVE_TRANSACTIONS: [&str; 3] = ["bulk_registration", "expiry", "rollback"];
 
 fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
@@ -17,18 +17,18 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// The handle published roots and asked transactions what became of them, and transactions asked the handle: neither
-/// could be read or changed alone. Versions are a crate now; this holds what lies above.
+/// The handle published roots and used transactions for their outcomes, and transactions used the handle: neither could
+/// be understood or changed alone. Versions are now a crate of their own; this test checks the layers above.
 #[test]
-fn transactions_know_nothing_of_what_is_made_of_them() {
+fn transactions_do_not_use_the_layers_above() {
     let mut found = Vec::new();
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/transaction"), &mut found);
-    assert!(found.len() > 10, "the sources of transactions lie elsewhere");
+    assert!(found.len() > 10, "the sources of transactions were moved");
     for (path, source) in found {
         for module in ABOVE_TRANSACTIONS {
             assert!(
                 !source.contains(&format!("crate::{module}")),
-                "{path} uses {module}, which lies above it"
+                "{path} uses {module}, which is a layer above it"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! A copied lakehouse can be read at once, and written after it was relocated.
+//! A copied lakehouse can be read immediately, and written to after it was relocated.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
-/// A lakehouse was copied with `cp -a`. A process wrote to the copy, and its Iceberg metadata named
-/// files at the old place, where the original went on: two lakehouses wrote over each other's tables.
+/// A lakehouse was copied with `cp -a`. A process wrote to the copy, whose Iceberg metadata named files at the old
+/// place, where the original was still in use: the two lakehouses overwrote each other's tables.
 #[tokio::test]
-async fn a_copy_is_read_and_written_only_after_it_was_relocated() {
+async fn a_copy_can_be_read_and_after_a_relocation_written() {
     let folder = tempfile::tempdir().unwrap();
     let environment = TestEnvironment::seeded(1);
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
@@ -50,7 +50,7 @@ async fn a_copy_is_read_and_written_only_after_it_was_relocated() {
     assert!(matches!(refused, Error::LakehouseMoved(_)), "{refused}");
     let mut saved = begin(&moved, Isolation::Snapshot).await;
     assert!(matches!(saved.save().await, Err(Error::LakehouseMoved(_))));
-    assert_eq!(moved.latest().await.unwrap().number, 1, "nothing was written");
+    assert_eq!(moved.latest().await.unwrap().number, 1, "a version was written");
 
     let mut transaction = begin(&moved, Isolation::Snapshot).await;
     assert!(transaction.relocate(&[]).unwrap());
@@ -58,17 +58,20 @@ async fn a_copy_is_read_and_written_only_after_it_was_relocated() {
     commit(&mut transaction).await.unwrap();
     add_namespace(&moved, "c").await.unwrap();
     assert_eq!(moved.placement().other_roots(), [original.storage().root()]);
-    assert!(!begin(&moved, Isolation::Snapshot).await.relocate(&[]).unwrap(), "it was recorded already");
+    assert!(
+        !begin(&moved, Isolation::Snapshot).await.relocate(&[]).unwrap(),
+        "the place is already recorded"
+    );
 
-    // The original is a lakehouse of its own, and so is the copy.
+    // The original and the copy are now independent lakehouses.
     add_namespace(&original, "d").await.unwrap();
     let reopened = open(local(&second), &environment).await;
     assert!(reopened.placement().is_recorded());
     assert_eq!(names(&reopened.latest().await.unwrap()).await.len(), 3);
 }
 
-/// A change of the lakehouse's properties was written from a definition that was read before the lakehouse was
-/// relocated in the same transaction, and put the old root back.
+/// A change of the lakehouse's properties was based on a definition from before a relocation in the same transaction,
+/// and restored the old root.
 #[tokio::test]
 async fn a_new_definition_does_not_move_the_lakehouse() {
     let files = MemoryFiles::shared();
@@ -80,10 +83,10 @@ async fn a_new_definition_does_not_move_the_lakehouse() {
     assert_eq!(definition.root_uri(), Some(lakehouse.storage().root()));
 }
 
-/// A transaction was saved, the lakehouse was moved and relocated, and the saved one could only be rolled back: what it
-/// began on records the old place, and the advice was to relocate.
+/// A transaction was saved, and the lakehouse was moved and relocated. The saved transaction could only be rolled back:
+/// its base version records the old place, and the error recommended a relocation.
 #[tokio::test]
-async fn a_saved_transaction_is_committed_where_the_lakehouse_was_relocated_to() {
+async fn a_saved_transaction_commits_after_a_relocation() {
     let folder = tempfile::tempdir().unwrap();
     let environment = TestEnvironment::seeded(1);
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
@@ -104,7 +107,7 @@ async fn a_saved_transaction_is_committed_where_the_lakehouse_was_relocated_to()
     commit(&mut relocation).await.unwrap();
 
     let mut resumed = Transaction::resume(&moved, saved.id()).await.unwrap();
-    assert!(!resumed.relocate(&[]).unwrap(), "that is done");
+    assert!(!resumed.relocate(&[]).unwrap(), "the place is already recorded");
     resumed.check_writable().unwrap();
     resumed.save().await.unwrap();
     let reopened = open(local(&second), &environment).await;
@@ -112,7 +115,8 @@ async fn a_saved_transaction_is_committed_where_the_lakehouse_was_relocated_to()
     commit(&mut resumed).await.unwrap();
     assert!(names(&moved.latest().await.unwrap()).await.contains(&"namespace job".to_string()));
 
-    // Back at the old place it is a lakehouse that was moved again, though that is what its transactions began on.
+    // Back at the old place, the lakehouse counts as moved again, although the base versions of its transactions record
+    // that place.
     std::fs::rename(&second, &first).unwrap();
     let back = open(local(&first), &environment).await;
     let mut resumed = Transaction::resume(&back, late.id()).await.unwrap();

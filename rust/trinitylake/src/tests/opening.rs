@@ -1,4 +1,4 @@
-//! Creating and opening, and versions by number and time.
+//! Creating and opening a lakehouse, and looking up versions by number and time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ async fn a_second_creation_is_refused_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn of_many_who_create_at_once_one_wins() {
+async fn one_of_many_concurrent_creations_wins() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let creators =
         (0..16).map(|_| Lakehouse::create(files.clone(), environment.clone(), small_definition(), None));
@@ -65,7 +65,7 @@ async fn of_many_who_create_at_once_one_wins() {
 }
 
 #[tokio::test]
-async fn nothing_is_no_lakehouse() {
+async fn an_empty_folder_is_not_a_lakehouse() {
     let files = MemoryFiles::shared();
     files.overwrite("data.parquet", "something else");
     let opened = Lakehouse::open(files, TestEnvironment::seeded(1), None).await;
@@ -104,10 +104,10 @@ async fn a_handle_follows_the_commits_of_another() {
     assert_eq!(names(&reader.known()).await.len(), 70);
 }
 
-/// Mode 14: the clock of one writer is a day behind. Time travel bisects creation times, so they must
-/// rise with the version whatever the clocks say.
+/// Mode 14: the clock of one writer is a day behind. Time travel bisects creation times, so they must increase with the
+/// version for any clocks.
 #[tokio::test]
-async fn mode_14_clock_skew_of_a_day_leaves_creation_times_rising() {
+async fn mode_14_creation_times_increase_despite_clock_skew() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let day_behind = TestEnvironment::seeded(2);
@@ -166,13 +166,13 @@ async fn the_log_is_newest_first_and_paged() {
 }
 
 #[tokio::test]
-async fn a_version_of_the_future_does_not_exist() {
+async fn a_version_after_the_latest_does_not_exist() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files, &environment).await;
     assert!(matches!(lakehouse.version(1).await, Err(Error::VersionNotFound(_))));
 }
 
-/// Mode 36: a root that was copied or renamed, or written with another order.
+/// Mode 36: a root that was copied, renamed, or written with a different order.
 #[tokio::test]
 async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -198,8 +198,8 @@ async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
     );
 }
 
-/// Others use the lakehouse, and its first versions expire. A creator that stood still for as long fills the
-/// root of version 0 again.
+/// Other processes use the lakehouse and expire its first versions. A creator that was suspended in the meantime
+/// creates the root of version 0 again.
 async fn live_and_expire(files: Arc<MemoryFiles>, late_root: Option<Bytes>) {
     let lakehouse = open(files.clone(), &TestEnvironment::seeded(2)).await;
     for namespace in ["a", "b"] {
@@ -217,10 +217,10 @@ async fn assert_alive(files: &Arc<MemoryFiles>) {
     assert!(files.has(&latest.metadata.lakehouse_definition));
 }
 
-/// A creator whose reply was lost found the root of another under its name, and deleted the definition of the
-/// lakehouse, which was its own.
+/// The reply to a creator was lost, and it found another creator's root under the name. It deleted the definition of
+/// the lakehouse, which was its own.
 #[tokio::test]
-async fn a_creation_that_cannot_tell_who_was_first_deletes_nothing() {
+async fn a_creation_of_unknown_outcome_deletes_nothing() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let elsewhere = MemoryFiles::shared();
     create(elsewhere.clone(), &TestEnvironment::seeded(4)).await;
@@ -230,7 +230,7 @@ async fn a_creation_that_cannot_tell_who_was_first_deletes_nothing() {
     let shared = files.clone();
     intruder.add(|| live_and_expire(shared, Some(late_root)));
     let lost = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(0)), Action::FailAfter);
-    // As often as a read is sent.
+    // All attempts to read the root fail.
     let unread = (0..=u64::from(RetryPolicy::default().max_retries))
         .map(|nth| Fault::new(Trigger::on(Verb::Get, nth).path(&root_path(0)), Action::FailBefore));
     let storage = Arc::new(FaultyStorage::new(intruder.clone(), std::iter::once(lost).chain(unread)));
@@ -240,9 +240,9 @@ async fn a_creation_that_cannot_tell_who_was_first_deletes_nothing() {
     assert_alive(&files).await;
 }
 
-/// Its root got a number that had expired: it believed that the lakehouse was its own, and empty.
+/// The root of the creator got an expired number, and the creator reported a new, empty lakehouse.
 #[tokio::test]
-async fn a_creation_that_comes_too_late_says_so() {
+async fn a_creation_after_an_expiry_fails() {
     let files = MemoryFiles::shared();
     let intruder = Intruder::new(&files);
     let shared = files.clone();
@@ -256,8 +256,8 @@ async fn a_creation_that_comes_too_late_says_so() {
     assert_alive(&files).await;
 }
 
-/// One bit of the newest root had flipped: the lakehouse could not be opened, and neither its log nor any of its
-/// intact versions could be read.
+/// One bit of the newest root had flipped: the lakehouse could not be opened, and neither its log nor its intact
+/// versions could be read.
 #[tokio::test]
 async fn mode_56_a_damaged_newest_root_hides_only_itself() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -297,13 +297,13 @@ async fn mode_56_a_damaged_newest_root_hides_only_itself() {
     add_namespace(&open(files.clone(), &environment).await, "d").await.unwrap();
 }
 
-/// What the history tells: numbers, and whether each can be read.
+/// Numbers of the versions in the history, and whether each can be read.
 async fn versions_found(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
     let mut history = lakehouse.history(None).await.unwrap();
     history.page(1000).await.unwrap().iter().map(|past| (past.number, past.version.is_ok())).collect()
 }
 
-/// A store that does not know of a root when it is first asked for it.
+/// A store that does not return a root at the first request for it.
 #[derive(Debug)]
 struct LateRoot {
     files: Arc<MemoryFiles>,
@@ -355,10 +355,10 @@ impl Storage for LateRoot {
     }
 }
 
-/// A process that asked for the next version during its commit did not find its root, then found that the latest
-/// version was that one, and reported a corrupt file: 153 times in 15 seconds of polling.
+/// A process requested the next version while that was being committed. It did not find the root, then found that the
+/// version was the latest one, and reported a corrupt file: 153 times in 15 seconds of polling.
 #[tokio::test]
-async fn mode_51_a_version_that_appears_while_it_is_asked_for_is_not_corrupt() {
+async fn mode_51_a_version_committed_during_its_read_is_not_corrupt() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let writer = create(files.clone(), &environment).await;
     let slow = Arc::new(LateRoot { files: files.clone(), path: root_path(1), misses: AtomicU64::new(1) });

@@ -1,4 +1,4 @@
-//! Cost of finding the latest version: requests, and rounds of requests that wait for each other.
+//! Cost of finding the latest version, in requests and in rounds of concurrent requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use crate::storage::latency::{Latency, LatencyStorage};
 use crate::storage::{Counters, CountingStorage};
 use crate::tests::fixture::{MemoryFiles, add_namespace, create, open};
 
-/// Every request takes one round.
+/// Duration of each request: one round.
 pub const ROUND: Duration = Duration::from_millis(10);
 pub const ROUNDS: Latency = Latency { write: ROUND, read: ROUND, bytes_per_second: u64::MAX };
 
-/// How many rounds work takes on paused time.
+/// Runs work on paused time, and returns how many rounds it takes.
 pub async fn rounds<T>(work: impl Future<Output = T>) -> (T, u128) {
     let started = tokio::time::Instant::now();
     let done = work.await;
@@ -26,7 +26,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// The version that it finds, the rounds, and the requests.
+    /// The latest version, the number of rounds, and the requests.
     async fn refresh(&self) -> (u64, u128, Counters) {
         let before = self.storage.counters();
         let (latest, rounds) = rounds(self.handle.latest()).await;
@@ -42,9 +42,9 @@ async fn start() -> (Arc<Lakehouse>, Follower, Arc<TestEnvironment>) {
     (writer, Follower { handle, storage }, environment)
 }
 
-/// A handle that was one version behind asked nine times, in three rounds: is there a next one, how many, which.
+/// A handle that was one version behind sent nine requests in three rounds to find the next version.
 #[tokio::test(start_paused = true)]
-async fn a_refresh_is_one_round_if_nothing_or_one_version_is_new() {
+async fn a_refresh_by_at_most_one_version_is_one_round() {
     let (writer, follower, environment) = start().await;
     for is_new in [false, true, false, true] {
         if is_new {
@@ -57,7 +57,7 @@ async fn a_refresh_is_one_round_if_nothing_or_one_version_is_new() {
             let (version, rounds, counters) = follower.refresh().await;
             assert_eq!((version, rounds), (writer.known().number, 1));
             let asked = (counters.get, counters.head, counters.list, counters.requests());
-            // Next root, the one after it; now and then the hint and the boundary.
+            // The next root and the one after it, and from time to time the hint and the boundary.
             assert_eq!(asked, if had_slept { (2, 1, 1, 4) } else { (1, 1, 0, 2) });
         }
         if is_new {
@@ -69,7 +69,7 @@ async fn a_refresh_is_one_round_if_nothing_or_one_version_is_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refresh_far_behind_is_a_few_rounds() {
+async fn a_refresh_by_many_versions_is_a_few_rounds() {
     for behind in [2, 3, 9, 33, 34, 70] {
         let (writer, follower, _) = start().await;
         for i in 0..behind {

@@ -11,7 +11,7 @@ use crate::tests::fixture::{
 use crate::transaction::Isolation;
 
 #[tokio::test]
-async fn a_rollback_brings_back_the_tree_of_its_target() {
+async fn a_rollback_restores_the_tree_of_its_target() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     for i in 0..40 {
@@ -26,7 +26,7 @@ async fn a_rollback_brings_back_the_tree_of_its_target() {
         assert_eq!(version.metadata.previous_root.as_ref(), Some(&root_path(before.number)));
         assert_eq!(version.metadata.committed[0].message, "oops");
         assert_whole(&version).await;
-        // And on from there, as from any version.
+        // Later commits work as after any version.
         for i in 0..15 {
             add_namespace(&lakehouse, &format!("after{target}-{i}")).await.unwrap();
         }
@@ -37,14 +37,15 @@ async fn a_rollback_brings_back_the_tree_of_its_target() {
 }
 
 #[tokio::test]
-async fn a_rollback_to_a_version_that_is_not_there_is_refused() {
+async fn a_rollback_to_a_missing_version_is_refused() {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
     assert!(matches!(lakehouse.rollback(1, "", "").await, Err(Error::VersionNotFound(_))));
 }
 
-/// Somebody committed between the look and the rollback: that commit would be undone unseen.
+/// A transaction committed between the read of the latest version and the rollback, which would have undone it without
+/// notice.
 #[tokio::test]
-async fn a_rollback_that_meets_a_commit_is_a_conflict() {
+async fn a_rollback_conflicts_with_a_concurrent_commit() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let rival = create(files.clone(), &environment).await;
     add_namespace(&rival, "a").await.unwrap();
@@ -59,7 +60,7 @@ async fn a_rollback_that_meets_a_commit_is_a_conflict() {
     assert_eq!(lakehouse.rollback(0, "", "").await.unwrap().number, 3);
 }
 
-/// A rollback has no messages: what it changed is found by comparing trees.
+/// A rollback has no messages, so its changes are determined by a comparison of trees.
 #[tokio::test]
 async fn conflicts_are_found_across_a_rollback() {
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {

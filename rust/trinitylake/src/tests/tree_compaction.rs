@@ -1,4 +1,4 @@
-//! Compaction of the tree: the same objects and fewer nodes, also with concurrent commits.
+//! Compaction of the tree: the same objects in fewer nodes, also with concurrent commits.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::tests::fixture::{
 use crate::transaction::Isolation;
 use crate::tree_compaction::compact;
 
-/// Two of three namespaces go, so that leaves are thin and buffers hold what was dropped.
+/// Drops two of three namespaces, so that leaves are sparse and buffers contain the drops.
 async fn thin_out(lakehouse: &Arc<Lakehouse>, n: usize) {
     for i in (0..n).filter(|i| i % 3 != 0) {
         let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
@@ -21,10 +21,10 @@ async fn thin_out(lakehouse: &Arc<Lakehouse>, n: usize) {
     }
 }
 
-/// A tree of the small order of these tests is smaller as inserts make it than as a bulk build does, which leaves room:
-/// 26 nodes became 32.
+/// With the small order of these tests, a tree is smaller after inserts than after a bulk build, which leaves space for
+/// inserts: 26 nodes became 32.
 #[tokio::test]
-async fn a_tree_that_would_become_larger_is_left_alone() {
+async fn a_tree_that_would_become_larger_is_not_compacted() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files, &environment).await;
     for i in 0..60 {
@@ -38,7 +38,7 @@ async fn a_tree_that_would_become_larger_is_left_alone() {
 }
 
 #[tokio::test]
-async fn the_same_objects_are_in_fewer_nodes() {
+async fn a_compaction_keeps_the_objects_in_fewer_nodes() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     for i in 0..60 {
@@ -57,14 +57,17 @@ async fn the_same_objects_are_in_fewer_nodes() {
     assert!(done.after.nodes < done.before.nodes, "{done:?}", done = (done.before, done.after));
     assert_eq!(done.after.messages, 0);
     assert_eq!(contents(&version).await, contents(&before).await);
-    assert!(version.changes(&before).await.unwrap().is_empty(), "it changed nothing");
+    assert!(version.changes(&before).await.unwrap().is_empty(), "the compaction changed an object");
     assert_eq!(version.metadata.committed[0].message, "tidy");
     assert_whole(&version).await;
     let old = open(files.clone(), &environment).await.version(before.number).await.unwrap();
-    assert_eq!(contents(&old).await, contents(&before).await, "the version before is as it was");
+    assert_eq!(contents(&old).await, contents(&before).await, "the previous version was changed");
     let again = compact(&lakehouse, false, false, "", "").await.unwrap();
-    assert!(again.version.is_none(), "nothing to gain");
-    assert!(compact(&lakehouse, true, false, "", "").await.unwrap().version.is_some(), "unless it is forced");
+    assert!(again.version.is_none(), "a second compaction has nothing to gain");
+    assert!(
+        compact(&lakehouse, true, false, "", "").await.unwrap().version.is_some(),
+        "force compacts anyway"
+    );
     for i in 0..30 {
         add_namespace(&lakehouse, &format!("after{i:02}")).await.unwrap();
     }
@@ -73,9 +76,10 @@ async fn the_same_objects_are_in_fewer_nodes() {
     assert_whole(&on_top).await;
 }
 
-/// It was given up whenever somebody committed while it built the tree, which on a busy lakehouse is always.
+/// A compaction failed if a transaction committed while it built the tree, which on a busy lakehouse is always the
+/// case.
 #[tokio::test]
-async fn what_others_commit_meanwhile_is_put_on_top() {
+async fn concurrent_commits_are_applied_on_top_of_a_compaction() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let rival = create(files.clone(), &environment).await;
     for i in 0..40 {
@@ -92,7 +96,7 @@ async fn what_others_commit_meanwhile_is_put_on_top() {
         });
     }
     let done = compact(&lakehouse, true, false, "", "").await.unwrap();
-    assert_eq!(intruder.waiting(), 0, "it lost three times");
+    assert_eq!(intruder.waiting(), 0, "the compaction did not lose three races");
     let version = done.version.unwrap();
     assert_eq!(names(&version).await.len(), 64);
     let before = lakehouse.version(version.number - 1).await.unwrap();
@@ -101,9 +105,9 @@ async fn what_others_commit_meanwhile_is_put_on_top() {
     assert_whole(&version).await;
 }
 
-/// What a rollback changed is in no message: on top of the tree that was built it would be missing.
+/// The changes of a rollback are in no message, so they would be missing in the new tree.
 #[tokio::test]
-async fn a_rollback_meanwhile_is_a_conflict() {
+async fn a_concurrent_rollback_conflicts_with_a_compaction() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let rival = create(files.clone(), &environment).await;
     for i in 0..20 {
