@@ -1,6 +1,6 @@
-//! The expiry boundary: versions below it have expired, and their roots are deleted or about to be (format §7).
+//! The expiry boundary: versions below it have expired, and their roots are deleted or will be soon (format §7).
 //!
-//! It is the highest name under `_expired/`, so it only ever rises, and publishing a boundary needs no
+//! The boundary is the highest name under `_expired/`. It therefore only rises, and publishing a boundary needs no
 //! coordination.
 
 use bytes::Bytes;
@@ -9,12 +9,12 @@ use trinitylake_base::error::Result;
 use trinitylake_format::path::{EXPIRED_PREFIX, boundary_path, boundary_version};
 use trinitylake_storage::Storage;
 
-/// The lowest version that may be read; 0 where nothing ever expired.
+/// The lowest version that may be read; 0 if no version ever expired.
 pub async fn boundary(storage: &dyn Storage) -> Result<u64> {
     Ok(published(storage).await?.map_or(0, |(version, _)| version))
 }
 
-/// The boundary, and when it was published by the store's clock, in milliseconds since 1970.
+/// The boundary, and its time of publication by the store's clock, in milliseconds since 1970.
 pub async fn published(storage: &dyn Storage) -> Result<Option<(u64, u64)>> {
     let files = storage.list(EXPIRED_PREFIX).await?;
     let boundaries =
@@ -22,12 +22,12 @@ pub async fn published(storage: &dyn Storage) -> Result<Option<(u64, u64)>> {
     Ok(boundaries.max())
 }
 
-/// Publishes a boundary, before anything below it is deleted. If it exists already, nothing is to be done.
+/// Publishes a boundary, before anything below it is deleted. An existing one is left unchanged.
 pub async fn publish(storage: &dyn Storage, version: u64) -> Result<()> {
     storage.put_if_absent(&boundary_path(version), Bytes::new()).await.map(drop)
 }
 
-/// Deletes older boundaries, which the newest one replaces.
+/// Deletes older boundaries, which the newest one supersedes.
 pub async fn forget_older(storage: &dyn Storage, version: u64) -> Result<()> {
     for file in storage.list(EXPIRED_PREFIX).await? {
         if boundary_version(&file.path).is_some_and(|older| older < version) {

@@ -23,7 +23,7 @@ use trinitylake_storage::FileInfo;
 use trinitylake_tree::node_store::NodeStore;
 
 impl Versions {
-    /// A version by number. `VersionNotFound` if it is in the future, `VersionExpired` if it is gone.
+    /// A version by number. `VersionNotFound` if it was never committed, `VersionExpired` if it has expired.
     pub async fn version(&self, number: u64) -> Result<Arc<Version>> {
         if let Some(version) = self.recent().find(number) {
             return Ok(version);
@@ -36,7 +36,7 @@ impl Versions {
         version
     }
 
-    /// `VersionExpired` if a version is below the boundary, which is read, and has no tag in `latest`.
+    /// Reads the boundary. `VersionExpired` if the version is below it and has no tag in `latest`.
     pub async fn check_retained(&self, number: u64, latest: &Version) -> Result<()> {
         check_retained_by(&latest.definition, boundary(self.storage().as_ref()).await?, number)
     }
@@ -82,8 +82,8 @@ impl Versions {
         Ok(None)
     }
 
-    /// An answer, and the boundary after it. Both are requested at the same time; if that takes long, the boundary is read
-    /// again.
+    /// Result of `answer`, and the boundary after it. Both are requested at the same time; if that takes long, the
+    /// boundary is read again.
     pub(crate) async fn with_boundary<T>(&self, answer: impl Future<Output = T>) -> Result<(T, u64)> {
         let storage = self.storage().as_ref();
         let started = Moment::now(self.environment().as_ref());
@@ -112,7 +112,7 @@ impl Versions {
         })
     }
 
-    /// The root file of a version in a listing of the store. Errors as of [`Versions::version`].
+    /// The root file of a version with its date and size. Errors as for [`Versions::version`].
     pub async fn root_file(&self, number: u64) -> Result<FileInfo> {
         for path in [root_path(number), root_path_000(number)] {
             match self.storage().head(&path).await {
@@ -128,8 +128,8 @@ impl Versions {
         boundary(self.storage().as_ref()).await
     }
 
-    /// Versions `from..=to` in ascending order, `tip` the last one that may be among them. They are read in parallel, and not
-    /// kept in any cache.
+    /// Versions `from..=to` in ascending order; `tip` is the newest version. They are read in parallel and not added to
+    /// any cache.
     pub async fn versions(&self, from: u64, to: u64, tip: &Arc<Version>) -> Result<Vec<Arc<Version>>> {
         let known = self.known();
         let read = async |number: u64| {

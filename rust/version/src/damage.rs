@@ -3,7 +3,7 @@
 use trinitylake_base::error::Error;
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path};
 
-/// Damage of the newest version. Older versions can be read, and nothing is written, since the content of the damaged
+/// Damage of the newest version. Older versions can be read. Nothing is written, because the content of the damaged
 /// version is unknown.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {

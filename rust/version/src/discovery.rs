@@ -36,12 +36,12 @@ pub struct Found {
     pub missing: Option<u64>,
 }
 
-/// The latest version: two dependent rounds when the hint is right.
+/// The latest version. Two rounds of dependent requests if the hint is up to date.
 pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Result<Found> {
     latest_by(storage, Some(environment)).await
 }
 
-/// The same without a clock, with one more request to find out whether the version has expired meanwhile.
+/// Like [`latest`] but without a clock: one more request checks whether the version has expired in the meantime.
 pub async fn latest_without_clock(storage: &dyn Storage) -> Result<Found> {
     latest_by(storage, None).await
 }
@@ -51,7 +51,7 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
     for look in 1..=LOOKS {
         let started = clock.map(Moment::now);
         let found = match look_for_latest(storage).await {
-            // The version may expire before it is read. Then the boundary is above it, and the search begins again.
+            // The version may expire before it is read. Then the boundary is above it, and the search starts again.
             Err(Error::FileNotFound { .. }) if look < LOOKS => continue,
             Err(Error::FileNotFound { path }) => {
                 return Err(Error::corrupt(
@@ -78,7 +78,7 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
     Err(Error::VersionExpired("versions expire faster than they can be read; try again".into()))
 }
 
-/// Restarts when versions expire meanwhile.
+/// Maximum number of searches while versions expire.
 const LOOKS: u32 = 5;
 struct Look {
     hint: Option<u64>,

@@ -1,9 +1,10 @@
-//! Writer of the latest version hint.
+//! Writer of the hint, which names the latest version.
 //!
-//! Best effort: no commit waits for a slow store. While a write is running, only the newest version is kept for the next
-//! one. All writers overwrite one object, and some stores accept one write per second to an object. So on a remote store
-//! all processes together write about once per second: a process that finds a newer hint leaves the next write to the
-//! other one. A process writes its newest version after it has stopped committing (docs/decisions/0034).
+//! Best effort: no commit waits for a slow store. While a write runs, only the newest version is kept for the next one.
+//! All writers overwrite one object, and some stores accept one write per second to an object. Therefore, on a remote
+//! store, all processes together write about once per second: a process that finds a newer hint leaves the next write
+//! to the process that wrote it. A process writes its newest version after it has stopped committing
+//! (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use trinitylake_base::environment::{Environment, Task};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_storage::{Storage, is_remote};
 
-/// Interval of hint writes by all processes on a remote store.
+/// Interval between hint writes of all processes on a remote store.
 const PAUSE_MILLIS: u64 = 1000;
 
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub struct HintWriter(PerProcess<Mutex<State>>);
 struct State {
     is_writing: bool,
     next: Option<u64>,
-    /// Value of the hint when this process last wrote or read it, and when that was on the elapsed clock.
+    /// Value of the hint when this process last wrote or read it, and the time on the elapsed clock.
     seen: Option<(u64, u64)>,
 }
 
@@ -32,7 +33,7 @@ impl HintWriter {
         self.0.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the hint name `version` or a later one. Returns a task that the committer waits for.
+    /// Updates the hint to `version` or a later one. Returns a task for which the committer waits.
     pub fn announce(
         self: &Arc<Self>,
         storage: Arc<dyn Storage>,
@@ -61,7 +62,7 @@ impl HintWriter {
     }
 }
 
-/// The running write. When it ends or is dropped, another one may begin.
+/// The running write. Another one may start when it ends or is dropped.
 struct Writing {
     hint: Arc<HintWriter>,
     is_done: bool,
@@ -85,8 +86,8 @@ impl Writing {
         self.hint.state().seen = Some((version, clock.elapsed_millis()));
     }
 
-    /// Waits until a second after the hint was last read or written, and then writes it, unless another process has written
-    /// it meanwhile. Then it checks again a second later.
+    /// Waits until a second has passed since the hint was last read or written, and then writes it. If another process
+    /// has written it in the meantime, checks again a second later instead.
     async fn write_rationed(&self, storage: &dyn Storage, clock: &dyn Environment) {
         let seen = self.hint.state().seen;
         if let Some((_, when)) = seen {

@@ -1,4 +1,4 @@
-//! The history of a lakehouse: versions from the newest downwards, and the version of a moment.
+//! The history of a lakehouse: versions from the newest downwards, and the version at a given time.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::version::Version;
 use super::versions::Versions;
 use trinitylake_base::error::{Error, Result};
 
-/// Roots of the history that are read at the same time and kept in memory.
+/// Number of roots of the history that are read at the same time and kept in memory.
 pub const PAGE: u64 = 32;
-/// Versions per page of the search for a transaction.
+/// Number of versions per page when the log is searched for a transaction.
 const LOG_PAGE: usize = 64;
 
-/// A version in the log. An unreadable one is a gap, not the end.
+/// A version of the history. An unreadable one is a gap and does not end the history.
 #[derive(Clone, Debug)]
 pub struct Past {
     pub number: u64,
@@ -29,7 +29,7 @@ pub struct History<'a> {
     /// Remaining versions: `oldest..next`.
     next: u64,
     oldest: u64,
-    /// The newest of the lost versions.
+    /// The newest lost version.
     lost: Option<Past>,
 }
 
@@ -49,7 +49,7 @@ impl History<'_> {
         }
         let loads = join_all((next - wanted..next).rev().map(|number| self.versions.load_version(number)));
         let (versions, boundary) = self.versions.with_boundary(loads).await?;
-        // If some have expired meanwhile, so have all older ones.
+        // If some of these versions have expired, so have all older ones.
         self.oldest = boundary;
         for (number, version) in (next - wanted..next).rev().zip(versions) {
             match version {
@@ -68,7 +68,7 @@ impl Versions {
     pub async fn history(&self, before: Option<u64>) -> Result<History<'_>> {
         let (newest, lost) = match (self.damage(), self.latest().await) {
             (Some(damage), _) if !damage.is_missing => (damage.newest, None),
-            // The search for the latest version finds out whether versions are lost.
+            // The search for the latest version detects lost versions.
             (_, latest) => (latest?.number, self.damage()),
         };
         let lost = lost
@@ -109,8 +109,8 @@ impl Versions {
         }
     }
 
-    /// The newest version created at or before a moment, in milliseconds since 1970. `VersionNotFound` if the lakehouse is
-    /// younger, `VersionExpired` if that version is not retained.
+    /// The newest version created at or before a given time, in milliseconds since 1970. `VersionNotFound` if the
+    /// lakehouse is younger, `VersionExpired` if that version is not retained.
     pub async fn version_at(&self, moment_millis: i64) -> Result<Arc<Version>> {
         let latest = self.latest().await?;
         let answer = |version: Arc<Version>| {
@@ -125,7 +125,7 @@ impl Versions {
         while let Some(probe) = search.probe() {
             match self.version(probe).await {
                 Ok(version) => search.learn(Some(answer(version))),
-                // It expired meanwhile.
+                // The version has expired since the boundary was read.
                 Err(Error::VersionExpired(_)) => search.learn(None),
                 Err(error) => return Err(error),
             }

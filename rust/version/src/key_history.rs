@@ -1,9 +1,9 @@
-//! The versions that changed one key. The number of requests is proportional to their number.
+//! The versions that changed a given key. The number of requests is proportional to the number of these versions.
 //!
-//! One row or message decides the value of a key (rule 1). Node files never change, and an ordinary commit never restores an
-//! old one. So if the same row of the same file, or the message of the same transaction, decides in two versions without a
-//! rollback between them, the key did not change in between: one comparison skips half of a range of versions. Otherwise
-//! the range is split.
+//! One row or message determines the value of a key (rule 1). Node files never change, and an ordinary commit never
+//! restores an old one. Therefore, if the same row of the same file, or a message of the same transaction, determines
+//! the value in two versions without a rollback between them, the key did not change in between: one comparison
+//! excludes a whole range of versions. Otherwise the range is split into halves.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use trinitylake_base::error::Result;
 use trinitylake_tree::flush::REHOMED;
 use trinitylake_tree::search::{DecidedBy, Decision, decide};
 
-/// A version that changed the key: its location before and after it, `None` where there is no object.
+/// A version that changed the key, with the locations before and after; `None` if the object did not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyStep {
     pub version: u64,
@@ -36,22 +36,22 @@ impl Look {
         Ok(Look { number: version.number, decision, last_rollback: version.metadata.last_rollback })
     }
 
-    /// Whether certainly no version after `older`, up to this one, changed the key.
+    /// Whether it is certain that no version after `older`, up to this one, changed the key.
     fn is_unchanged_since(&self, older: &Look) -> bool {
         let no_rollback = match self.last_rollback {
             LastRollback::Never => true,
             LastRollback::Version(rollback) => rollback <= older.number,
             LastRollback::Unknown => false,
         };
-        // A row of an inner node may become such a message more than once.
+        // A row of an inner node may become such a message several times.
         let is_rehomed = self.decision.by == DecidedBy::Transaction(REHOMED.into());
         no_rollback && !is_rehomed && self.decision == older.decision
     }
 }
 
 impl Versions {
-    /// At most `limit` versions after `oldest`, up to `newest`, that changed the key, newest first. The change of `oldest`
-    /// itself is left out, since that needs the version before it.
+    /// At most `limit` versions after `oldest`, up to `newest`, that changed the key, newest first. The change of
+    /// `oldest` itself is not included, because that needs the version before it.
     pub async fn key_history(
         &self,
         key: &str,

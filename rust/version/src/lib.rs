@@ -1,14 +1,14 @@
 //! Versions of the lakehouse: the metadata of roots, the search for the latest version, expiry, and publishing the next
 //! version. Transactions appear here only as entries of the log.
 //!
-//! One handle has one [`publisher::Publisher`], which publishes roots and reads versions through [`versions::Versions`]
-//! (`latest`: the newest one, `by_number`: all others).
+//! Each handle has one [`publisher::Publisher`], which publishes roots and reads versions through
+//! [`versions::Versions`] (`latest`: the newest one, `by_number`: all others).
 //!
-//! Version v is the root file with v's name. Versions are contiguous from the expiry boundary to the latest; a version that
-//! exists never changes.
+//! Version v is defined by the root file with the name of v. Versions are contiguous from the expiry boundary to the
+//! latest. A version never changes.
 //!
-//! A browser has only the metadata of roots and the searches for the latest version and for that of a moment, since its
-//! page fetches files itself.
+//! The WebAssembly build for browsers contains only the metadata of roots, the search for the latest version and the
+//! search by time, because the page fetches files itself.
 
 #[cfg(not(target_family = "wasm"))]
 pub mod boundary;

@@ -1,36 +1,37 @@
-//! Which version was the latest at a moment (time travel): which ones to ask for is decided here, asked elsewhere, by the
-//! library and by a browser.
+//! Search for the version that was the latest at a given time (time travel). This module decides which versions to
+//! request; the library or a browser sends the requests.
 //!
-//! Times ascend with versions, so it is found by bisection. Who searches tells the answer to each [`AtMoment::probe`], until
-//! there is none. A browser cannot list what has expired, so a version that is not there any more counts as too old. One below
-//! it that a name keeps is then no answer: it was not the latest at the moment.
+//! Creation times ascend with versions, so the search is a bisection. The caller passes the answer to each
+//! [`AtMoment::probe`] until there is none. A browser cannot list expired versions, so a missing version counts as
+//! older than the given time. A retained tagged version below a missing one is then not a result: it was not the latest
+//! version at that time.
 
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::utc::iso_8601;
 
-/// A search for the newest version that was created at a moment or before; `T` is what who searches holds of one.
+/// A search for the newest version created at or before a given time. `T` is the caller's value for a version.
 #[derive(Clone, Debug)]
 pub struct AtMoment<T> {
-    /// In milliseconds since 1970, or before it.
+    /// In milliseconds since 1970; negative for earlier times.
     moment_millis: i64,
-    /// The first version that is not known to be old enough, or to have expired.
+    /// The first version that is neither known to be old enough nor known to have expired.
     from: u64,
-    /// The one before it, if it is there.
+    /// The version before `from`, if it exists.
     old_enough: Option<T>,
-    /// All from this one on are younger, or do not exist yet.
+    /// All versions from this one on are younger or do not exist.
     until: u64,
-    /// When that one was created, if it exists.
+    /// Creation time of version `until`, if it exists.
     younger_created_millis: Option<u64>,
 }
 
 impl<T> AtMoment<T> {
-    /// Among all versions up to the newest.
+    /// Searches all versions up to `newest`.
     pub fn up_to(newest: u64, moment_millis: i64) -> AtMoment<T> {
         let until = newest.saturating_add(1);
         AtMoment { moment_millis, from: 0, old_enough: None, until, younger_created_millis: None }
     }
 
-    /// All below this version are known to have expired.
+    /// Excludes all versions below this one, which have expired.
     pub fn expired_below(&mut self, oldest: u64) {
         if oldest > self.from {
             self.from = oldest;
@@ -38,15 +39,15 @@ impl<T> AtMoment<T> {
         }
     }
 
-    /// The version to ask for next; none if [`AtMoment::found`] is known.
+    /// The next version to request; `None` if [`AtMoment::found`] is known.
     pub fn probe(&self) -> Option<u64> {
         let undecided = self.until.checked_sub(self.from).filter(|n| *n > 0)?;
-        // The newest first: it is the one for the present.
+        // The newest version first, because it is the result for the current time.
         let steps = if self.younger_created_millis.is_none() { undecided - 1 } else { undecided / 2 };
         Some(self.from + steps)
     }
 
-    /// Number of the probe and its creation time; `None` if it does not exist.
+    /// Takes the probed version and its creation time; `None` if it does not exist.
     pub fn learn(&mut self, answer: Option<(T, u64)>) {
         let Some(probe) = self.probe() else { return };
         match answer {
@@ -61,8 +62,8 @@ impl<T> AtMoment<T> {
         }
     }
 
-    /// The version, once there is nothing more to ask. `VersionNotFound` if the lakehouse is younger than the moment,
-    /// `VersionExpired` if the version is not there any more.
+    /// The version, once there is no further probe. `VersionNotFound` if the lakehouse is younger than the given time,
+    /// `VersionExpired` if the version no longer exists.
     pub fn found(self) -> Result<T> {
         if let Some(version) = self.old_enough {
             return Ok(version);

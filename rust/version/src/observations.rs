@@ -1,12 +1,11 @@
 //! Observations of the newest version and of the boundary, and their freshness.
 //!
 //! An expiry waits between publishing a boundary and deleting the first root below it
-//! ([`wait_before_deleting::wait_for_all_looks`]). So a root cannot have been created, have expired and have been
-//! deleted within less than that. An observation younger than [`wait_before_deleting::QUICK_LOOK_MILLIS`] can be relied
-//! on.
+//! ([`wait_before_deleting::wait_for_all_looks`]). Within less than that time, a root cannot be created, expire and be
+//! deleted. Therefore an observation younger than [`wait_before_deleting::QUICK_LOOK_MILLIS`] is reliable.
 //!
-//! Age is measured by the clocks of this machine, which stand still in a suspended virtual machine and may be set. That
-//! suffices for reading. A commit that skips the boundary check needs the clock of the store as well
+//! Age is measured by the clocks of this machine, which stop in a suspended virtual machine and may be set. That is
+//! sufficient for reads. A commit that skips the boundary check needs the clock of the store as well
 //! (docs/decisions/0034).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,35 +17,34 @@ use trinitylake_storage::store_clock::StoreMoment;
 /// Time of an observation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
-    /// By the clocks of this machine, before the request.
+    /// Time before the request, by the clocks of this machine.
     pub asked: Moment,
-    /// By the clock of the store, if the observation certainly held when the store answered.
+    /// Time of the answer by the clock of the store, if the observation certainly held when the store answered.
     pub answered: Option<StoreMoment>,
 }
 
 impl Observation {
-    /// Whether it is recent enough at the store time `now`, as far as the clocks show. Unknown store times do not exclude
-    /// it.
+    /// Whether no clock shows that it is too old at the store time `now`. An unknown store time does not exclude it.
     fn is_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
         let is_apart = self.answered.zip(now).is_some_and(|(before, now)| !now.is_close_to(before));
         !is_apart && self.asked.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, environment)
     }
 
-    /// Whether all clocks show that it is recent: required if nothing is checked again later.
+    /// Whether all clocks show that it is recent. Required if there is no later check.
     fn is_certainly_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
         let is_close = self.answered.zip(now).is_some_and(|(before, now)| now.is_close_to(before));
         is_close && self.asked.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, environment)
     }
 }
 
-/// Certainty that the name of a root was never used, or that a root is kept.
+/// Certainty that the name of a root was never used, or that a root is retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trust {
     /// Nothing is known.
     None,
-    /// By the clocks of this machine.
+    /// According to the clocks of this machine.
     ByOwnClocks,
-    /// By the clock of the store as well.
+    /// According to the clock of the store as well.
     Certain,
 }
 
@@ -69,9 +67,9 @@ impl Seen {
 /// The last observations of one handle.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
-    /// The boundary. A version may expire at any age, so this must be recent.
+    /// The boundary. A version may expire at any age, so this observation must be recent.
     boundary: Mutex<Option<Seen>>,
-    /// No version above this one existed or had existed.
+    /// No version above this one exists or has ever existed.
     newest: Mutex<Option<Seen>>,
     hint_read: Mutex<Option<Moment>>,
     /// Store time of its last dated answer.
@@ -79,7 +77,7 @@ pub(crate) struct Observations {
 }
 
 impl Observations {
-    /// The boundary, and how certain it is at the store time `now`.
+    /// The boundary, and the certainty of it at the store time `now`.
     pub fn boundary(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> Option<(u64, Trust)> {
         let seen = (*lock(&self.boundary))?;
         let trust = seen.trust(now, environment);
@@ -88,13 +86,13 @@ impl Observations {
 
     pub fn saw_boundary(&self, oldest: u64, observation: Observation) {
         let mut boundary = lock(&self.boundary);
-        // The boundary only rises: a lower value is a late answer.
+        // The boundary only rises, so a lower value is a late answer.
         if boundary.is_none_or(|seen| seen.number <= oldest) {
             *boundary = Some(Seen { number: oldest, observation });
         }
     }
 
-    /// Notes that no version above `number` existed or had existed.
+    /// Records that no version above `number` exists or has ever existed.
     pub fn saw_none_above(&self, number: u64, observation: Observation) {
         let mut newest = lock(&self.newest);
         let is_older = newest.is_some_and(|newest| newest.number > number);
@@ -103,9 +101,9 @@ impl Observations {
         }
     }
 
-    /// Whether no root of this version had been deleted when the store answered at `now`: then a root of that name is the
-    /// first one, and an absent one was never created. If the version did not exist a moment before, it cannot have been
-    /// created, have expired and have been deleted since.
+    /// Certainty that no root of this version had been deleted when the store answered at `now`. If so, a root of that
+    /// name is the first one, and an absent root was never created. If the version did not exist a moment before, it
+    /// cannot have been created, have expired and have been deleted since.
     pub fn is_name_unused(
         &self,
         number: u64,
@@ -118,20 +116,20 @@ impl Observations {
         }
     }
 
-    /// Whether this version was the latest at most so long ago, by the clocks of this machine.
+    /// Whether this version was the latest at most `millis` ago, by the clocks of this machine.
     pub fn was_latest(&self, number: u64, millis: u64, environment: &dyn Environment) -> bool {
         lock(&self.newest).is_some_and(|newest| {
             newest.number == number && newest.observation.asked.is_within(millis, environment)
         })
     }
 
-    /// Forgets what was observed, after the boundary has risen.
+    /// Drops all observations after the boundary has risen.
     pub fn forget(&self) {
         *lock(&self.boundary) = None;
         *lock(&self.newest) = None;
     }
 
-    /// Notes the store time of an answer.
+    /// Records the store time of an answer.
     pub fn heard(&self, answered: Option<StoreMoment>) {
         if answered.is_some() {
             *lock(&self.heard) = answered;
@@ -155,7 +153,7 @@ impl Observations {
             || self.heard.try_lock().is_err()
     }
 
-    /// Whether it is time to read the hint again; if so, it counts as read.
+    /// Whether the hint should be read again; if so, it counts as read.
     pub fn reads_hint(&self, environment: &dyn Environment) -> bool {
         let mut read = lock(&self.hint_read);
         let is_due = read.is_none_or(|read| !read.is_within(HINT_LOOK_MILLIS, environment));
@@ -166,7 +164,7 @@ impl Observations {
     }
 }
 
-/// Minimum interval of reads of the hint by an open handle.
+/// Minimum interval between reads of the hint by an open handle.
 const HINT_LOOK_MILLIS: u64 = 1000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

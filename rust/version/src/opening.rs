@@ -1,4 +1,4 @@
-//! Creating a lakehouse, and opening one: its [`Versions`].
+//! Creates a lakehouse or opens an existing one, and returns its [`Versions`].
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use trinitylake_storage::{RetryingStorage, Storage};
 use trinitylake_tree::node_store::{CACHE_SIZE_BYTES, NodeStore};
 
 impl Versions {
-    /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if there is one.
+    /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if a lakehouse exists.
     pub async fn create(
         storage: Arc<dyn Storage>,
         environment: Arc<dyn Environment>,
@@ -38,7 +38,7 @@ impl Versions {
         let config = TreeConfig::of(&definition)?;
         let exists = || Error::ObjectAlreadyExists("a lakehouse exists here already".into());
         let root_file = root_path(0);
-        // Any root: a lakehouse may have lost its first versions.
+        // Any root counts, because the first versions of a lakehouse may have expired.
         let (roots, oldest) = join(discovery::list_roots(storage.as_ref()), boundary(storage.as_ref())).await;
         if !roots?.is_empty() || oldest? > 0 {
             return Err(exists());
@@ -61,7 +61,8 @@ impl Versions {
         if let Claim::Refused(error) | Claim::Unknown(error) = claim {
             return Err(error);
         }
-        // Below the boundary a root proves nothing: the true one, perhaps this one, may have expired.
+        // If version 0 has expired, the root proves nothing: the first one, possibly of this process, may have been
+        // deleted.
         let unknown = |why: String| {
             Err(Error::CommitStateUnknown(format!(
                 "it is unknown whether this process or another one created the lakehouse: {why}; nothing was deleted"

@@ -1,5 +1,5 @@
-//! Publishing a root: create the file of the next version, find out which writer created it, check that its version had
-//! not expired (format §§7 and 8), and update the hint.
+//! Publishing a root: creates the file of the next version, determines which writer created it, checks that its version
+//! had not expired (format §§7 and 8), and updates the hint.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -27,21 +27,22 @@ use trinitylake_format::path::root_path;
 use trinitylake_storage::claim::{Claim, claim as claim_file};
 use trinitylake_storage::store_clock::dated;
 
-/// Time limit for finding out an unknown outcome.
+/// Time limit for determining an unknown outcome.
 pub const DOUBT_MILLIS: u64 = 30_000;
-/// Stores date files in steps of up to a second, and their machines may differ a little.
+/// Precision of file times: stores date files in steps of up to a second, and the clocks of their machines differ
+/// slightly.
 const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
 
 /// Result of the race for a root.
 pub enum Race {
     Won(Created),
-    /// The latest version, by another writer.
+    /// Another writer published a version. This is the latest version.
     Lost(Arc<Version>),
 }
 
-/// State of a root that was created here below the boundary.
+/// Outcome of a root that this process created below the boundary.
 enum Expired {
-    /// It was in time, and others continued from it.
+    /// It was created in time, and later versions are based on it.
     Committed(Arc<Version>),
     /// Its version had expired before.
     Void,
@@ -54,15 +55,15 @@ pub struct Prepared {
     bytes: Bytes,
 }
 
-/// A root that was created here.
+/// A root that this process created.
 #[derive(Clone)]
 pub struct Created {
     pub version: Arc<Version>,
     /// See [`Claim::Won`].
     sent_once: bool,
-    /// No such version existed before the first request for it, so none above it either.
+    /// Before the first request for the root, no such version existed, and therefore none above it.
     none_above: Observation,
-    /// When it was created, its name was certainly unused (format §7).
+    /// Whether its name was certainly unused when it was created (format §7).
     was_in_time: bool,
 }
 
@@ -73,11 +74,11 @@ pub enum Unpublished {
     NotSent(Error),
     /// The store refused it ([`Error::is_refusal`]).
     Refused(Error),
-    /// The root of another writer has its name; what failed is reading what that one committed.
+    /// Another writer created the root of that name. The error is that of reading it.
     NameTaken(Error),
     /// Its version had expired before, so no reader uses it.
     Void(Error),
-    /// It may have been published, or may be yet.
+    /// It may have been published, or may still be.
     InDoubt { error: Error, version: u64 },
 }
 
@@ -106,7 +107,7 @@ pub struct Publisher {
     hint: Arc<HintWriter>,
 }
 
-/// A publisher reads as its versions do.
+/// A publisher has all methods of its versions.
 impl Deref for Publisher {
     type Target = Versions;
 
@@ -125,7 +126,7 @@ impl Publisher {
         RootMetadata {
             version: previous.number + 1,
             commit_id: self.versions.environment().uuid().to_string(),
-            // Times in the log ascend, whatever the clock of this machine shows.
+            // Creation times ascend with versions, whatever the clock of this machine shows.
             created_at_millis: self
                 .versions
                 .environment()
@@ -156,8 +157,8 @@ impl Publisher {
         nodes.into_iter().map(encoded).collect()
     }
 
-    /// Publishes a root that depends on everything in `latest`. One attempt; `CommitConflict` if another writer was
-    /// faster.
+    /// Publishes a root that depends on everything in `latest`. Makes one attempt; `CommitConflict` if another writer
+    /// was faster.
     pub async fn publish_alone(
         &self,
         latest: &Version,
@@ -169,7 +170,8 @@ impl Publisher {
         self.publish_repair(latest, metadata, draft, what).await
     }
 
-    /// The same, also where the lakehouse was moved: a repair names no URI, and `relocate` needs a readable version.
+    /// Like [`Publisher::publish_alone`], but also in a moved lakehouse: a repair references no URI, and `relocate`
+    /// needs a readable version.
     pub async fn publish_repair(
         &self,
         latest: &Version,
@@ -189,7 +191,7 @@ impl Publisher {
         }
     }
 
-    /// The root after `previous`, as it will be written. Callers check that the lakehouse was not moved.
+    /// Encodes the root after `previous`. Callers check that the lakehouse was not moved.
     pub fn prepare(
         &self,
         previous: &Version,
@@ -202,13 +204,15 @@ impl Publisher {
         let config = &previous.config;
         let system = metadata.system_rows()?;
         let encoded = encode(&system, draft, config.order, config.compression)?;
-        // Its buffer is not sorted here: the next commit, which asks it for a key or two, makes the next root.
+        // The buffer is not indexed here, because the next commit looks up only a few keys before it creates the next
+        // root.
         let root = Arc::new(encoded.node);
         let version = Version::new(number, root, metadata, definition, self.versions.nodes().clone())?;
         Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes })
     }
 
-    /// Creates the root, unless another writer has created the root of this version. It counts after [`Publisher::confirm`].
+    /// Creates the root, unless another writer has created the root of this version. It is valid after
+    /// [`Publisher::confirm`].
     pub async fn claim(&self, root: Prepared, deadline_millis: u64) -> Result<Race, Unpublished> {
         let Prepared { version, bytes } = root;
         let number = version.number;
@@ -218,8 +222,8 @@ impl Publisher {
         let (claim, answered) = dated(claim).await;
         match claim {
             Claim::Won { sent_once } => {
-                // Measured until the answer arrived, since the root may have been created just before. A second request may
-                // have arrived late.
+                // Measured until the answer arrived, because the root may have been created just before. A repeated
+                // request may have been executed late.
                 let answered = answered.filter(|_| sent_once);
                 let trust = self.versions.observations().is_name_unused(number, answered, environment);
                 let (none_above, was_in_time) = (Observation { asked, answered }, trust == Trust::Certain);
@@ -231,13 +235,14 @@ impl Publisher {
         }
     }
 
-    /// Reads the root that won the race, and searches for the latest version. Below the boundary the outcome is unknown: the
-    /// true root, perhaps ours, may have expired, and a suspended writer may have created another one.
+    /// Reads the root that won the race, and searches for the latest version. Below the boundary the outcome is
+    /// unknown: the first root of that name, possibly of this process, may have expired, and a suspended writer may
+    /// have created another one.
     async fn lost_to(&self, number: u64, root: Bytes) -> Result<Arc<Version>, Unpublished> {
         let next = number + 1;
         let storage = self.versions.storage().as_ref();
         let next_file = root_path(next);
-        // An absent next root proves something only if this version has not expired, so both are needed.
+        // An absent next root proves something only if this version has not expired, so both are requested.
         let (next_exists, oldest) = match self.versions.with_boundary(storage.exists(&next_file)).await {
             Ok((next_exists, oldest)) => (next_exists, Ok(oldest)),
             Err(error) => (Ok(false), Err(error)),
@@ -269,9 +274,9 @@ impl Publisher {
         }
     }
 
-    /// Updates the hint after a root was created here, and checks that its version had not expired before (format §7). That
-    /// takes a request for the boundary unless recent observations prove it (docs/decisions/0034). `TransactionExpired` if
-    /// the version had expired before; in doubt if it cannot be found out.
+    /// Updates the hint after this process created a root, and checks that its version had not expired before (format
+    /// §7). That takes a request for the boundary, unless recent observations prove it (docs/decisions/0034).
+    /// `TransactionExpired` if the version had expired before; in doubt if that cannot be determined.
     pub async fn confirm(&self, created: Created) -> Result<Arc<Version>, Unpublished> {
         let version = created.version.clone();
         let number = version.number;
@@ -321,17 +326,17 @@ impl Publisher {
         }
     }
 
-    /// Outcome of a root that was created here below the present boundary. Either its version had expired before, and no
-    /// reader ever uses it; or it was in time, others continued from it, and then it expired.
+    /// Outcome of a root that this process created below the current boundary. Either its version had expired before,
+    /// so that no reader uses it, or it was created in time, later versions are based on it, and then it expired.
     async fn look_back(&self, created: Created, published_millis: u64) -> Result<Expired> {
         let Created { version, sent_once, .. } = created;
         let latest = self.versions.rediscover().await?;
         let is_alone = version.metadata.committed.len() == 1;
         let mut committed = BTreeSet::new();
         for message in version.root.messages().rev() {
-            // Names of definition files are unique, so a definition in the tree proves that its transaction was committed,
-            // perhaps by another root of a process that resumed it or found its intent. It proves that other transactions
-            // of this root were committed only if this root committed it.
+            // Names of definition files are unique, so a definition in the tree proves that its transaction was
+            // committed, possibly by the root of another process that resumed it or found its intent. It proves that
+            // the other transactions of this root were committed only if this root committed it.
             if let Some(location) = message.value
                 && version.metadata.commits(message.txn)
                 && !committed.contains(message.txn)
@@ -346,9 +351,10 @@ impl Publisher {
                 }
             }
         }
-        // A name is unused again only after the boundary was published. The converse proves nothing: there
-        // may have been an earlier boundary. Nor does this if a second request may have come late, or if the
-        // file is another's: the one created here may have been in time, and was deleted before that came.
+        // A name becomes unused again only after a boundary was published. If the file is older than the current
+        // boundary, that proves nothing, because there may have been an earlier one. Nor is it a proof if a repeated
+        // request may have been executed late, or if the file is another writer's: the root of this process may have
+        // been created in time and deleted before.
         let storage = self.versions.storage();
         let (root, file) = join(storage.get(&version.root_path), storage.head(&version.root_path)).await;
         let came_late = match (root, file) {
@@ -363,7 +369,7 @@ impl Publisher {
         };
         Ok(match committed.is_empty() {
             true if came_late => Expired::Void,
-            // The version has expired, and was probably this one.
+            // The version has expired, and the committed one was probably this one.
             false if is_alone && !came_late => Expired::Committed(version),
             _ => Expired::Unclear,
         })

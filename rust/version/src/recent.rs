@@ -1,11 +1,11 @@
-//! Recent versions of one handle, against which commits are validated.
+//! Cache of the recent versions of one handle, against which commits are validated.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::version::Version;
 
-/// Number of versions in addition to the latest. Each holds its root, some hundred KiB at most.
+/// Number of versions in addition to the latest. Each holds its root, which has at most some hundred KiB.
 const RECENT_VERSIONS: usize = 32;
 
 #[derive(Debug)]

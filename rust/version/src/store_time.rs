@@ -8,18 +8,18 @@ use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_storage::{FileInfo, Storage};
 
-/// Time of a store. It may be wrong by a second, since stores date files in whole seconds.
+/// Current time of a store, with a precision of a second, because stores date files in whole seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreTime {
     now_millis: u64,
 }
 
-/// Number of attempts.
+/// Maximum number of attempts to read the time.
 const ATTEMPTS: u32 = 5;
 
 impl StoreTime {
-    /// Creates a file below `_probe/`, reads its date, and removes it. A garbage collection may remove it meanwhile, if this
-    /// machine was suspended or the answer to the creation was lost: then this begins again.
+    /// Creates a file below `_probe/`, reads its date, and removes it. If this machine was suspended or the answer to
+    /// the creation was lost, a garbage collection may remove the file in between; then the request is repeated.
     pub async fn ask(storage: &dyn Storage, environment: &dyn Environment) -> Result<StoreTime> {
         for _ in 0..ATTEMPTS {
             let path = format!("_probe/{}-clock", environment.uuid());
@@ -55,7 +55,7 @@ impl StoreTime {
         self.now_millis.saturating_sub(age_millis)
     }
 
-    /// Time since another one; 0 if it is later.
+    /// Time since another time; 0 if that is later.
     pub fn millis_since(&self, other: StoreTime) -> u64 {
         self.now_millis.saturating_sub(other.now_millis)
     }

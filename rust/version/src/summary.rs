@@ -1,8 +1,8 @@
-//! Summary of a transaction in one line for people: the `summary` of an entry of the log (format §4).
+//! Summary of a transaction in one line of text: the `summary` of an entry of the log (format §4).
 //!
-//! A summary is made of clauses, one for each object, such as `append +3,000 rows shop.orders`. Where there are many,
-//! they are counted by what was done. Whatever names stand in it, it is one line of at most
-//! [`SUMMARY_MAX_SIZE_BYTES`] of printable characters, and no name can be taken for a clause.
+//! A summary consists of clauses, one for each object, such as `append +3,000 rows shop.orders`. If there are many,
+//! they are grouped and counted by operation. Whatever names it contains, it is one line of at most
+//! [`SUMMARY_MAX_SIZE_BYTES`] of printable characters, and no name looks like a clause.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use trinitylake_format::key::ObjectKind;
 
 pub const SUMMARY_MAX_SIZE_BYTES: usize = 300;
-/// More clauses are counted.
+/// Maximum number of clauses that are listed; more are counted.
 const LISTED_MAX: usize = 4;
-/// Of a longer part of a name the beginning is shown.
+/// Maximum number of characters of a name that are shown.
 const NAME_MAX_CHARS: usize = 48;
 
-/// One line; "" if unknown. Made by [`Summary::of`], or read from storage, where others may have written it.
+/// One line of text; "" if unknown. Created by [`Summary::of`], or read from storage, where another writer may have
+/// created it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Summary(String);
@@ -28,7 +29,7 @@ pub struct Clause {
     object: Option<(ObjectKind, String)>,
     says_kind: bool,
     rows: Rows,
-    /// Added to the clause while it is alone, such as `+1 column`.
+    /// Appended to a single clause, such as `+1 column`.
     tail: String,
 }
 
@@ -36,7 +37,7 @@ pub struct Clause {
 pub struct Rows {
     pub added: u64,
     pub removed: u64,
-    /// Those that stayed, with other values.
+    /// Rows that were kept with changed values.
     pub changed: u64,
 }
 
@@ -49,7 +50,7 @@ pub struct TableChange {
 }
 
 impl Clause {
-    /// About no object, such as `repair`.
+    /// A clause without an object, such as `repair`.
     pub fn plain(text: impl Into<String>) -> Clause {
         let (rows, tail) = Default::default();
         Clause { verb: text.into(), object: None, says_kind: false, rows, tail }
@@ -104,7 +105,7 @@ impl Rows {
         }
     }
 
-    /// ` +3,000 -1 ~2 rows`; nothing if there are none.
+    /// ` +3,000 -1 ~2 rows`; "" if there are none.
     fn text(self) -> String {
         let mut text = String::new();
         for (sign, count) in [('+', self.added), ('-', self.removed), ('~', self.changed)] {
@@ -134,12 +135,12 @@ impl Summary {
         Summary::of(vec![Clause::plain(text)])
     }
 
-    /// As it stands in a file of another writer.
+    /// A summary as stored by a writer.
     pub fn stored(text: String) -> Summary {
         Summary(text)
     }
 
-    /// So many objects of each kind at once: `register 2 namespaces, 1,200 tables`.
+    /// Counts by kind: `register 2 namespaces, 1,200 tables`.
     pub fn of_counts(verb: &str, counts: [(ObjectKind, u64); 3]) -> Summary {
         let counts = counts.into_iter().filter(|(_, count)| *count > 0);
         let texts: Vec<String> = counts.map(|(kind, count)| some_of(kind, count)).collect();
@@ -166,7 +167,7 @@ impl Summary {
     }
 }
 
-/// One text for all clauses of a verb and a kind, in the order of the first ones.
+/// Groups the clauses by verb and kind, in the order of their first occurrence.
 fn counted(clauses: &[Clause]) -> Vec<String> {
     let mut groups: Vec<(&Clause, u64, Rows)> = Vec::new();
     let mut places: BTreeMap<(&str, Option<&str>), usize> = BTreeMap::new();
@@ -207,8 +208,8 @@ fn with_commas(number: u64) -> String {
     text
 }
 
-/// A name as it is shown. One that could be taken for something else is put in quotes, and what cannot be seen or
-/// changes how others are seen is written as a code.
+/// A name in a summary. A name with special characters is quoted, and invisible or direction-changing characters are
+/// escaped.
 fn shown_name(namespace: &str, name: &str) -> String {
     let is_plain = |text: &str, extra: &str| text.chars().all(|c| c.is_alphanumeric() || extra.contains(c));
     let cut = |text: &str| match text.chars().count() > NAME_MAX_CHARS {
@@ -222,13 +223,13 @@ fn shown_name(namespace: &str, name: &str) -> String {
     match name {
         "" => shown,
         name if namespace.is_empty() => shown_name(name, ""),
-        // Its dots would be taken for those between namespaces.
+        // A dot in the name would look like a separator of namespaces.
         name if is_plain(name, "_-") => format!("{shown}.{}", cut(name)),
         name => format!("{shown}.{:?}", cut(name)),
     }
 }
 
-/// The name of a snapshot, or of what else people name.
+/// The name of a tag, or another user-defined name.
 pub fn shown(name: &str) -> String {
     shown_name(name, "")
 }

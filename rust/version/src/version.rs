@@ -22,7 +22,7 @@ use trinitylake_tree::node_store::NodeStore;
 use trinitylake_tree::scan::Scan;
 use trinitylake_tree::search;
 
-/// The lakehouse in one version. Immutable; shared by its readers.
+/// The lakehouse in one version. Immutable and shared by its readers.
 #[derive(Debug)]
 pub struct Version {
     pub number: u64,
@@ -37,7 +37,7 @@ pub struct Version {
     are_definitions_written: AtomicBool,
 }
 
-/// A key that a version wrote, and by which of its transactions (an index into `committed`).
+/// A key that a version wrote, with the transaction that wrote it (an index into `committed`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
     pub key: String,
@@ -76,8 +76,8 @@ impl Version {
         })
     }
 
-    /// The definitions that its root holds and whose files may not exist. The next version holds them as well, or is created
-    /// after their files.
+    /// The inline definitions of its root whose files may not exist. The next root must contain them as well, unless
+    /// their files are written before it.
     pub fn unwritten_definitions(&self) -> BTreeMap<String, Bytes> {
         match self.are_definitions_written.load(Ordering::Relaxed) {
             true => BTreeMap::new(),
@@ -85,7 +85,7 @@ impl Version {
         }
     }
 
-    /// Notes that the files of all definitions in its root are durable.
+    /// Records that the files of all definitions in its root are durable.
     pub fn definitions_are_written(&self) {
         self.are_definitions_written.store(true, Ordering::Relaxed);
     }
@@ -104,8 +104,8 @@ impl Version {
         self.unless_expired(search::get(&self.nodes, &self.root, key).await).await
     }
 
-    /// Replaces `CorruptFile` by `VersionExpired` if this version has expired, since its files may have been collected then.
-    /// If the store does not answer, its error is returned.
+    /// Replaces `CorruptFile` by `VersionExpired` if this version has expired, because its files may have been deleted
+    /// then. If the store does not answer, its error is returned.
     pub async fn unless_expired<T>(&self, read: Result<T>) -> Result<T> {
         let Err(error @ Error::CorruptFile { .. }) = read else { return read };
         match retention::check_retained(&self.nodes, self.number).await {
@@ -139,7 +139,7 @@ impl Version {
         self.unless_expired(walk(&self.nodes, &self.root, &self.root_path).await).await
     }
 
-    /// Changes of this version, if its root tells them without the version before.
+    /// Changes of this version, if its root alone contains them.
     pub fn recorded_changes(&self) -> Option<Arc<[KeyChange]>> {
         if let Some(changes) = self.changes.get() {
             return Some(changes.clone());
@@ -156,8 +156,8 @@ impl Version {
             .collect()
     }
 
-    /// Changes of this version: the messages of its transactions in the root's buffer. A rollback or a bulk registration has
-    /// none, so its tree is compared with that of the version before.
+    /// Changes of this version: the messages of its transactions in the root's buffer. A rollback or a bulk
+    /// registration has none, so its tree is compared with that of the previous version.
     pub async fn changes(&self, previous: &Version) -> Result<Arc<[KeyChange]>> {
         if let Some(changes) = self.recorded_changes() {
             return Ok(changes);

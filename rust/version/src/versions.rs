@@ -1,4 +1,4 @@
-//! `Versions`: the state of one handle, which knows the newest version and finds others.
+//! `Versions`: the state of one handle, which caches the newest version and searches for others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use trinitylake_format::path::root_path;
 use trinitylake_storage::Storage;
 use trinitylake_tree::node_store::NodeStore;
 
-/// A version that was the latest this recently is a good base for a statement.
+/// A statement may begin on a version that was the latest within this time.
 const RECENT_MILLIS: u64 = 10_000;
 
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub struct Versions {
     seen: PerProcess<Seen>,
 }
 
-/// What one process knows about the versions. A forked child begins with what its parent knew when it opened the lakehouse:
-/// a lock of its parent may be held by a thread that the child does not have.
+/// What one process knows about the versions. A forked child starts with the state at the time when its parent opened
+/// the lakehouse, because a lock of its parent may be held by a thread that the child does not have.
 #[derive(Debug)]
 struct Seen {
     recent: Mutex<Recent>,
@@ -84,12 +84,12 @@ impl Versions {
         self.recent().latest.clone()
     }
 
-    /// Adds a version to those that this handle knows.
+    /// Adds a version to the cache of this handle.
     pub fn learn(&self, version: Arc<Version>) {
         self.recent().add(version);
     }
 
-    /// Forgets versions that were deleted.
+    /// Removes deleted versions from the caches.
     pub fn forget(&self, versions: &[u64]) {
         self.recent().forget(versions);
         versions.iter().for_each(|version| self.nodes.forget(&root_path(*version)));
@@ -107,19 +107,19 @@ impl Versions {
         *self.seen.get().damage.lock().unwrap_or_else(PoisonError::into_inner) = damage;
     }
 
-    /// `CorruptFile` if the newest version is unreadable or missing, as far as this handle knows: then nothing may be
-    /// written.
+    /// `CorruptFile` if, to the knowledge of this handle, the newest version is unreadable or missing. Then nothing may
+    /// be written.
     pub fn check_intact(&self) -> Result<()> {
         self.damage().map_or(Ok(()), |damage| Err(damage.error))
     }
 
-    /// The error of [`Versions::check_intact`] if newest versions are missing and an older one is read instead.
+    /// The error of [`Versions::check_intact`] if the newest versions are missing and an older one is read instead.
     pub fn loss(&self) -> Option<Error> {
         self.damage().filter(|damage| damage.is_missing).map(|damage| damage.error)
     }
 
-    /// The newest version that this handle knows, if it was the latest one recently. A statement may begin on it, since its
-    /// commit finds newer versions.
+    /// The newest version that this handle knows, if it was the latest one recently. A statement may begin on it,
+    /// because its commit finds newer versions.
     pub fn recently_latest(&self) -> Option<Arc<Version>> {
         let known = self.known();
         let was_latest =

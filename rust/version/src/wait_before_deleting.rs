@@ -1,8 +1,8 @@
-//! Time that an expiry waits before it deletes roots, and the age up to which other processes rely on an observation
+//! Time that an expiry waits before it deletes roots, and the maximum age of an observation on which processes rely
 //! (format §7).
 //!
-//! Both belong together: a root observed less than [`QUICK_LOOK_MILLIS`] ago cannot have been deleted by an expiry that
-//! waits twice as long on the slowest clock.
+//! The two depend on each other: a root that was observed less than [`QUICK_LOOK_MILLIS`] ago cannot have been deleted
+//! by an expiry that waits twice as long, even on the slowest clock.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use trinitylake_format::path::LATEST_HINT_PATH;
 use trinitylake_storage::store_clock::dated_last;
 use trinitylake_storage::{Storage, is_remote};
 
-/// What was seen less than this ago cannot have been deleted since by an expiry that nobody saw: half of what any expiry
-/// waits, as the clocks of two machines may differ in speed.
+/// Maximum age of a reliable observation. It is half of the shortest wait of an expiry, because the clocks of two
+/// machines may run at different speeds.
 pub const QUICK_LOOK_MILLIS: u64 = 500;
 
 /// Wait between publishing a boundary and deleting the roots below it. On a remote store it is longer than the error of
-/// the dates of its answers, whole seconds of several machines
-/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)): so the creator of a root learns from the dates that
+/// the dates in the store's answers, which are whole seconds of several machines
+/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)). So the dates prove to the creator of a root that
 /// its machine was not suspended.
 fn wait_before_deleting(storage: &dyn Storage) -> Duration {
     Duration::from_secs(if is_remote(storage) { 5 } else { 1 })
 }
 
-/// Error of a clock that jumps.
+/// Length of the parts of the wait, and so the maximum effect of a clock that jumps.
 const PART: Duration = Duration::from_millis(250);
 
-/// Waits, after a boundary was published, until no process relies any more on what it observed before: neither readers,
-/// nor writers that create a root whose name they saw unused.
+/// Waits, after a boundary was published, until no process relies on an older observation any more: neither a reader,
+/// nor a writer that creates a root whose name it observed to be unused.
 ///
-/// No clock is believed alone. The time is counted in parts, and a part counts only if both clocks of this machine went
-/// on while its timer ran: one that jumps is wrong by a part. On a remote store the dates of two answers have to show
-/// all of it as well. A clock that stands still for good makes it take twice as long.
+/// No single clock is trusted. The wait consists of parts, and a part counts only if both clocks of this machine
+/// advanced while its timer ran, so that a clock that jumps has an effect of one part at most. On a remote store, the
+/// dates of two answers have to show the whole wait as well. A clock that has stopped doubles the wait.
 pub async fn wait_for_all_looks(storage: &dyn Storage, environment: &dyn Environment) {
     let wait = wait_before_deleting(storage);
     let date = async || match is_remote(storage) {

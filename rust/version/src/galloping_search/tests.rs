@@ -12,11 +12,11 @@ fn climbed(mut galloping_search: GallopingSearch, there: impl Fn(u64) -> bool) -
         }
         galloping_search.learn(&probes.into_iter().map(&there).collect::<Vec<_>>());
     }
-    panic!("it asks for ever");
+    panic!("the search does not end");
 }
 
 #[test]
-fn every_distance_is_found_in_a_few_rounds() {
+fn any_distance_takes_a_few_rounds() {
     for known in [0, 7, 1 << 33] {
         for behind in (0..500).chain([4095, 4096, 4097, 1_000_000]) {
             for galloping_search in [GallopingSearch::near(known), GallopingSearch::far(known)] {
@@ -28,9 +28,10 @@ fn every_distance_is_found_in_a_few_rounds() {
     }
 }
 
-/// A version was created between two requests of one round: the lower answer said "nothing", the higher one "there".
+/// A version was created between two requests of one round: the lower version was reported as missing, the higher one
+/// as existing.
 #[test]
-fn a_higher_answer_counts_more_than_a_lower_one() {
+fn an_existing_higher_version_counts_more_than_a_missing_lower_one() {
     let mut galloping_search = GallopingSearch::near(10);
     galloping_search.learn(&[false, true, true, false, false, false]);
     assert_eq!(galloping_search.last(), 14);
@@ -39,16 +40,16 @@ fn a_higher_answer_counts_more_than_a_lower_one() {
     assert_eq!((galloping_search.last(), galloping_search.probes()), (16, vec![]));
 }
 
-/// A hint named the highest number there is, and a root was there: the search asked for the same version for ever.
+/// A hint named the highest possible number, and that root existed: the search requested the same version forever.
 #[test]
-fn the_highest_number_is_the_last() {
+fn the_search_ends_at_the_highest_number() {
     for known in [VERSION_MAX, VERSION_MAX - 1, VERSION_MAX - 40] {
         assert_eq!(climbed(GallopingSearch::far(known), |_| true).0, VERSION_MAX);
     }
 }
 
 #[test]
-fn a_hint_is_a_number_and_nothing_else() {
+fn a_hint_is_a_single_number() {
     assert_eq!(version_of_hint(b" 12\n"), Some(12));
     for content in
         [b"".as_slice(), b"\xFF", b"-1", b"1e3", b"99999999999999999999", b"0000000000000000000012"]

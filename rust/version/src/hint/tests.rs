@@ -1,13 +1,13 @@
-//! How often the hint is written.
+//! Frequency of hint writes.
 
 use super::*;
 use trinitylake_base::environment::SystemEnvironment;
 use trinitylake_storage::CountingStorage;
 use trinitylake_storage::memory_files::MemoryFiles;
 
-/// All writers overwrote one object with each commit, which some stores take once a second and refuse otherwise.
+/// All writers overwrote one object with each commit, but some stores accept only one write per second to an object.
 #[tokio::test(start_paused = true)]
-async fn the_hint_of_a_remote_store_is_written_about_once_a_second_and_names_the_newest_at_last() {
+async fn the_hint_of_a_remote_store_is_written_once_a_second_and_ends_at_the_newest() {
     let environment = SystemEnvironment::shared();
     is_written_about_once_a_second(environment.clone(), MemoryFiles::remote(environment)).await;
 }
@@ -24,7 +24,7 @@ async fn is_written_about_once_a_second(environment: Arc<dyn Environment>, stora
     assert_eq!(read_hint(storage.as_ref()).await, Some(100));
     let written = storage.counters().put_hint;
     assert!((4..=12).contains(&written), "100 versions of two processes in 5 seconds: {written} writes");
-    // The first one after a while is written at once.
+    // After a pause, the first write is sent immediately.
     one.announce(storage.clone(), &environment, 101).await;
     tokio::time::sleep(Duration::from_millis(1001)).await;
     assert_eq!(read_hint(storage.as_ref()).await, Some(101));

@@ -14,11 +14,11 @@ fn searched(
         assert!((oldest..=newest).contains(&probe), "{probe}");
         search.learn(created(probe).map(|created| (probe, created)));
     }
-    panic!("it asks for ever");
+    panic!("the search does not end");
 }
 
 #[test]
-fn every_moment_has_its_version() {
+fn every_time_has_its_version() {
     for newest in [0, 1, 2, 9, 64, 1000] {
         for moment in 100..=(10 * newest + 115) {
             let (found, asked) = searched(0, newest, moment as i64, |version| Some(100 + 10 * version));
@@ -29,13 +29,13 @@ fn every_moment_has_its_version() {
 }
 
 #[test]
-fn the_present_takes_one_look() {
+fn the_current_time_takes_one_request() {
     assert_eq!(searched(0, 1_000_000, i64::MAX, Some).1, 1);
 }
 
 /// The message said `no version is as old as 946684800000: the lakehouse was created at 1795420800000 (milliseconds)`.
 #[test]
-fn people_are_told_dates() {
+fn errors_contain_iso_dates() {
     let created = |version| Some(1_795_420_800_000 + version);
     let error = searched(0, 3, 946_684_800_000, created).0.unwrap_err();
     assert!(matches!(error, Error::VersionNotFound(_)));
@@ -54,9 +54,10 @@ fn people_are_told_dates() {
     assert!(searched(0, 3, -1, created).0.unwrap_err().to_string().contains("1969-12-31T23:59:59.999Z"));
 }
 
-/// Below what has expired, names keep some versions. One of them is no answer for a moment when a later one was the latest.
+/// Below the expired versions, tagged ones are retained. Such a version is not a result for a time at which a later one
+/// was the latest.
 #[test]
-fn a_gap_is_not_bridged_by_a_version_that_a_name_keeps() {
+fn a_tagged_version_below_a_gap_is_not_a_result() {
     for named in 0..40 {
         let is_there = |version| version == named || version >= 40;
         for moment in 0..600 {
@@ -66,7 +67,7 @@ fn a_gap_is_not_bridged_by_a_version_that_a_name_keeps() {
                 Ok(found) => {
                     assert!(found == expected && is_there(found), "{found} at {moment}, not {expected}")
                 }
-                // Nobody looks for what may be in a gap: only from where all are there, each is found.
+                // The search does not examine versions below a gap. For each later time, the version is found.
                 Err(Error::VersionExpired(_)) => assert!(expected < 40, "{moment}"),
                 Err(error) => panic!("{error}"),
             }
@@ -75,7 +76,7 @@ fn a_gap_is_not_bridged_by_a_version_that_a_name_keeps() {
 }
 
 #[test]
-fn all_may_expire_meanwhile() {
+fn all_versions_may_expire_during_the_search() {
     let error = searched(5, 9, 0, |_| None).0.unwrap_err();
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
     assert!(searched(5, 4, 0, |_| None).0.is_err());

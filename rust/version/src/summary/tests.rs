@@ -14,7 +14,7 @@ fn text(clauses: Vec<Clause>) -> String {
 }
 
 #[test]
-fn a_few_objects_are_listed() {
+fn few_objects_are_listed() {
     let schema = TableChange { verb: "schema".into(), tail: "+1 column".into(), ..TableChange::default() };
     let clauses = vec![appended("orders", 3000), Clause::of_change(&schema, "shop", "items")];
     assert_eq!(text(clauses), "append +3,000 rows shop.orders; schema shop.items +1 column");
@@ -30,7 +30,7 @@ fn a_few_objects_are_listed() {
 }
 
 #[test]
-fn many_objects_are_counted_by_what_was_done() {
+fn many_objects_are_counted_by_operation() {
     let mut clauses = vec![Clause::of_object("create", ObjectKind::Namespace, "shop", "")];
     clauses
         .extend((0..1200).map(|i| Clause::of_object("create", ObjectKind::Table, "shop", &format!("t{i}"))));
@@ -44,10 +44,11 @@ fn many_objects_are_counted_by_what_was_done() {
     assert_eq!(Summary::of_counts("register", counts).as_str(), "register 1 namespace, 1,200 tables");
 }
 
-/// A table was named `a; drop table shop.b`, and the log said that a table was dropped. Another name held a mark that
-/// turns the direction of what follows it, and a third one an escape sequence of eight-bit terminals.
+/// A table was named `a; drop table shop.b`, and the log said that a table was dropped. Another name contained a
+/// character that reverses the direction of the following text, and a third one an escape sequence of eight-bit
+/// terminals.
 #[test]
-fn no_name_is_taken_for_a_clause_or_for_a_command_of_the_terminal() {
+fn names_look_like_neither_clauses_nor_terminal_commands() {
     let drop = |name: &str| text(vec![Clause::of_object("create", ObjectKind::Table, "shop", name)]);
     assert_eq!(drop("a; drop table shop.b"), r#"create table shop."a; drop table shop.b""#);
     assert_eq!(drop("a\"; x"), r#"create table shop."a\"; x""#);
@@ -61,7 +62,7 @@ fn no_name_is_taken_for_a_clause_or_for_a_command_of_the_terminal() {
 }
 
 #[test]
-fn a_summary_is_short_whatever_the_names_are() {
+fn a_summary_with_long_names_is_short() {
     let long = "東".repeat(3000);
     let clauses = vec![Clause::of_object("rename", ObjectKind::Table, &long, &long).to(&long, &long); 4];
     let summary = text(clauses);

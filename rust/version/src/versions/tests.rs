@@ -7,10 +7,10 @@ use trinitylake_format::definition::LakehouseDefinition;
 
 use super::*;
 
-/// A child was forked while a thread of its parent looked up the newest version. It inherited the lock as taken, by a
-/// thread that it does not have, and its first statement never ended.
+/// A child was forked while a thread of its parent searched for the newest version. The child inherited the locked lock
+/// without the thread that holds it, so that its first statement never ended.
 #[test]
-fn a_child_waits_for_no_lock_that_its_parent_held() {
+fn a_forked_child_does_not_wait_for_a_lock_of_its_parent() {
     let definition = LakehouseDefinition::encode(LakehouseDef {
         name: "lake".into(),
         order: 4,
@@ -25,8 +25,11 @@ fn a_child_waits_for_no_lock_that_its_parent_held() {
         (versions.recent(), versions.observations().held(), versions.seen.get().damage.lock().unwrap());
 
     let child = versions.seen.of_child(std::process::id() + 1);
-    let known = child.recent.try_lock().expect("a lock of the child's own").latest.clone();
-    assert_eq!(known.number, parents.0.latest.number, "it knows where its parent began");
+    let known = child.recent.try_lock().expect("the child has its own lock").latest.clone();
+    assert_eq!(
+        known.number, parents.0.latest.number,
+        "the child knows the version at which its parent began"
+    );
     assert!(!child.observations.is_held());
     assert!(child.damage.try_lock().is_ok());
 }

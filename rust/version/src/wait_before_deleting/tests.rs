@@ -1,4 +1,4 @@
-//! Wait of an expiry before it deletes roots, with wrong clocks.
+//! The wait of an expiry before it deletes roots, with wrong clocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use trinitylake_base::environment::testing::TestEnvironment;
 use trinitylake_storage::memory_files::MemoryFiles;
 use uuid::Uuid;
 
-/// The machine of an expiry. Its timer is right.
+/// The machine of an expiry, with a correct timer.
 #[derive(Debug)]
 struct Machine {
     time: Arc<TestEnvironment>,
-    /// What its elapsed clock jumps ahead by at the first sleep.
+    /// Jump of its elapsed clock at the first sleep.
     jump_millis: u64,
-    /// Of a hundred that pass, so many does its elapsed clock show.
+    /// Speed of its elapsed clock in percent.
     speed: u64,
     sleeps: AtomicU64,
 }
@@ -56,23 +56,23 @@ async fn waited_millis(storage: &dyn Storage, machine: &Machine) -> u64 {
     machine.time.elapsed_millis() - begun
 }
 
-/// A machine was suspended, and its clock showed a wrong time afterwards: it deleted roots that others still relied on.
+/// A machine was suspended, and its clock jumped afterwards: it deleted roots on which others still relied.
 #[tokio::test]
-async fn a_clock_that_jumps_makes_no_wait_shorter() {
+async fn a_clock_that_jumps_does_not_shorten_the_wait() {
     let files = MemoryFiles::shared();
     assert_eq!(waited_millis(files.as_ref(), &Machine::new(0, 100)).await, 1000);
     assert_eq!(waited_millis(files.as_ref(), &Machine::new(3_600_000, 100)).await, 1000);
 }
 
-/// It ends all the same.
+/// The wait ends nevertheless.
 #[tokio::test]
-async fn a_clock_that_stands_still_makes_a_wait_twice_as_long() {
+async fn a_stopped_clock_doubles_the_wait() {
     assert_eq!(waited_millis(MemoryFiles::shared().as_ref(), &Machine::new(0, 0)).await, 2000);
 }
 
-/// A machine was moved to another one, where its clocks ran twice as fast: it waited for half of the time.
+/// A machine was migrated to a host on which its clocks ran at double speed: it waited for half of the time.
 #[tokio::test]
-async fn the_store_has_to_say_that_the_time_has_passed() {
+async fn the_clock_of_the_store_has_to_show_the_whole_wait() {
     let machine = Machine::new(0, 100);
     let stands_still = MemoryFiles::remote(TestEnvironment::seeded(2));
     assert_eq!(waited_millis(stands_still.as_ref(), &machine).await, 10_000);
