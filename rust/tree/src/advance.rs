@@ -1,4 +1,4 @@
-//! The tree of the next version: the changes of a commit applied to the root before.
+//! Computes the tree of the next version: applies the changes of a commit to the previous root.
 //!
 //! The messages of the new version stay in its root's buffer as the last rows, so that a reader of root v knows what v
 //! changed (rules 8 and 9). Older messages are flushed when the buffer exceeds its cap.
@@ -22,7 +22,7 @@ pub struct Advance {
     pub tally: Tally,
 }
 
-/// Puts the changes of a new version on top of `root`. `changes` holds at most one message of each key;
+/// Applies the changes of a new version on top of `root`. `changes` contains at most one message of each key;
 /// `usual_size_bytes` is the size of recent commits.
 pub async fn advance(
     nodes: &NodeStore,
@@ -63,14 +63,15 @@ fn settle(root: &mut Draft) {
     }
 }
 
-/// Rule 7: removes older messages of keys that this version writes. Rows of the root take the new values at once (rule
-/// 15): a row that is hidden by a message must not be separated from it later, when its value may be deleted.
+/// Rule 7: removes older messages of the keys that this version writes. Rows of the root take the new values
+/// immediately (rule 15): a row hidden by a message must not be separated from it later, when its value may already be
+/// deleted.
 fn make_way(root: &mut Draft, changes: &[Message]) {
     let newer: HashMap<&str, &Message> = changes.iter().map(|change| (&*change.key, change)).collect();
     let mut buffer = std::mem::take(&mut root.buffer);
     buffer.retain(|message| match newer.get(&*message.key) {
         None => true,
-        // Deleted again: the row stays hidden while the tree below changes.
+        // The key is deleted again: the parked delete stays, so that the row is hidden while the tree below changes.
         Some(change) => change.value.is_none() && root.is_parked(message),
     });
     root.buffer = buffer;
@@ -107,8 +108,8 @@ async fn reduce(flush: &mut Flush<'_>, root: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-/// A new root above the pieces of the old one. Messages stay in the new root, whose range contains every key; a delete that
-/// is parked for a row moves with that row (rule 15).
+/// Creates a new root above the pieces of the old one. Messages stay in the new root, whose range contains every key; a
+/// parked delete moves with its row (rule 15).
 fn grow(flush: &mut Flush<'_>, mut root: Draft, order: usize) -> Draft {
     flush.tally.grown += 1;
     let height = root.height + 1;

@@ -1,7 +1,8 @@
 //! Bulk build: a whole tree from sorted keys, bottom up.
 //!
-//! The number of keys is known, so the nodes of a level get equal shares and none is underfull. The shares depend only on
-//! that number. So several machines that write parts of the leaves ([`super::leaf_writer`]) write the same leaves as one
+//! The number of keys is known, so the nodes of a level get equal shares and none is underfull. The shares depend only
+//! on that number. Therefore several machines that write parts of the leaves ([`super::leaf_writer`]) write the same
+//! leaves as one machine, and [`build_above`] builds the same tree above them.
 //! machine, and [`build_above`] builds the same tree above them.
 
 use std::ops::Range;
@@ -20,8 +21,8 @@ use trinitylake_format::node::draft::{Draft, Row, Text, node_system_rows};
 use trinitylake_format::path;
 use trinitylake_storage::Storage;
 
-/// Number of keys of a new node: seven eighths of the maximum. That leaves room for some inserts before a leaf splits, and
-/// a listing reads few leaves.
+/// Number of keys of a new node: seven eighths of the maximum. That leaves space for some inserts before a leaf splits,
+/// and a listing still reads few leaves.
 fn fill(order: usize) -> usize {
     ((order - 1) * 7 / 8).max(1)
 }
@@ -35,7 +36,7 @@ pub struct Level {
 
 impl Level {
     pub fn new(rows: usize, order: usize) -> Level {
-        // At small orders the share of the last nodes could be below the minimum.
+        // With small orders, the share of the last nodes could be below the minimum.
         let most = (rows + 1) / (min_keys(order) + 1);
         let nodes = if rows < order { 1 } else { (rows + 1).div_ceil(fill(order) + 1).clamp(2, most) };
         Level { rows, nodes }
@@ -105,7 +106,7 @@ pub fn leaf(rows: impl Iterator<Item = Row>) -> Draft {
     Draft { rows: rows.collect(), ..Draft::default() }
 }
 
-/// Builds a tree of `keys`, which ascend strictly. Writes all nodes except the root, and returns the root.
+/// Builds a tree from `keys` in strictly ascending order. Writes all nodes except the root, and returns the root.
 pub async fn build(writer: &NodeWriter<'_>, keys: &StringArray, locations: &StringArray) -> Result<Draft> {
     if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
         return Err(Error::InvalidArgument(
@@ -124,7 +125,7 @@ pub async fn build(writer: &NodeWriter<'_>, keys: &StringArray, locations: &Stri
     build_above(writer, leaves, level.separators().map(row).collect()).await
 }
 
-/// Builds the levels above leaves that exist, from the separators between them. Writes all nodes except the root, and
+/// Builds the levels above existing leaves from the separators between them. Writes all nodes except the root, and
 /// returns the root.
 pub async fn build_above(writer: &NodeWriter<'_>, leaves: Vec<Text>, separators: Vec<Row>) -> Result<Draft> {
     let (mut children, mut rows) = (leaves, separators);
@@ -156,7 +157,7 @@ pub fn does_not_ascend(key: &str) -> Error {
     ))
 }
 
-/// Merges two runs of sorted keys. For a key in both, the right location is taken, unless `on_duplicate` fails.
+/// Merges two sorted runs. For a key in both, takes the location of `right`, unless `on_duplicate` fails.
 pub fn merge_runs(
     left: (&StringArray, &StringArray),
     right: (&StringArray, &StringArray),

@@ -1,8 +1,7 @@
 //! Difference of two trees, at a cost in proportion to the difference (rule 12).
 //!
-//! Equal paths are equal subtrees, so only files that one side alone has are read. Their keys are
-//! candidates; only those whose effective location differs are reported, since a flush moves rows
-//! without changing the contents.
+//! Equal paths are equal subtrees, so only files that one side alone has are read. Their keys are candidates. Only
+//! candidates whose effective location differs are reported, because a flush moves rows without changing the contents.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -28,7 +27,7 @@ pub async fn diff(nodes: &NodeStore, before: &Arc<Node>, after: &Arc<Node>) -> R
     diff_between((nodes, before), (nodes, after)).await
 }
 
-/// [`diff`] of two trees that may lie in two stores. A file of the same path is the same in both.
+/// [`diff`] of two trees that may be in two stores. Files with the same path have the same content.
 pub async fn diff_between(
     (old_nodes, before): (&NodeStore, &Arc<Node>),
     (new_nodes, after): (&NodeStore, &Arc<Node>),
@@ -103,10 +102,10 @@ pub async fn new_nodes(
     Ok(found)
 }
 
-/// Nodes of one height that are still to be read.
+/// Nodes of one height that have not been read yet.
 struct Frontier {
     paths: Vec<String>,
-    /// Height of the nodes at `paths`; without meaning if there are none.
+    /// Height of the nodes at `paths`; undefined if there are none.
     height: u32,
 }
 
@@ -127,7 +126,8 @@ impl Frontier {
 
     async fn descend(&mut self, nodes: &NodeStore, candidates: &mut BTreeSet<String>) -> Result<()> {
         let mut paths = std::mem::take(&mut self.paths);
-        // A child with two parents is damage. If it were read twice on every level, the walk would not end.
+        // A child with two parents is damage. If it was read twice on every level, the walk would take exponential
+        // time.
         let mut seen = HashSet::new();
         paths.retain(|path| seen.insert(path.clone()));
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();

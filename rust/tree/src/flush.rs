@@ -1,7 +1,6 @@
-//! Moving messages down the tree: into children, through the splits and merges that follow, and the end of
-//! parked deletes.
+//! Flushing: moves messages into children, performs the resulting splits and merges, and resolves parked deletes.
 //!
-//! The rules are those of `docs/architecture.md` (rules of the tree). All nodes that change are staged in memory under new
+//! The rules are those of `docs/architecture.md` (rules of the tree). All changed nodes are staged in memory under new
 //! paths. Nothing is written here, so an abandoned commit leaves no files.
 
 use std::collections::HashMap;
@@ -43,9 +42,9 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// Replacement of a node after messages were pushed into it, of the same height.
+/// Result of pushing messages into a node: its replacement, of the same height.
 pub enum Subtree {
-    /// Without keys and messages.
+    /// No keys and messages are left.
     Empty,
     Nodes(Split),
 }
@@ -136,15 +135,15 @@ impl<'a> Flush<'a> {
             draft.rows.insert(child + offset, separator);
             draft.children.insert(child + offset + 1, path);
         }
-        // Rule 5: in front, so that any message already here is newer; rule 2: a promoted key may have
-        // messages waiting here.
+        // Rule 5: at the front of the buffer, so that every message already there is newer. Rule 2: there may be
+        // messages for a promoted key.
         draft.buffer.splice(0..0, split.promoted_deletes);
         draft.absorb();
         Ok(())
     }
 
-    /// Removes an empty subtree with one of its separators. The separator is a live object unless a delete is parked for it,
-    /// so it becomes a message, older than all others.
+    /// Removes an empty subtree together with one of its separators. Without a parked delete the separator is a live
+    /// object, so it becomes a message that is older than all others.
     fn remove_child(&mut self, draft: &mut Draft, child: usize) {
         self.tally.emptied += 1;
         draft.children.remove(child);
@@ -159,7 +158,7 @@ impl<'a> Flush<'a> {
         }
     }
 
-    /// Merges an underfull child with a neighbour if both fit well into one node.
+    /// Merges an underfull child with a neighbour if the result leaves space to grow.
     async fn merge_or_keep(&mut self, draft: &mut Draft, child: usize, node: Draft) -> Result<()> {
         let left = child.saturating_sub(1);
         let neighbour_index = if child == 0 { 1 } else { left };
@@ -178,8 +177,8 @@ impl<'a> Flush<'a> {
         }
         self.tally.merges += 1;
         let is_leaf = node.is_leaf();
-        // Rule 14: between leaves a delete that is parked for the separator is applied; otherwise it moves with the
-        // separator (rule 15).
+        // Rule 14: between leaves, a parked delete of the separator is applied; otherwise it moves with the separator
+        // (rule 15).
         let parked = draft.take_parked(left);
         let separator = draft.rows.remove(left);
         let is_applied = is_leaf && parked.is_some();
@@ -195,7 +194,8 @@ impl<'a> Flush<'a> {
         Ok(())
     }
 
-    /// Rules 3 and 4: resolves parked deletes once they take more than half of the buffer, which they never leave otherwise.
+    /// Rules 3 and 4: resolves parked deletes once they take more than half of the buffer, because they cannot be
+    /// flushed.
     pub async fn resolve_parked(&mut self, draft: &mut Draft, buffer_cap_bytes: usize) -> Result<()> {
         loop {
             let parked = draft.buffer.iter().filter(|message| draft.is_parked(message));
@@ -228,7 +228,7 @@ impl<'a> Flush<'a> {
         }
     }
 
-    /// Takes the greatest key out of a subtree, after the messages for its right spine were applied.
+    /// Removes the greatest key from a subtree, after applying the messages for its right spine.
     fn pop_max(
         &mut self,
         mut draft: Draft,
@@ -251,7 +251,7 @@ impl<'a> Flush<'a> {
                     self.integrate(&mut draft, last, subtree).await?;
                     return Ok((greatest, self.finish(draft, false)));
                 }
-                // The last child is empty: its separator is the greatest, unless it is deleted.
+                // The last child is empty, so its separator is the greatest key, unless a delete is parked for it.
                 self.tally.emptied += 1;
                 draft.children.pop();
                 if draft.rows.is_empty() {
@@ -266,7 +266,7 @@ impl<'a> Flush<'a> {
         })
     }
 
-    /// Splits the node if it is too large, or tells that it is empty.
+    /// Splits the node if it is too large, or reports that it is empty.
     fn finish(&mut self, draft: Draft, ascending: bool) -> Subtree {
         if draft.is_leaf() {
             if draft.rows.is_empty() {

@@ -1,11 +1,11 @@
 //! Invariants between nodes. Invariants within a node are checked when it is decoded.
 //!
-//! 1. every key below child i lies between key i - 1 and key i of its parent, and so does every message;
+//! 1. every key and message below child i is between key i - 1 and key i of its parent;
 //! 2. all leaves have the same height;
 //! 3. no node has two parents;
 //! 4. all key tables have the same number of rows, the order of the lakehouse.
 //!
-//! Tests, `stats`, `tree` and consistency checks walk a tree through here.
+//! Tests, `stats`, `tree` and consistency checks use this walk.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::node_store::NodeStore;
 use trinitylake_base::error::Result;
 use trinitylake_format::node::Node;
 
-/// One node of a tree, as `stats` and `tree` show it.
+/// One node of a tree, for `stats` and `tree`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeShape {
     pub path: String,
@@ -26,13 +26,13 @@ pub struct NodeShape {
     pub height: u32,
     pub n_keys: usize,
     pub n_messages: usize,
-    /// Decoded, in memory.
+    /// Size of the decoded node in memory.
     pub size_bytes: usize,
     pub first_key: Option<String>,
     pub last_key: Option<String>,
 }
 
-/// All nodes of a tree, parents before children, and what is wrong with them.
+/// All nodes of a tree, parents before children, and the broken rules.
 #[derive(Debug, Default)]
 pub struct Shape {
     pub nodes: Vec<NodeShape>,
@@ -47,8 +47,8 @@ pub async fn walk(nodes: &NodeStore, root: &Arc<Node>, root_path: &str) -> Resul
     Ok(walk.shape)
 }
 
-/// Which rules a node breaks where it hangs: at this height of a tree whose key tables have `order` rows, between two
-/// keys. `None` is no bound.
+/// The rules that a node breaks at its place: at this height of a tree whose key tables have `order` rows, between two
+/// exclusive bounds of its keys (`None` is unbounded).
 pub fn rules_broken(
     node: &Node,
     height: u32,

@@ -10,7 +10,7 @@ use super::node_store::NodeStore;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::draft::{Draft, Row, Text};
 
-/// Leaves that are read again before a tree is built above them, spread evenly.
+/// Number of leaves that are read back before the levels above are built, evenly distributed.
 pub const LEAVES_CHECKED: usize = 256;
 
 /// A leaf that a worker wrote.
@@ -25,7 +25,7 @@ pub struct Leaf {
 /// A row of a leaf that spans the rows of several workers, with its number.
 pub type LooseRow = (usize, Row);
 
-/// Writer of the leaves within consecutive rows. Its memory is less than one leaf and the rows of one call.
+/// Writer of the leaves within consecutive rows. It holds less than one leaf and the rows of one call in memory.
 #[derive(Debug)]
 pub struct LeafWriter {
     level: Level,
@@ -89,7 +89,7 @@ impl LeafWriter {
         self.loose
     }
 
-    /// Sets the rows before `end` aside.
+    /// Moves the rows before `end` to the loose rows.
     fn set_loose(&mut self, end: usize) {
         let numbers = self.first_row..end;
         self.loose.extend(numbers.clone().zip(self.pending.drain(..numbers.len())));
@@ -177,7 +177,7 @@ fn check_ascent<'a>(last_key: &mut Option<Text>, rows: impl Iterator<Item = &'a 
     Ok(())
 }
 
-/// Reads some of the leaves back, and checks that they hold the keys that belong there.
+/// Reads some of the leaves back, and checks that they contain the expected keys.
 async fn read_back(
     nodes: &NodeStore,
     writer: &NodeWriter<'_>,

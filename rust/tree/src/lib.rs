@@ -1,13 +1,13 @@
 //! The B-epsilon tree: keys to locations of definition files (format §§1, 5).
 //!
-//! Every node is an immutable file; a change writes new files from the changed node up to a new root.
-//! Changes enter at the root as messages and sink in batches. A [`Node`](trinitylake_format::node::Node) is a
-//! node as it was read, a [`Draft`](trinitylake_format::node::draft::Draft) one that is being changed; a tree is
-//! identified by its root.
+//! Every node is an immutable file; a change writes new files from the changed node up to a new root. Changes enter at
+//! the root as messages and are flushed downwards in batches. A [`Node`](trinitylake_format::node::Node) is a decoded
+//! node, a [`Draft`](trinitylake_format::node::draft::Draft) is a node that is being changed. A tree is identified by
+//! its root.
 //!
-//! Decisions about nodes are pure functions: of one node in `node::draft`, of splits and merges in
-//! [`split_and_merge`]. Only `node_store` touches storage; a browser has [`nodes`] of another kind, and only reads. Who
-//! may publish a root is decided elsewhere.
+//! Decisions about nodes are pure functions: of one node in `node::draft`, of splits and merges in [`split_and_merge`].
+//! Only `node_store` accesses storage; the WebAssembly build has another implementation of [`nodes`] and only reads.
+//! Publishing a root is not part of this crate.
 
 #[cfg(not(target_family = "wasm"))]
 pub mod advance;
@@ -28,7 +28,7 @@ pub mod scan;
 pub mod search;
 pub mod split_and_merge;
 
-/// More levels than any tree can have: a longer chain of nodes is a cycle, so the files are damaged.
+/// Higher than any tree can be: a longer chain of nodes is a cycle, so the files are damaged.
 pub const MAX_HEIGHT: u32 = 40;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Node files: reading through a bounded cache, writing in parallel.
 //!
-//! Files are immutable and their names unique, so a cached node is never stale. Inner nodes and leaves have separate caches:
-//! a scan over leaves must not evict the few nodes that every search needs. Each process has its own caches, since a forked
-//! child may find those of its parent locked by a thread that it does not have.
+//! Files are immutable and their names unique, so a cached node is never stale. Inner nodes and leaves have separate
+//! caches, so that a scan over leaves does not evict the few nodes that every search needs. Each process has its own
+//! caches, because a lock of the parent may be held by a thread that a forked child does not have.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use trinitylake_format::node::draft::Text;
 use trinitylake_format::path::root_version;
 use trinitylake_storage::Storage;
 
-/// Holds all inner nodes of some 8 million keys.
+/// Default size of the cache. It is sufficient for all inner nodes of 8 million keys.
 pub const CACHE_SIZE_BYTES: u64 = 128 << 20;
 
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Nodes for NodeStore {
 }
 
 impl NodeStore {
-    /// `cache_size_bytes` bounds the decoded nodes kept, a quarter of it for inner nodes.
+    /// `cache_size_bytes` limits the size of the decoded nodes; a quarter of it is for inner nodes.
     pub fn new(storage: Arc<dyn Storage>, cache_size_bytes: u64) -> Self {
         let cache = |size: u64| Cache::with_weighter((size >> 15).max(16) as usize, size, MemorySize);
         let inner = cache_size_bytes / 4;
@@ -80,7 +80,7 @@ impl NodeStore {
         caches.leaves.remove(path);
     }
 
-    /// The node at `path`; `height` is what its parent says about it.
+    /// The node at `path`. `height` is the height that its parent expects.
     pub async fn load(&self, path: &str, height: Option<u32>) -> Result<Arc<Node>> {
         let node = match self.cached(path) {
             Some(node) => node,
@@ -105,7 +105,7 @@ impl NodeStore {
 
     /// Loads children of one node in parallel, in order.
     pub async fn load_many(&self, paths: &[&str], height: Option<u32>) -> Result<Vec<Arc<Node>>> {
-        // Usually they are cached, and a stream would cost more than the look-ups.
+        // Usually the nodes are cached, and a stream would cost more than the lookups.
         let mut nodes = Vec::with_capacity(paths.len());
         for path in paths {
             match self.cached(path) {
@@ -135,7 +135,7 @@ impl NodeStore {
         self.storage.sync(&paths).await
     }
 
-    /// The same without the sync, which the creator of the next root does.
+    /// Like [`NodeStore::write`] without the sync, which is left to the creator of the next root.
     pub async fn write_ahead(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         stream::iter(nodes)
             .map(|(path, encoded)| async move {
@@ -148,7 +148,7 @@ impl NodeStore {
             .await
     }
 
-    /// Height of a tree: recorded in its root, else found on the way down.
+    /// Height of a tree: recorded in its root, or counted on the way down.
     pub async fn height_of(&self, root: &Node) -> Result<u32> {
         if let Some(height) = root.height() {
             return Ok(height);

@@ -1,4 +1,4 @@
-//! Source of nodes: files behind a cache, or in a browser the files that the page has fetched.
+//! Source of nodes: files behind a cache, or in the WebAssembly build the files that the page has fetched.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::Node;
 
-/// Requests of one operation that are under way at once.
+/// Maximum number of concurrent requests of one operation.
 pub const PARALLEL_REQUESTS: usize = 64;
 
 /// Nodes by their paths.
 pub trait Nodes: Debug + Send + Sync {
-    /// The node at `path`; `height` is what its parent says about it ([`checked`]).
+    /// The node at `path`. `height` is the height that its parent expects ([`checked`]).
     fn load(&self, path: &str, height: Option<u32>) -> impl Future<Output = Result<Arc<Node>>> + Send;
 
     /// Children of one node, in order.
@@ -37,13 +37,13 @@ impl<N: Nodes> Nodes for Arc<N> {
     }
 }
 
-/// The node, if it has the height that its parent expects.
+/// Returns the node if it has the height that its parent expects.
 pub fn checked(node: Arc<Node>, path: &str, height: Option<u32>) -> Result<Arc<Node>> {
     match (height, node.height()) {
         (Some(expected), Some(actual)) if expected != actual => {
             Err(Error::corrupt(path, format!("height is {actual}, its parent expects {expected}")))
         }
-        // For nodes of writers that do not record heights: without this limit a cycle would never end.
+        // Some writers do not record heights. Without this check, a cycle of their nodes would be followed forever.
         (Some(0), None) => Err(Error::corrupt(path, "has children, its parent expects a leaf")),
         _ => Ok(node),
     }

@@ -1,8 +1,8 @@
-//! Walking keys in order, batch by batch (rule 11).
+//! Scan: iterates over keys in order, batch by batch (rule 11).
 //!
-//! Messages of upper nodes are newer than anything below: on the way down each frame carries the newest
-//! message of every key in its range, and a child is visited for its pending messages even if it has no
-//! row of its own. Where nothing is pending, whole leaves are copied as slices.
+//! Messages of upper nodes are newer than anything below. On the way down, each frame carries the newest message of
+//! every key in its range, and a child is visited for its pending messages even if it has no row of its own. Where no
+//! messages are pending, whole leaves are copied as slices.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use trinitylake_format::key::KeyRange;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::draft::Text;
 
-/// About how many rows a batch has at most: few enough that it stays in a processor's cache.
+/// Approximate maximum number of rows of a batch, chosen so that a batch stays in the processor's cache.
 pub const BATCH_ROWS: usize = 16_384;
 
-/// Keys and locations of a run of objects; `locations` is empty where only keys were asked for.
+/// Keys and locations of consecutive objects; `locations` is `None` if only keys were requested.
 #[derive(Debug)]
 pub struct ScanBatch {
     pub keys: StringArray,
@@ -34,7 +34,7 @@ type Pending = Vec<(Text, Option<Text>)>;
 #[derive(Debug)]
 struct Frame {
     node: Arc<Node>,
-    /// By key; covers the node's whole range.
+    /// Newest messages from above by key, for the whole range of the node.
     pending: Pending,
     /// Even positions are children, odd ones rows: `2 i` is child i, `2 i + 1` is row i.
     position: usize,
@@ -43,7 +43,7 @@ struct Frame {
     ahead: VecDeque<Arc<Node>>,
 }
 
-/// A scan under way. To stop it, drop it.
+/// A running scan. Dropping it stops it.
 #[derive(Debug)]
 pub struct Scan<N: Nodes> {
     nodes: Arc<N>,
@@ -124,7 +124,7 @@ impl<N: Nodes> Scan<N> {
         let child = frame.position / 2;
         if frame.ahead.is_empty() {
             let height = child_height(&frame.node);
-            // Leaves by the windowful; of inner nodes only the one that is needed next.
+            // Leaves are loaded in windows; of inner nodes only the next one.
             let window = match height {
                 Some(0) => {
                     (remaining / min_keys(frame.node.order()).max(1)).saturating_add(1).min(PARALLEL_REQUESTS)
@@ -151,7 +151,7 @@ impl<N: Nodes> Scan<N> {
         Ok(())
     }
 
-    /// Puts a node on the stack, its own messages below the pending ones.
+    /// Pushes a node onto the stack, with its own messages merged below the pending ones.
     fn enter(&mut self, node: Arc<Node>, pending: Pending) {
         let pending = overlay(&node, pending, &self.range);
         let position = match node.search_table(&self.range.start) {
@@ -217,7 +217,7 @@ impl<N: Nodes> Scan<N> {
 }
 
 fn append(builder: &mut StringBuilder, texts: &StringArray) {
-    // Only fails where a batch would pass 2 GiB of text; a batch has some ten thousand rows.
+    // Fails only if a batch exceeded 2 GiB of text, but a batch has about ten thousand rows.
     if builder.append_array(texts).is_err() {
         for text in texts.iter() {
             builder.append_option(text);
@@ -225,7 +225,7 @@ fn append(builder: &mut StringBuilder, texts: &StringArray) {
     }
 }
 
-/// The newest message of every key in the range: from above where there is one, else the node's own.
+/// The newest message of every key in the range: from above if there is one, otherwise the node's own.
 fn overlay(node: &Node, from_above: Pending, range: &KeyRange) -> Pending {
     if node.n_messages() == 0 {
         return from_above;

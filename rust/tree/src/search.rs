@@ -1,4 +1,5 @@
-//! Search for keys: on the way down from the root, the first node with a message or a row for a key decides (rule 1).
+//! Search for keys: on the way down from the root, the first node with a message or a row for a key determines its
+//! value (rule 1).
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub async fn get<N: Nodes>(nodes: &N, root: &Arc<Node>, key: &str) -> Result<Opt
     Err(cycle())
 }
 
-/// Value of a key in a tree, and the row or message that decides it.
+/// Value of a key in a tree, and the row or message that determines it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub location: Option<String>,
@@ -33,13 +34,13 @@ pub struct Decision {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
-    /// The rows of a node file: one that holds the key, or a leaf that would.
+    /// The rows of a node file: the one that contains the key, or the leaf that would contain it.
     Node(String),
-    /// The message of a transaction, whichever node it is in.
+    /// The message of a transaction, in any node.
     Transaction(String),
 }
 
-/// As [`get`], with the reason. `root_path` is where the root is stored.
+/// Like [`get`], with the origin of the value. `root_path` is the path of the root file.
 pub async fn decide<N: Nodes>(nodes: &N, root: &Arc<Node>, root_path: &str, key: &str) -> Result<Decision> {
     let (mut node, mut path) = (root.clone(), root_path.to_string());
     for _ in 0..=MAX_HEIGHT {
@@ -64,7 +65,7 @@ pub async fn decide<N: Nodes>(nodes: &N, root: &Arc<Node>, root_path: &str, key:
     Err(cycle())
 }
 
-/// Height of the children, as far as the parent knows it.
+/// Height of the children, if the parent records its own.
 pub fn child_height(node: &Node) -> Option<u32> {
     node.height().and_then(|height| height.checked_sub(1))
 }
@@ -85,7 +86,8 @@ pub async fn get_many<N: Nodes>(
     Ok(found)
 }
 
-/// A location, borrowed from its node, which stays in memory. Copying a million locations costs more than finding them.
+/// A location, borrowed from its node, which stays in memory: copying a million locations takes longer than finding
+/// them.
 #[derive(Clone, Debug)]
 pub struct Location {
     node: Arc<Node>,

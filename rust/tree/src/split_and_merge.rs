@@ -2,16 +2,16 @@
 
 use trinitylake_format::node::draft::{Draft, Message, Row};
 
-/// Minimum number of keys of a node that a split or a bulk build makes.
+/// Minimum number of keys of a node that a split or a bulk build creates.
 pub fn min_keys(order: usize) -> usize {
     order.div_ceil(2) - 1
 }
 
 /// Number of rows of each piece of a table with `rows` rows; one row between two pieces is promoted.
 ///
-/// Equal sizes, unless the rows were added at the right end: then all pieces but the last are filled to nine tenths, since
-/// ascending keys would leave halves half empty for ever. No piece has fewer than [`min_keys`] or more than `order - 1`
-/// rows.
+/// The pieces have equal sizes, unless the rows were added at the right end. Then all pieces but the last are filled to
+/// nine tenths, because with ascending keys no more rows are added to them. No piece has fewer than [`min_keys`] or
+/// more than `order - 1` rows.
 pub fn piece_sizes(rows: usize, order: usize, ascending: bool) -> Vec<usize> {
     if rows < order {
         return vec![rows];
@@ -33,21 +33,21 @@ pub fn piece_sizes(rows: usize, order: usize, ascending: bool) -> Vec<usize> {
     (0..pieces).map(|piece| keys / pieces + usize::from(piece < keys % pieces)).collect()
 }
 
-/// Whether a node has so few keys that it is merged with a neighbour, if [`fit_into_one`] says so.
+/// Whether a node has so few keys that it should be merged with a neighbour, if [`fit_into_one`].
 pub fn is_underfull(draft: &Draft, order: usize) -> bool {
     draft.rows.len() < (order / 4).max(1)
 }
 
-/// Whether a node merged from two neighbours and their separator has room to grow.
+/// Whether the node merged from two neighbours and their separator has space to grow.
 pub fn fit_into_one(left: &Draft, right: &Draft, order: usize) -> bool {
     left.rows.len() + 1 + right.rows.len() <= order * 3 / 4
 }
 
-/// The pieces of a node with too many rows, and the rows that go up between them.
+/// The pieces of a node with too many rows, and the rows between them, which are promoted.
 pub struct Split {
     pub first: Draft,
     pub rest: Vec<(Row, Draft)>,
-    /// Rule 5: deletes of promoted rows; they belong to the front of the parent's buffer.
+    /// Rule 5: deletes of promoted rows, to be added to the front of the parent's buffer.
     pub promoted_deletes: Vec<Message>,
 }
 
@@ -86,7 +86,7 @@ pub fn split(mut draft: Draft, order: usize, ascending: bool) -> Split {
     Split { first, rest, promoted_deletes }
 }
 
-/// Rule 14: left, separator, right; without the separator if a delete was parked for it.
+/// Rule 14: merges left, separator, right; without the separator if a delete was parked for it.
 pub fn merge(left: Draft, separator: Option<Row>, right: Draft) -> Draft {
     let mut merged = left;
     merged.rows.extend(separator);

@@ -1,21 +1,22 @@
 //! Galloping search for the latest version (format §7): decides the next probes, and sends no requests.
 //!
-//! From the boundary on, versions are contiguous: if one is missing, so are all above it. So growing steps from an existing
-//! version, and then a bisection, find the latest one. The caller requests all [`GallopingSearch::probes`] at once and
-//! passes the answers to [`GallopingSearch::learn`], until no probe is left. Callers are the library, which lists roots if
-//! the hint names none, and a browser, which cannot list.
+//! From the boundary on, versions are contiguous: if one is missing, so are all above it. Therefore steps of growing
+//! size from an existing version, followed by a bisection, find the latest one. The caller requests all
+//! [`GallopingSearch::probes`] at the same time and passes the answers to [`GallopingSearch::learn`] until no probe is
+//! left. Callers are the library, which lists the roots if the hint names none, and a browser, which cannot list.
 
 use trinitylake_format::path::VERSION_MAX;
 
 /// A hint is one number; a longer file is not a hint.
 const HINT_MAX_SIZE_BYTES: usize = 20;
-/// Steps of the first probes if one or two newer versions are likely. A round costs time, a probe one cheap request.
+/// Steps of the first probes if probably one or two newer versions exist. A round takes time, whereas a probe is one
+/// cheap request.
 const NEAR: [u64; 6] = [1, 2, 4, 8, 16, 32];
-/// Steps of the first probes above an old hint: up to 384 versions further, the second round finds the last one.
+/// Steps of the first probes above an old hint. Up to 384 versions above it, the second round finds the latest one.
 pub const FAR: [u64; 16] = [1, 2, 4, 8, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384];
-/// Probes in a gap that is too wide to request every version in it.
+/// Number of probes in a gap that is too wide to request every version in it.
 const CUTS: u64 = 6;
-/// A gap of that many versions takes one round.
+/// Maximum width of a gap whose versions are all requested in one round.
 const NARROW: u64 = 32;
 
 /// The version that the content of a hint file names, if it is a number.
@@ -71,10 +72,10 @@ impl GallopingSearch {
         }
     }
 
-    /// Takes for each probe whether the version exists.
+    /// Takes the answers to the probes: whether each version exists.
     pub fn learn(&mut self, exist: &[bool]) {
         let probes = self.probes();
-        // Versions are created meanwhile: a lower probe may have been answered before a higher one.
+        // Versions may be created during the round, so a lower probe may be answered before a higher one.
         let highest = probes.iter().zip(exist).rposition(|(_, exists)| *exists);
         let above = probes.get(highest.map_or(0, |i| i + 1)).copied();
         if let Some(i) = highest {

@@ -16,10 +16,10 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_format::path::root_path;
 use trinitylake_storage::store_clock::{StoreMoment, dated, dated_last};
 
-/// A hint further ahead than this is tried first, instead of the versions in between.
+/// If the hint is further ahead than this, the search starts at the hint instead of the next version.
 const FAR_AHEAD: u64 = 32;
 
-/// State of the root after the latest known version.
+/// State of the root file after the latest known version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextRoot {
     Absent,
@@ -29,8 +29,8 @@ pub enum NextRoot {
 }
 
 impl Versions {
-    /// The latest version. One round of requests if it is the known version or the next one: usually two requests, and four
-    /// now and then.
+    /// The latest version. Takes one round of requests if that is the known version or the next one: usually two
+    /// requests, from time to time four.
     pub async fn latest(&self) -> Result<Arc<Version>> {
         match self.damage() {
             Some(damage) if damage.is_missing => return self.rediscover().await,
@@ -58,8 +58,9 @@ impl Versions {
             join3(dated(self.nodes().load(&next_file, None)), dated(storage.exists(&file_after)), look).await;
         self.observations().heard(other_answered.or(answered));
         let (hint, is_another) = (hint?, is_another?);
-        // The known version has not expired. Otherwise this machine may have been suspended, an absent root may have been
-        // deleted, and an existing one may be void. That may happen between two answers, so each of them is checked.
+        // Each answer counts only if the known version has certainly not expired. Otherwise this machine may have been
+        // suspended, so that an absent root may have been deleted and an existing one may be void. A suspension is also
+        // possible between two answers, so each of them is checked.
         let mut trust = self.trust_in(known.number, answered).await?;
         if root.is_ok() {
             trust = trust.min(self.trust_in(known.number, other_answered).await?);
@@ -67,7 +68,7 @@ impl Versions {
         if trust == Trust::None {
             return self.rediscover().await;
         }
-        // The answer that says that no version follows.
+        // The answer that showed that there is no later version.
         let answered = if root.is_ok() { other_answered } else { answered };
         let observation = Observation { asked, answered: answered.filter(|_| trust == Trust::Certain) };
         let latest = match root {
@@ -89,7 +90,7 @@ impl Versions {
         };
         let latest =
             if is_another { self.latest_from(self.start(after, hint).await?).await? } else { latest };
-        // Its root may have been created after the request for it. Otherwise roots are missing.
+        // If the hint is ahead, its root was created after the request for it, or roots are missing.
         if hint.is_some_and(|hint| hint > latest.number) { self.rediscover().await } else { Ok(latest) }
     }
 
@@ -106,7 +107,8 @@ impl Versions {
         self.observations().last_heard()
     }
 
-    /// The hint, if it is time to read it again. It shows that newer roots were lost, or that this handle is far behind.
+    /// The hint, if its last read is long enough ago. It shows that newer roots were lost, or that this handle is far
+    /// behind.
     async fn read_hint_now_and_then(&self) -> Option<u64> {
         match self.observations().reads_hint(self.environment().as_ref()) {
             true => read_hint(self.storage().as_ref()).await,
@@ -122,23 +124,23 @@ impl Versions {
         Ok(oldest)
     }
 
-    /// How certain it is that version `number` had not expired when the store answered that the next one is absent. Below
-    /// the boundary that answer proves nothing, since the next version may have been created and deleted (format §7). Called
-    /// after the answer; sends a request if the last observation is too old.
+    /// Certainty that version `number` had not expired when the store answered that the next one is absent. If it had,
+    /// that answer proves nothing, because the next version may have been created and deleted (format §7). Called after
+    /// the answer; sends a request if the last observation is too old.
     async fn trust_in(&self, number: u64, answered: Option<StoreMoment>) -> Result<Trust> {
         let environment = self.environment().as_ref();
         let untouched = self.observations().is_name_unused(number + 1, answered, environment);
         let (oldest, trust) = match self.observations().boundary(answered, environment) {
             Some(seen) => seen,
             None if untouched > Trust::None => return Ok(untouched),
-            // Requested after that answer.
+            // This request is sent after that answer.
             None => (self.ask_boundary().await?, Trust::Certain),
         };
         Ok(if oldest > number { Trust::None } else { trust.max(untouched) })
     }
 
-    /// Whether a root exists after this version, the latest known one. Sends no request if that was observed a moment ago.
-    /// [`Observations::is_name_unused`] relies on the answer when the root was created.
+    /// Whether a root exists after this version, the latest known one. Sends no request if a recent observation exists.
+    /// [`Observations::is_name_unused`] relies on the result when the root was created.
     pub async fn next_root(&self, number: u64) -> Result<NextRoot> {
         let (environment, next) = (self.environment().as_ref(), root_path(number + 1));
         if self.observations().is_name_unused(number + 1, None, environment) > Trust::None {
@@ -149,7 +151,8 @@ impl Versions {
             join3(dated(self.storage().exists(&next)), self.ask_boundary(), self.read_hint_now_and_then())
                 .await;
         oldest?;
-        // Roots that the hint is ahead of were created just now, or were lost. The search for the latest version finds out.
+        // If the hint is ahead, roots were created just now or were lost. The search for the latest version
+        // distinguishes these cases.
         let exists = exists? || hint.is_some_and(|hint| hint > number);
         let trust = self.trust_in(number, answered).await?;
         if trust == Trust::None {
@@ -163,18 +166,18 @@ impl Versions {
         Ok(NextRoot::Absent)
     }
 
-    /// Forgets observations after the boundary has risen.
+    /// Drops observations after the boundary has risen.
     pub(crate) fn distrust_boundary(&self) {
         self.observations().forget();
     }
 
-    /// The latest version, given one that exists.
+    /// The latest version, searched from an existing one.
     pub(crate) async fn latest_from(&self, number: u64) -> Result<Arc<Version>> {
         let number = discovery::last_existing(self.storage().as_ref(), number).await?;
-        // Also if it is cached: later versions may have expired during the search.
+        // Checked for a cached version as well: later versions may have expired during the search.
         let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
         match version {
-            // The process that expired it knew a later one.
+            // The process that expired the version knew a later one.
             Err(Error::VersionExpired(_)) => self.rediscover().await,
             _ if number < oldest => self.rediscover().await,
             Err(error) => Err(error),
@@ -185,7 +188,7 @@ impl Versions {
         }
     }
 
-    /// The latest version, found without using what this handle knows.
+    /// The latest version, searched without the state of this handle.
     pub async fn rediscover(&self) -> Result<Arc<Version>> {
         let look = discovery::latest(self.storage().as_ref(), self.environment().as_ref());
         let (found, answered) = dated_last(look).await;

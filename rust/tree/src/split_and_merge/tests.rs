@@ -1,4 +1,4 @@
-//! Splits and merges lose no row. The rules are numbered as in docs/architecture.md.
+//! Splits and merges keep all rows. The rules are numbered as in docs/architecture.md.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn keys(draft: &Draft) -> Vec<&str> {
 }
 
 #[test]
-fn rule_5_a_delete_of_the_median_goes_up_with_it() {
+fn rule_5_a_delete_of_the_median_is_promoted_with_it() {
     let mut draft = inner(&["b", "d", "f"], vec![set("a", "1"), delete("d"), set("e", "1"), delete("f")]);
     draft.absorb();
     let Split { first, rest, promoted_deletes } = split(draft, 3, false);
@@ -40,7 +40,7 @@ fn rule_5_a_delete_of_the_median_goes_up_with_it() {
     assert_eq!((keys(&first), &*separator.key, keys(second)), (vec!["b"], "d", vec!["f"]));
     assert_eq!(promoted_deletes, [delete("d")]);
     assert_eq!(first.buffer, [set("a", "1")]);
-    assert_eq!(second.buffer, [set("e", "1"), delete("f")], "a delete that is parked further down stays");
+    assert_eq!(second.buffer, [set("e", "1"), delete("f")], "a parked delete of another row stays");
     assert_eq!((first.children.len(), second.children.len()), (2, 2));
 }
 
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn a_split_loses_nothing_and_keeps_every_range(
+    fn a_split_keeps_all_rows_and_ranges(
         order in 3usize..9,
         count in 3usize..40,
         messages in prop::collection::vec((0u32..100, any::<bool>()), 0..40),

@@ -27,7 +27,7 @@ async fn built(order: usize, count: usize) -> Model {
 }
 
 #[tokio::test]
-async fn trees_of_every_size_hold_their_keys_and_no_node_is_underfull() {
+async fn built_trees_of_every_size_have_all_keys_and_no_underfull_node() {
     for order in 3..=8 {
         let around = |size: usize| size.saturating_sub(1)..=size + 1;
         let sizes =

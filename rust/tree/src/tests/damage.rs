@@ -84,7 +84,7 @@ impl Tree {
         Ok(walk(&self.nodes(), &self.root, "root").await?.problems)
     }
 
-    /// Results of all uses of a tree: look-ups of the key, a scan, a diff, a commit.
+    /// Results of all operations on a tree: lookups of the key, a scan, a diff, a commit.
     async fn use_it(&self, key: &str) -> [Result<()>; 5] {
         let keys = StringArray::from(vec![key, "a", "zz"]);
         let empty = encode(&[], &Draft::default(), ORDER, Default::default()).unwrap().node;
@@ -122,7 +122,7 @@ fn message(key: &str) -> Message {
 }
 
 #[tokio::test]
-async fn a_sound_tree_has_no_problems() {
+async fn an_intact_tree_has_no_problems() {
     for heights in [Heights::Recorded, Heights::Absent] {
         let nodes = [
             ("n/x", inner(1, &["c"], &["l/1", "l/2"])),
@@ -139,7 +139,7 @@ async fn a_sound_tree_has_no_problems() {
     }
 }
 
-/// Readers did not end on a node that was its own child, and on two nodes that were children of each other.
+/// Readers did not end on a node that was its own child, or on two nodes that were children of each other.
 #[tokio::test]
 async fn mode_35_cycles_end_in_an_error() {
     for heights in [Heights::Recorded, Heights::Absent] {
@@ -156,9 +156,9 @@ async fn mode_35_cycles_end_in_an_error() {
     }
 }
 
-/// The first path to a leaf ends, so the height seems known; another path does not end.
+/// The leftmost path ends at a leaf and determines the height, but another path does not end.
 #[tokio::test]
-async fn mode_35_a_cycle_beside_a_sound_branch_ends_in_an_error() {
+async fn mode_35_a_cycle_next_to_an_intact_branch_ends_in_an_error() {
     for heights in [Heights::Recorded, Heights::Absent] {
         let mut root = inner(2, &["m"], &["n/x", "n/y"]);
         root.buffer = vec![message("b"), message("p"), message("q"), message("r")];
@@ -196,7 +196,7 @@ async fn mode_35_a_shared_child_is_a_problem() {
     }
 }
 
-/// Each level has its child four times: 4^38 paths to a leaf.
+/// Each level has the same child four times, so that there are 4^38 paths to a leaf.
 #[tokio::test]
 async fn mode_35_children_shared_on_every_level_are_read_once() {
     let height = MAX_HEIGHT - 1;
@@ -234,7 +234,7 @@ async fn keys_and_messages_outside_of_their_range_are_problems() {
     }
 }
 
-/// Mode 36: a node of another order is read, and reported.
+/// Mode 36: a node with a different order is read and reported.
 #[tokio::test]
 async fn mode_36_a_node_of_another_order_is_a_problem() {
     let tree = Tree::new(inner(1, &["m"], &["l/1", "l/2"]), &[("l/1", leaf(&["a"]))], Heights::Recorded);

@@ -11,7 +11,7 @@ use crate::flush::Tally;
 
 const ORDERS: std::ops::RangeInclusive<usize> = 3..=8;
 
-/// `TRINITYLAKE_DEEP=1` runs many times as many histories.
+/// Number of histories; `TRINITYLAKE_DEEP=1` multiplies it by 20.
 pub fn histories(default: u64) -> u64 {
     if std::env::var("TRINITYLAKE_DEEP").is_ok_and(|deep| deep != "0") { default * 20 } else { default }
 }
@@ -20,14 +20,14 @@ pub fn histories(default: u64) -> u64 {
 enum Kind {
     /// Any key, one change in four a delete.
     Uniform,
-    /// Ascending keys; old ones are dropped now and then.
+    /// Ascending keys; old ones are dropped from time to time.
     Ascending,
     Descending,
-    /// Nearly all changes on a handful of keys.
+    /// Nearly all changes on few keys.
     Hot,
     /// Three changes in four are deletes of existing keys.
     DeleteHeavy,
-    /// Filled, then emptied to the last key, again and again.
+    /// Filled and emptied completely, repeatedly.
     Tides,
 }
 

@@ -90,7 +90,7 @@ async fn content_of(model: &Model, node: Arc<Node>) -> Content {
 }
 
 #[tokio::test]
-async fn the_tree_of_many_workers_is_the_tree_of_one() {
+async fn the_tree_of_many_workers_equals_that_of_one() {
     let mut random = StdRng::seed_from_u64(7);
     for order in 3..=8 {
         let around = |size: usize| size.saturating_sub(1)..=size + 1;
