@@ -32,9 +32,7 @@ from pyiceberg.expressions import (
     NotEqualTo,
     NotNull,
 )
-from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
-from pyiceberg.types import LongType, NestedField
 
 import trinitylake as tl
 
@@ -77,9 +75,11 @@ class Case:
     transform: str
     evolution: str
     statement: str
+    version: int
 
     def __str__(self) -> str:
-        return "/".join((self.kind, self.transform, self.evolution, self.statement)).replace(" ", "")
+        parts = (self.kind, self.transform, self.evolution, self.statement, f"v{self.version}")
+        return "/".join(parts).replace(" ", "")
 
     @classmethod
     def of(cls, text: str) -> Case:
@@ -88,7 +88,7 @@ class Case:
 
 
 def all_cases() -> Iterator[Case]:
-    """Every type with all of its transforms, evolutions and statements."""
+    """Every type with all of its transforms, evolutions, statements and format versions."""
     for name, kind in KINDS.items():
         for transform in ("none", *kind.transforms):
             for evolution in EVOLUTIONS:
@@ -97,10 +97,11 @@ def all_cases() -> Iterator[Case]:
                 for statement in STATEMENTS:
                     if statement == "upsert-by-v" and (evolution == "source-dropped" or kind.is_nested):
                         continue
-                    yield Case(name, transform, evolution, statement)
+                    for version in range(kind.format_version, 4):
+                        yield Case(name, transform, evolution, statement, version)
 
 
-NEW_PAIRS = 5
+NEW_PAIRS = 6
 
 
 def sample(seed: int) -> list[Case]:
@@ -109,7 +110,7 @@ def sample(seed: int) -> list[Case]:
     random.Random(seed).shuffle(cases)
     chosen, seen = [], set()
     for case in cases:
-        parts = (case.kind, f"{case.kind} {case.transform}", case.evolution, case.statement)
+        parts = (case.kind, f"{case.kind} {case.transform}", case.evolution, case.statement, str(case.version))
         pairs = set(combinations(parts[1:], 2)) | set(combinations((parts[0], *parts[2:]), 2))
         # A lower number of new pairs makes the sample much larger: it has to run in a minute.
         if len(pairs - seen) >= NEW_PAIRS:
@@ -162,13 +163,9 @@ class History:
         self._oracle.execute(f"CREATE TABLE t (k BIGINT, v {self._kind.duckdb}, w BIGINT)")
         self._lake = tl.create(str(folder / "lake"), durability="none")
         self._lake.create_namespace("n")
-        schema: Any = pa.schema([("k", pa.int64()), ("v", self._kind.arrow), ("w", pa.int64())])
-        if self._kind.format_version == 3:  # an Arrow schema has microseconds in a lakehouse
-            types = {"k": LongType(), "v": self._kind.iceberg, "w": LongType()}
-            fields = enumerate(types.items(), 1)
-            schema = Schema(*(NestedField(id, name, type, required=False) for id, (name, type) in fields))
+        schema = pa.schema([("k", pa.int64()), ("v", self._kind.arrow), ("w", pa.int64())])
         spec = None if case.transform == "none" else [case.transform]
-        properties = {"format-version": str(self._kind.format_version)}
+        properties = {"format-version": str(case.version)}
         self._lake.create_table("n.t", schema, partition_spec=spec, properties=properties)
 
     def close(self) -> None:

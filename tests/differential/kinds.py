@@ -71,7 +71,7 @@ class Kind:
         values: boundary values, as Arrow takes them.
         transforms: that partition by it, as `create_table` takes them for the column `v`.
         wider: the name of the kind that Iceberg widens it to.
-        format_version: of tables with the type.
+        format_version: the first one with the type.
     """
 
     iceberg: IcebergType

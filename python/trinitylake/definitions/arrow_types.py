@@ -1,7 +1,7 @@
 """Columns from Arrow schemas (format §9), for tables that are created from data.
 
 Supports more types than PyIceberg: unsigned integers become the next wider signed type, nanoseconds become microseconds
-(Iceberg v2 has no finer time), times with a zone become UTC instants, dictionaries become their values.
+before format version 3, times with a zone become UTC instants, dictionaries become their values.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from trinitylake.definitions.declared_types import MAX_DECIMAL_PRECISION, Column
 from trinitylake.errors import InvalidArgument
 
 _DOC = b"doc"
+#: The first format version with nanoseconds and the type `unknown`.
+_V3 = 3
 
 
 def arrow_schema_of(data: Any) -> pa.Schema | None:
@@ -35,37 +37,40 @@ def arrow_schema_of(data: Any) -> pa.Schema | None:
     return None
 
 
-def from_arrow(schema: pa.Schema) -> list[Column]:
-    """The columns of an Arrow schema. Raises `InvalidArgument` for a column whose type Iceberg lacks."""
-    return [_column(field, field.name) for field in schema]
+def from_arrow(schema: pa.Schema, format_version: int) -> list[Column]:
+    """The columns of an Arrow schema, in a table of a format version.
+
+    Raises `InvalidArgument` for a column whose type Iceberg lacks.
+    """
+    return [_column(field, field.name, format_version) for field in schema]
 
 
-def _column(field: pa.Field, path: str) -> Column:
+def _column(field: pa.Field, path: str, version: int) -> Column:
     doc = (field.metadata or {}).get(_DOC, b"").decode("utf-8", "replace")
-    return Column(field.name, _type(field.type, path), field.nullable, doc)
+    return Column(field.name, _type(field.type, path, version), field.nullable, doc)
 
 
-def _nested(name: str, field: pa.Field, path: str, nullable: bool) -> Column:
-    return Column(name, _type(field.type, f"{path}.{name}"), nullable)
+def _nested(name: str, field: pa.Field, path: str, nullable: bool, version: int) -> Column:
+    return Column(name, _type(field.type, f"{path}.{name}", version), nullable)
 
 
-def _type(type: pa.DataType, path: str) -> Type:
+def _type(type: pa.DataType, path: str, version: int) -> Type:
     is_ = pa.types
     if is_.is_struct(type):
         fields = [type.field(position) for position in range(type.num_fields)]
-        return Type("struct", children=tuple(_column(field, f"{path}.{field.name}") for field in fields))
+        return Type("struct", children=tuple(_column(field, f"{path}.{field.name}", version) for field in fields))
     if is_.is_map(type):
-        key = _nested("key", type.key_field, path, nullable=False)
-        return Type("map", children=(key, _nested("value", type.item_field, path, type.item_field.nullable)))
+        key = _nested("key", type.key_field, path, False, version)
+        return Type("map", children=(key, _nested("value", type.item_field, path, type.item_field.nullable, version)))
     if _is_list(type):
         field = type.value_field
-        return Type("list", children=(_nested("element", field, path, field.nullable),))
+        return Type("list", children=(_nested("element", field, path, field.nullable, version),))
     if is_.is_dictionary(type) or is_.is_run_end_encoded(type):
-        return _type(type.value_type, path)
+        return _type(type.value_type, path, version)
     if isinstance(type, pa.UuidType):
         return Type("fixed", length=16, iceberg="uuid")
     if isinstance(type, pa.BaseExtensionType):
-        return _type(type.storage_type, path)
+        return _type(type.storage_type, path, version)
     if is_.is_integer(type):
         return _integer(type)
     if is_.is_decimal(type):
@@ -73,7 +78,10 @@ def _type(type: pa.DataType, path: str) -> Type:
     if is_.is_fixed_size_binary(type):
         return Type("fixed", length=type.byte_width)
     if is_.is_timestamp(type):
-        return Type("timestamptz" if type.tz else "timestamp")
+        kind = "timestamptz" if type.tz else "timestamp"
+        return Type(kind, precision=9) if type.unit == "ns" and version >= _V3 else Type(kind)
+    if is_.is_null(type) and version >= _V3:
+        return Type("binary", iceberg="unknown")
     for test, kind in _SIMPLE:
         if test(type):
             return Type(kind)

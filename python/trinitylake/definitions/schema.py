@@ -81,9 +81,9 @@ class Schema:
         return tuple(column.name for column in self.columns)
 
     @staticmethod
-    def of(schema: SchemaLike) -> Schema:
+    def of(schema: SchemaLike, format_version: int = 2) -> Schema:
         """A schema from any schema or data, see `as_schema`. Raises `InvalidArgument`."""
-        return as_schema(schema)
+        return as_schema(schema, format_version)
 
     @staticmethod
     def from_iceberg(schema: IcebergSchema) -> Schema:
@@ -134,12 +134,12 @@ SchemaLike: TypeAlias = (
 )
 
 
-def as_schema(schema: SchemaLike) -> Schema:
-    """A schema from any schema, or from data with a schema.
+def as_schema(schema: SchemaLike, format_version: int = 2) -> Schema:
+    """A schema from any schema, or from data with a schema, for a table of an Iceberg format version.
 
     Accepts a `Schema`, a list of `Column`s or `(name, type)` tuples, a mapping of name to SQL type, a stored
     schema, a PyIceberg or pyarrow schema, and every object with the Arrow C stream or schema interface, of which
-    only the schema is read.
+    only the schema is read. Nanoseconds of Arrow become microseconds before format version 3.
 
     Raises:
         InvalidArgument: for any other object, and for a column whose type Iceberg lacks.
@@ -163,10 +163,10 @@ def as_schema(schema: SchemaLike) -> Schema:
             f"cannot read a schema from {type(schema).__name__}: expected a trinitylake, pyarrow or pyiceberg schema, "
             "a mapping of column name to SQL type, or data with the Arrow C stream interface"
         )
-    return Schema(from_arrow(arrow))
+    return Schema(from_arrow(arrow, format_version))
 
 
-def to_iceberg_schema(schema: SchemaLike) -> IcebergSchema:
+def to_iceberg_schema(schema: SchemaLike, format_version: int = 2) -> IcebergSchema:
     """A PyIceberg schema from anything that `as_schema` accepts; field ids are kept if all are assigned.
 
     An Iceberg schema is returned as it is.
@@ -176,4 +176,4 @@ def to_iceberg_schema(schema: SchemaLike) -> IcebergSchema:
 
         if isinstance(schema, IcebergSchema):
             return schema
-    return as_schema(schema).to_iceberg()
+    return as_schema(schema, format_version).to_iceberg()

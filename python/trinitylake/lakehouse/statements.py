@@ -209,10 +209,10 @@ class Statements(Reader):
 
         namespace, name = split(identifier)
         # Read once, before the first attempt: a generator or a stream is empty in the second.
-        declared = as_schema(schema)
+        given = dict(properties or {})
+        declared = as_schema(schema, 3 if given.get("format-version") == "3" else 2)
         spec, order = words(partition_spec, "partition_spec"), words(sort_order, "sort_order")
         keys = texts(primary_key, "primary_key")
-        given = dict(properties or {})
 
         def statement(transaction: OpenTransaction) -> Table:
             if not (exist_ok and transaction._state().exists("table", namespace, name)):

@@ -68,11 +68,12 @@ def planned(
 
 def merge_schema(change: IcebergTransaction, rows: StructType) -> None:
     """Add columns that the rows have and the table has not, and make columns wider as Iceberg allows."""
-    schema = change.table_metadata.schema()
+    schema, version = change.table_metadata.schema(), change.table_metadata.format_version
     spelled = in_case_of(rows.fieldNames(), schema)
     data = arrow_schema_of(rows)
     with change.update_schema() as update:
-        follow(update, schema, pa.schema([field.with_name(spelled.get(field.name, field.name)) for field in data]))
+        names = pa.schema([field.with_name(spelled.get(field.name, field.name)) for field in data])
+        follow(update, schema, names, version)
 
 
 def commit_write(

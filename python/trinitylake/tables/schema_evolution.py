@@ -1,9 +1,9 @@
 """The columns of a table follow its data: `append(…, evolve_schema=True)`.
 
 Columns that the data has and the table has not are added at the end, and may be null. A column becomes wider as
-Iceberg allows it: int to long, float to double, more digits of a decimal. Fields of structs follow in the same way,
-also within lists and the values of maps. Whatever else differs is left to the rules for rows (`input_rows.py`): a
-value that the column can hold is taken, any other one is refused.
+Iceberg allows it: int to long, float to double, more digits of a decimal, `unknown` to any type. Fields of structs
+follow in the same way, also within lists and the values of maps. Whatever else differs is left to the rules for rows
+(`input_rows.py`): a value that the column can hold is taken, any other one is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StructType,
+    UnknownType,
 )
 
 from trinitylake.definitions.schema import to_iceberg_schema
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.update.schema import UpdateSchema
 
 
-def follow(update: UpdateSchema, schema: Schema, data: pa.Schema) -> None:
-    """Add to `update` what a table with `schema` lacks for `data`.
+def follow(update: UpdateSchema, schema: Schema, data: pa.Schema, format_version: int) -> None:
+    """Add to `update` what a table with `schema` and a format version lacks for `data`.
 
     Raises `InvalidArgument` that names every column of a type that no table can have.
     """
@@ -43,7 +45,7 @@ def follow(update: UpdateSchema, schema: Schema, data: pa.Schema) -> None:
     problems: list[str] = []
     for field in data:
         try:
-            wanted = _wanted(field)
+            wanted = _wanted(field, format_version)
         except TrinityLakeError as error:
             if field.name not in known:  # a known one may hold such values all the same
                 problems.append(f"column {field.name} cannot be added: {error}")
@@ -53,13 +55,13 @@ def follow(update: UpdateSchema, schema: Schema, data: pa.Schema) -> None:
         raise InvalidArgument("; ".join(problems))
 
 
-def _wanted(field: pa.Field) -> NestedField:
+def _wanted(field: pa.Field, format_version: int) -> NestedField:
     type = field.type
     if pa.types.is_dictionary(type):
         type = type.value_type
     if pa.types.is_null(type):
         raise InvalidArgument("all of its values are null, so its type is not known")
-    return to_iceberg_schema(pa.schema([pa.field(field.name, type)])).fields[0]
+    return to_iceberg_schema(pa.schema([pa.field(field.name, type)]), format_version).fields[0]
 
 
 def _follow_field(
@@ -107,4 +109,6 @@ def _is_wider(wanted: IcebergType, present: IcebergType) -> bool:
             return True
         case DecimalType(), DecimalType():
             return wanted.scale == present.scale and wanted.precision > present.precision
+        case UnknownType(), PrimitiveType():
+            return True
     return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from itertools import count
@@ -20,6 +20,7 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StructType, UnknownType
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument
@@ -362,8 +363,19 @@ def _metrics_of(schema: Schema, properties: Mapping[str, str]) -> FileMetrics:
 
 
 def _schema_of_files(schema: Schema) -> Schema:
-    """The schema with names that Avro, and so other engines, allow."""
-    return _schemas_of_files.of(schema, make=lambda: sanitize_column_names(schema))
+    """The schema with names that Avro, and so other engines, allow, without columns of the type `unknown`."""
+    return _schemas_of_files.of(
+        schema, make=lambda: Schema(*_stored(sanitize_column_names(schema).fields), schema_id=schema.schema_id)
+    )
+
+
+def _stored(fields: Iterable[NestedField]) -> Iterator[NestedField]:
+    """The fields that data files have, which excludes `unknown` (Iceberg's specification, "Primitive Types")."""
+    for field in fields:
+        if isinstance(field.field_type, StructType):
+            yield field.model_copy(update={"field_type": StructType(*_stored(field.field_type.fields))})
+        elif not isinstance(field.field_type, UnknownType):
+            yield field
 
 
 def _repeats(rows: pa.Table, path: str) -> bool:

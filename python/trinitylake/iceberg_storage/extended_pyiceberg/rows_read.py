@@ -109,11 +109,27 @@ def key_filter(rows: pa.Table, columns: Sequence[str], max_keys: int = MAX_KEYS)
         if not all(_is_finite(keys.column(name)) for name in columns):
             return AlwaysTrue()
         if keys.num_rows <= max_keys:
-            return upsert_util.create_match_filter(rows, list(columns))
-        return And(*(part for name in columns for part in _range(name, keys.column(name))))
+            return match_filter(rows, list(columns))
+        return And(*(part for name in columns for part in _range(name, _literals(keys.column(name)))))
     except (KeyError, TypeError, ValueError, OverflowError, NotImplementedError):
         # A type of keys that has no order, or a key that is no literal, such as a date before the year 1.
         return AlwaysTrue()
+
+
+def match_filter(rows: pa.Table, columns: list[str]) -> BooleanExpression:
+    """A filter that matches the rows with the same values as one of `rows`, which have no NULL."""
+    import pyarrow as pa
+
+    keys = pa.table([_literals(rows.column(name)) for name in columns], names=columns)
+    return upsert_util.create_match_filter(keys, columns)
+
+
+def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that PyIceberg makes literals of: nanoseconds as text, because its literals of times have microseconds."""
+    import pyarrow as pa
+
+    is_nano = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+    return column.cast(pa.string()) if is_nano else column
 
 
 def _is_finite(column: pa.ChunkedArray) -> bool:

@@ -23,7 +23,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from trinitylake.base.parsed_size import count_values
 from trinitylake.iceberg_storage import metadata_invariants
-from trinitylake.iceberg_storage.pyiceberg_patches import variant
+from trinitylake.iceberg_storage.pyiceberg_patches import nanosecond_defaults, variant
 
 __all__ = [
     "INITIAL_ROW_ID",
@@ -33,6 +33,7 @@ __all__ = [
     "empty_table_metadata",
     "indexed",
     "json_size_bytes",
+    "nanosecond_defaults",
     "new_table",
     "parsed_size_bytes",
     "sized",

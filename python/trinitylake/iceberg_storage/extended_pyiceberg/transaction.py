@@ -52,7 +52,13 @@ from trinitylake.iceberg_storage.data_files.write_defaults import filled
 from trinitylake.iceberg_storage.extended_pyiceberg.copy_on_write import rows_without
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, RowsRead, key_filter, rows_read
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import (
+    RowCounts,
+    RowsRead,
+    key_filter,
+    match_filter,
+    rows_read,
+)
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import (
     ReadAheadScan,
     ReadAheadTable,
@@ -204,18 +210,18 @@ class StagedTransaction(Transaction):
         if upsert_util.has_duplicate_rows(rows, keys):
             raise ValueError("Duplicate rows found in source dataset based on the key columns. No upsert executed")
         with self.looking_for("upsert", key_filter(rows, sorted(keys)), case_sensitive, branch):
-            matching = upsert_util.create_match_filter(rows, keys)
+            matching = match_filter(rows, keys)
             tasks = files_of_branch(self.table_metadata, self._table.io, matching, case_sensitive, branch)
             scan = ReadAheadScan(self.table_metadata, self._table.io, matching, case_sensitive=case_sensitive)
             updates, found = [], []
             for batch in matching_rows(scan, tasks):
                 there = typed(pa.Table.from_batches([batch]), arrow_schema(schema))
-                found.append(upsert_util.create_match_filter(there, keys))
+                found.append(match_filter(there, keys))
                 if when_matched_update_all and len(part := upsert_util.get_rows_to_update(rows, there, keys)):
                     updates.append(part)
             updated = pa.concat_tables(updates) if updates else None
             if updated is not None:
-                replaced = upsert_util.create_match_filter(updated, keys)
+                replaced = match_filter(updated, keys)
                 self.overwrite(updated, replaced, snapshot_properties, case_sensitive, branch)
             inserted = rows
             for filter in found:
