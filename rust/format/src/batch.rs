@@ -1,5 +1,5 @@
-//! The functions of `path` and `key` over Arrow columns, for millions of rows. Each row is what the function
-//! makes of it alone; nulls stay null.
+//! The functions of `path` and `key` on Arrow columns, for millions of rows. Each row is converted by itself; nulls
+//! stay null.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub fn optimize_paths(paths: &StringArray) -> Result<StringArray> {
     })
 }
 
-/// [`NameSizes::key`] of each row. `names` is left out for namespaces.
+/// [`NameSizes::key`] of each row. For namespaces there are no `names`.
 pub fn encode_keys(
     kind: ObjectKind,
     namespaces: &StringArray,
@@ -62,7 +62,7 @@ pub fn encode_keys(
         nulls.clone(),
         |i| i * key_size,
         |output| {
-            // What was computed for the namespace of the row before: neighbours mostly share it.
+            // Cached key prefix of the previous row's namespace, because neighbouring rows mostly have the same one.
             let mut row = vec![b' '; key_size];
             row[..prefix.len()].copy_from_slice(prefix);
             let mut row_namespace = None;
@@ -115,8 +115,8 @@ pub fn decode_keys(keys: &StringArray, sizes: NameSizes) -> Result<RecordBatch> 
     RecordBatch::try_new(Arc::new(schema), columns).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
 
-/// Builds a column: `write` gets the bytes that all rows take. If none were null, the rows before i would take `end(i)`
-/// bytes in all; one that is null takes none.
+/// Builds a column. `write` writes the bytes of all rows. Without nulls, the rows before row i take `end(i)` bytes in
+/// total; a null row takes none.
 fn column(
     rows: usize,
     nulls: Option<NullBuffer>,
@@ -124,7 +124,7 @@ fn column(
     write: impl FnOnce(&mut [u8]) -> Result<()>,
 ) -> Result<StringArray> {
     let (offsets, size): (Vec<i32>, usize) = match nulls.as_ref().filter(|nulls| nulls.null_count() > 0) {
-        // What does not fit is refused below.
+        // Offsets that do not fit are refused below.
         None => ((0..=rows).map(|i| end(i) as i32).collect(), end(rows)),
         Some(nulls) => {
             let mut size = 0;
@@ -175,9 +175,9 @@ mod tests {
         assert!(name.is_null(1));
     }
 
-    /// A slice of a column begins in the middle of its text, and a null row may have text that nobody sees.
+    /// A slice of a column begins in the middle of its text, and a null row may have text that is never read.
     #[test]
-    fn slices_and_null_rows_with_text_are_taken_as_they_are() {
+    fn slices_and_null_rows_with_text_are_converted() {
         let texts: Vec<String> = (0..23).map(|i| "a/b".repeat(i)).collect();
         let (offsets, values, _) = StringArray::from(texts.clone()).into_parts();
         let nulls = NullBuffer::from_iter((0..23).map(|i| i % 5 != 3));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_name_is_named() {
+    fn an_error_names_the_bad_name() {
         let namespaces = StringArray::from(vec!["n", "n"]);
         let names = StringArray::from(vec!["ok", "not ok "]);
         let error =

@@ -1,7 +1,7 @@
-//! The settings of a lakehouse, and what follows from them.
+//! The settings of a lakehouse and the values derived from them.
 //!
-//! A user chooses few things: the order of the tree, sizes, some properties. All else is derived here, with
-//! the reason for each value, so that no other file holds a number of its own.
+//! Users choose few settings: the order of the tree, sizes, some properties. All other values are derived here, each
+//! with its reason, so that no other file contains constants of its own.
 
 use crate::definition::LakehouseDefinition;
 use crate::key::NameSizes;
@@ -18,14 +18,14 @@ pub const PROPERTY_INNER_BUFFER_SIZE_BYTES: &str = "inner.buffer-size-bytes";
 /// Property: `none` (default) or `queue`, how writers in several processes coordinate.
 pub const PROPERTY_COMMIT_COORDINATION: &str = "commit.coordination";
 
-/// The root is rewritten by every commit; a larger buffer costs bytes each time and saves few node
-/// writes. Bytes per commit are least near 130 messages.
+/// Default soft cap of the root's buffer. Every commit rewrites the root; a larger buffer costs bytes each time and
+/// saves few node writes. The bytes per commit have a minimum near 130 messages.
 const ROOT_BUFFER_SIZE_BYTES: usize = 64 << 10;
-/// Commits like the last one that the root's buffer has room for, where groups make them large.
+/// Number of commits like the last one that fit into the root's buffer, if groups make the commits large.
 const COMMITS_IN_ROOT_BUFFER: usize = 10;
 const INNER_BUFFER_SIZE_BYTES: usize = 64 << 10;
-/// An inner node passes messages on to this many children per commit, unless over its hard cap: bounds
-/// the nodes one commit writes.
+/// Maximum number of children to which an inner node flushes messages in one commit, unless it is over its hard cap.
+/// This limits the number of nodes that one commit writes.
 pub const INNER_FLUSH_CHILDREN: usize = 2;
 pub const ORDER_MIN: usize = 3;
 pub const ORDER_MAX: usize = 65_536;
@@ -33,10 +33,10 @@ pub const ORDER_MAX: usize = 65_536;
 /// Coordination of writers in several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coordination {
-    /// Each writer tries to create the next root by itself.
+    /// Each writer tries to create the next root independently.
     #[default]
     None,
-    /// Writers that lost a race line up; one of those that wait puts the transactions of all into one root.
+    /// Writers that have lost a race wait in a queue; one of them creates a root for the transactions of all.
     Queue,
 }
 
@@ -54,13 +54,13 @@ impl Coordination {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeConfig {
-    /// Children a node may have (N).
+    /// Maximum number of children of a node (N).
     pub order: usize,
     pub names: NameSizes,
     pub file_path_max_size_bytes: usize,
     pub node_max_size_bytes: usize,
     pub root_buffer_size_bytes: usize,
-    /// The cap of the root's buffer was chosen by the user, and does not follow the size of commits.
+    /// Whether the user chose the cap of the root's buffer, so that it does not depend on the size of commits.
     pub root_buffer_is_fixed: bool,
     pub inner_buffer_size_bytes: usize,
     pub compression: Compression,
@@ -119,8 +119,8 @@ impl TreeConfig {
         Ok(config)
     }
 
-    /// What the root's buffer may hold after a commit of so many bytes. A buffer of only a few commits would
-    /// be flushed by each of them, so it grows with them, up to the size of a node.
+    /// Cap of the root's buffer after a commit of this size. A buffer for only a few commits would be flushed by each
+    /// of them, so the cap grows with the size of commits, up to the size of a node.
     pub fn root_buffer_cap_bytes(&self, commit_size_bytes: usize) -> usize {
         if self.root_buffer_is_fixed {
             return self.root_buffer_size_bytes;

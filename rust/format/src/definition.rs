@@ -1,6 +1,6 @@
 //! The lakehouse definition file. Definitions of objects pass through the core as bytes.
 //!
-//! The bytes are kept beside the parsed message: fields that a newer writer added survive a rewrite by this
+//! The bytes are kept together with the parsed message, so that fields of a newer writer survive a rewrite by this
 //! release.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub mod proto {
     include!("../../../proto/trinitylake.rs");
 }
 
-/// Where the definition of a table names its metadata file, and the one before (format §9).
+/// Properties of a table definition: the path of its metadata file, and of the previous one (format §9).
 pub const METADATA_LOCATION: &str = "metadata_location";
 pub const PREVIOUS_METADATA_LOCATION: &str = "previous_metadata_location";
 
@@ -34,17 +34,17 @@ pub struct LakehouseDefinition {
 }
 
 impl LakehouseDefinition {
-    /// Parses the definition in the file at `path`.
+    /// Decodes the definition file at `path`.
     pub fn decode_file(file: &Bytes, path: &str) -> Result<LakehouseDefinition> {
         LakehouseDefinition::decode(decode_file(path, file)?, path)
     }
 
-    /// The content of the file at `path` that holds this definition.
+    /// The content of the definition file at `path`.
     pub fn encode_file(&self, path: &str) -> Bytes {
         encode_file(path, &self.bytes)
     }
 
-    /// Parses the message of a definition; refuses a major version above [`MAJOR_VERSION`].
+    /// Decodes the message of a definition; refuses a major version above [`MAJOR_VERSION`].
     pub fn decode(bytes: Bytes, path: &str) -> Result<LakehouseDefinition> {
         if bytes.len() > DEFINITION_MAX_SIZE_BYTES {
             return Err(Error::corrupt(
@@ -117,7 +117,7 @@ impl LakehouseDefinition {
         }
     }
 
-    /// Time in which a saved transaction can be resumed.
+    /// Time during which a saved transaction can be resumed.
     pub fn transaction_ttl_millis(&self) -> u64 {
         match self.message.txn_ttl_millis {
             0 => 24 * 60 * 60 * 1000,
@@ -134,12 +134,12 @@ impl LakehouseDefinition {
         &self.message.exported_snapshots
     }
 
-    /// The versions that have names, which no expiry deletes.
+    /// The tagged versions, which no expiry deletes.
     pub fn pinned_versions(&self) -> impl Iterator<Item = u64> {
         self.message.exported_snapshots.values().filter_map(|root| root_version(root))
     }
 
-    /// Root URI of the place where the lakehouse lies, if it was ever recorded.
+    /// Recorded root URI of the lakehouse, if any.
     pub fn root_uri(&self) -> Option<&str> {
         Some(self.message.root_uri.as_str()).filter(|uri| !uri.is_empty())
     }
@@ -149,7 +149,7 @@ impl LakehouseDefinition {
         &self.message.former_root_uris
     }
 
-    /// The same definition, which says that the lakehouse lies at `root_uri` and lay at `former` before.
+    /// The same definition with `root_uri` as the root and `former` as the former roots.
     pub fn placed_at(&self, root_uri: &str, former: &[String]) -> Result<LakehouseDefinition> {
         let placement = proto::LakehouseDef {
             root_uri: root_uri.to_string(),
@@ -165,7 +165,7 @@ impl LakehouseDefinition {
         LakehouseDefinition::decode(bytes.into(), "(lakehouse definition)")
     }
 
-    /// Settings that the tree and its keys depend on, so they can never change.
+    /// Settings on which the tree and its keys depend, so that they never change.
     pub fn fixed_settings(&self) -> [(&'static str, usize); 4] {
         let names = self.name_sizes();
         [
@@ -181,7 +181,7 @@ impl LakehouseDefinition {
 const ROOT_URI_FIELD: u32 = 16;
 const FORMER_ROOT_URIS_FIELD: u32 = 17;
 
-/// The encoded message without some of its fields. Those that this release does not know stay.
+/// The encoded message without some of its fields. Fields that this release does not know are kept.
 fn without_fields(bytes: &Bytes, fields: &[u32]) -> Result<Vec<u8>, prost::DecodeError> {
     let mut kept = Vec::with_capacity(bytes.len());
     let mut rest = bytes.clone();
@@ -196,7 +196,7 @@ fn without_fields(bytes: &Bytes, fields: &[u32]) -> Result<Vec<u8>, prost::Decod
     Ok(kept)
 }
 
-/// In protobuf 3 a number that was not written reads as 0.
+/// An unset number is 0 in protobuf 3.
 fn or_default(value: u32, default: usize) -> usize {
     if value == 0 { default } else { value as usize }
 }

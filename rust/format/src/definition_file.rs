@@ -1,8 +1,8 @@
 //! Definition files: a protobuf message behind two fields that protect it (format §6).
 //!
-//! The first field holds the XXH3-64 of everything after it, the second one the path of the file. Readers that do not know
-//! the two fields skip them, as protobuf requires. A file without them was written by another implementation and is read
-//! as it is.
+//! The first field is the XXH3-64 of everything after it, the second one the path of the file. Readers that do not know
+//! these fields skip them, as protobuf requires. A file without them was written by another implementation and is read
+//! without verification.
 
 use bytes::Bytes;
 use prost::encoding::encode_varint;
@@ -17,7 +17,7 @@ const PATH_TAG: [u8; 2] = [0x8A, 0x3F];
 const CHECKSUM_SIZE_BYTES: usize = 8;
 const PATH_FIELD_START: usize = CHECKSUM_TAG.len() + CHECKSUM_SIZE_BYTES;
 
-/// The content of the definition file at `path` that holds this message.
+/// The content of the definition file at `path` with this message.
 pub fn encode_file(path: &str, message: &[u8]) -> Bytes {
     let path_field = path_field(path);
     let mut file = Vec::with_capacity(PATH_FIELD_START + path_field.len() + message.len());
@@ -30,7 +30,7 @@ pub fn encode_file(path: &str, message: &[u8]) -> Bytes {
     file.into()
 }
 
-/// The message in the definition file at `path`. `CorruptFile` if the file was damaged or written for another path.
+/// The message of the definition file at `path`. `CorruptFile` if the file was damaged or written for another path.
 pub fn decode_file(path: &str, file: &Bytes) -> Result<Bytes> {
     // An empty message is valid protobuf, but every definition has at least a name or an id.
     if file.is_empty() {
@@ -51,12 +51,13 @@ pub fn decode_file(path: &str, file: &Bytes) -> Result<Bytes> {
     Ok(file.slice_ref(message))
 }
 
-/// Whether the file has a checksum and a path, both of which are right.
+/// Whether the file has a checksum and a path, and both are correct.
 pub fn is_intact_copy(path: &str, file: &Bytes) -> bool {
     is_protected(path, file) && decode_file(path, file).is_ok()
 }
 
-/// Whether the file begins with the two fields. Either of them suffices, so that damage to one tag is noticed.
+/// Whether the file begins with one of the two fields. One is sufficient, so that damage to the tag of the other is
+/// detected.
 fn is_protected(path: &str, file: &[u8]) -> bool {
     let has_path = file.get(PATH_FIELD_START..).is_some_and(|rest| rest.starts_with(&path_field(path)));
     has_path || file.starts_with(&CHECKSUM_TAG)

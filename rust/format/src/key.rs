@@ -1,8 +1,8 @@
 //! Keys of objects in the tree (format §4). Which names they may have is in `object_name`.
 //!
-//! A key is `<schema id><namespace, padded><name, padded>`: bytewise order mirrors the hierarchy, all
-//! tables of a namespace are neighbours. Sizes and padding count bytes; the pad is the space, with which
-//! no name begins or ends.
+//! A key is `<schema id><namespace, padded><name, padded>`. The bytewise order mirrors the hierarchy: all tables of a
+//! namespace are neighbours. Sizes and padding count bytes; the padding is the space, with which no name begins or
+//! ends.
 
 use std::ops::Bound;
 
@@ -18,7 +18,7 @@ pub enum ObjectKind {
     Namespace,
     Table,
     View,
-    /// A committed transaction whose id the user chose.
+    /// The record of a transaction id that the user chose.
     TransactionRecord,
 }
 
@@ -41,7 +41,7 @@ impl ObjectKind {
         ObjectKind::ALL.into_iter().find(|kind| key.starts_with(kind.prefix()))
     }
 
-    /// The word in file names, messages and the API.
+    /// The word for it in file names, messages and the API.
     pub fn word(self) -> &'static str {
         match self {
             ObjectKind::Namespace => "namespace",
@@ -52,7 +52,7 @@ impl ObjectKind {
     }
 }
 
-/// The object that a key stands for. `namespace` is empty for transaction records, `name` for namespaces.
+/// The object that a key identifies. `namespace` is empty for transaction records, `name` for namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
     pub kind: ObjectKind,
@@ -71,7 +71,7 @@ impl std::fmt::Display for ObjectName {
     }
 }
 
-/// Longest names in bytes, part of a lakehouse's definition and fixed for its life.
+/// Maximum sizes of names in bytes; part of a lakehouse's definition and never changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameSizes {
     pub namespace: usize,
@@ -85,7 +85,7 @@ impl Default for NameSizes {
     }
 }
 
-/// A contiguous part of the key space: `start <= key`, and `key < end` if there is an end.
+/// A contiguous range of keys: `start <= key`, and `key < end` if there is an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     pub start: String,
@@ -116,7 +116,7 @@ impl KeyRange {
 fn successor_of_prefix(prefix: &str) -> Option<String> {
     let mut characters: Vec<char> = prefix.chars().collect();
     while let Some(last) = characters.pop() {
-        // UTF-8 sorts like code points; the surrogates are no characters.
+        // UTF-8 sorts like code points; surrogates are not characters.
         let next = match last {
             '\u{D7FF}' => Some('\u{E000}'),
             other => char::from_u32(other as u32 + 1),
@@ -129,7 +129,7 @@ fn successor_of_prefix(prefix: &str) -> Option<String> {
     None
 }
 
-/// A name without its padding, which is mostly longer than the name.
+/// A name without its padding, which is usually longer than the name.
 fn unpadded(padded: &str) -> &str {
     let mut rest = padded.as_bytes();
     while let Some((start, last)) = rest.split_last_chunk::<16>()
@@ -184,7 +184,7 @@ impl NameSizes {
         key
     }
 
-    /// Bytes of a key of this kind.
+    /// Size of a key of this kind in bytes.
     pub fn key_size_bytes(&self, kind: ObjectKind) -> usize {
         SCHEMA_ID_SIZE_BYTES
             + match kind {
@@ -218,14 +218,14 @@ impl NameSizes {
         }
     }
 
-    /// All tables or views of a namespace, or all of the lakehouse.
+    /// All tables or views of a namespace, or of the whole lakehouse.
     pub fn objects_in(&self, kind: ObjectKind, namespace: Option<&str>) -> Result<KeyRange> {
         let Some(namespace) = namespace else { return Ok(KeyRange::prefix(kind.prefix())) };
         check_namespace(namespace, self.namespace)?;
         Ok(KeyRange::prefix(&self.build(kind, &[(namespace, self.namespace)])))
     }
 
-    /// All namespaces below a parent (at any depth), or all of the lakehouse.
+    /// All namespaces below a parent, at any depth, or of the whole lakehouse.
     pub fn namespaces_below(&self, parent: Option<&str>) -> Result<KeyRange> {
         let prefix = ObjectKind::Namespace.prefix();
         let Some(parent) = parent else { return Ok(KeyRange::prefix(prefix)) };

@@ -1,5 +1,5 @@
-//! The format without storage: what files are called, how objects are keyed and listed, what a node file
-//! and a lakehouse definition hold. Nothing here reads or writes; all of it is functions of bytes.
+//! The format without storage: names of files, keys and listings of objects, contents of node files and lakehouse
+//! definitions. All of it consists of functions on bytes; nothing is read or written.
 
 pub mod batch;
 pub mod config;

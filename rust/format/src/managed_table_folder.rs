@@ -1,11 +1,11 @@
 //! The folder of a managed table's data and metadata files, relative to the root (format §9).
 //!
-//! A table keeps its folder when it is renamed. So the folder shows the first name of the table, not its
-//! present one: to find the table that owns a folder, look at the tables.
+//! A table keeps its folder when it is renamed. The folder shows the first name of the table, not its current one; only
+//! the definitions of the tables show which table owns a folder.
 
 use crate::path::{SEGMENT_MAX_SIZE_BYTES, cut};
 
-/// `<namespace>/<table>-<8 hex digits of its id>`. What could not be a segment of a path is replaced; the
+/// `<namespace>/<table>-<8 hex digits of its id>`. Characters that are not allowed in a path segment are replaced; the
 /// digits keep the folder unique.
 pub fn managed_table_folder(namespace: &str, name: &str, id: &str) -> String {
     let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(8).collect();
@@ -17,17 +17,17 @@ pub fn managed_table_folder(namespace: &str, name: &str, id: &str) -> String {
     )
 }
 
-/// A segment that every store, URI parser and engine reads alike.
+/// A segment that every store, URI parser and engine interprets in the same way.
 fn plain_segment(name: &str) -> String {
     let plain: String = name
         .chars()
         .map(|c| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' })
         .collect();
-    // A leading underscore or dot is where the format keeps its own files.
+    // Names of the format's own files begin with an underscore, hidden files with a dot.
     if plain.starts_with(['.', '_']) { format!("-{}", &plain[1..]) } else { plain }
 }
 
-/// The inverse of [`managed_table_folder`], as far as there is one: the first digits of the table's id.
+/// The first digits of the table's id in a name of [`managed_table_folder`].
 pub fn table_id_digits(folder: &str) -> Option<&str> {
     let (_, name) = folder.split_once('/').filter(|(_, name)| !name.contains('/'))?;
     let (_, digits) = name.rsplit_once('-')?;
@@ -46,7 +46,7 @@ mod tests {
         let id = "01234567-89ab-4def-8123-456789abcdef";
         assert_eq!(managed_table_folder("sales", "orders", id), "sales/orders-01234567");
         assert_eq!(managed_table_folder("sales.eu", "Größe", id), "sales.eu/Größe-01234567");
-        // What an engine could take for a path, a query or a hidden folder.
+        // Names that an engine could interpret as a path, a query or a hidden folder.
         assert_eq!(managed_table_folder("..", "a/b", id), "-./a-b-01234567");
         assert_eq!(managed_table_folder("_txn", "a?b#c%20", id), "-txn/a-b-c-20-01234567");
     }

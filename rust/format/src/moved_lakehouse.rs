@@ -1,8 +1,8 @@
 //! Root of a lakehouse, and whether it is the recorded one (format §2).
 //!
-//! Iceberg's metadata holds whole URIs. A lakehouse that was copied or moved can still be read, since
-//! locations below a recorded root are taken for files below the present one. It must not be written until
-//! the present root is recorded: else nobody could tell files of the copy from files of the original.
+//! Iceberg's metadata contains whole URIs. A copied or moved lakehouse can still be read, because locations below a
+//! recorded root are resolved below the current root. It must not be written to before the current root is recorded;
+//! otherwise files of the copy could not be distinguished from files of the original.
 
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::RootUri;
@@ -18,7 +18,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// `present` is the root that the lakehouse was opened at.
+    /// `present` is the root at which the lakehouse was opened.
     pub fn of(present: &str, definition: &LakehouseDefinition) -> Placement {
         Placement {
             present: present.to_string(),
@@ -32,13 +32,13 @@ impl Placement {
         self.recorded.as_ref().is_none_or(|recorded| is_same_place(recorded, &self.present))
     }
 
-    /// The roots below which files of this lakehouse may be named, but for the present one.
+    /// All roots below which files of this lakehouse may be referenced, except the current one.
     pub fn other_roots(&self) -> Vec<String> {
         let recorded = self.recorded.iter().filter(|recorded| **recorded != self.present);
         self.former.iter().chain(recorded).cloned().collect()
     }
 
-    /// `LakehouseMoved` where the lakehouse lies elsewhere than it records.
+    /// `LakehouseMoved` if the lakehouse is not at the recorded root.
     pub fn check_writable(&self) -> Result<()> {
         match &self.recorded {
             Some(recorded) if !self.is_recorded() => Err(Error::LakehouseMoved(format!(
@@ -51,8 +51,8 @@ impl Placement {
         }
     }
 
-    /// The definition that records the present root. `former` are roots of files that no definition has
-    /// recorded. `None` if that changes nothing.
+    /// The definition with the current root recorded. `former` are further former roots. `None` if that changes
+    /// nothing.
     pub fn relocate(
         &self,
         definition: &LakehouseDefinition,
@@ -74,7 +74,7 @@ impl Placement {
     }
 }
 
-/// Roots that this release cannot parse are compared as text.
+/// Whether two roots are the same place. Roots that this release cannot parse are compared as text.
 fn is_same_place(one: &str, other: &str) -> bool {
     one == other
         || match (RootUri::parse_literally(one), RootUri::parse_literally(other)) {

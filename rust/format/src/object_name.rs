@@ -2,10 +2,10 @@
 
 use trinitylake_base::error::{Error, Result};
 
-/// Padding of names in keys: no name begins or ends with it.
+/// Padding of names in keys. No name begins or ends with it.
 pub const PAD: char = ' ';
 
-/// Refuses a namespace that is not a valid name, or whose parts between dots are not.
+/// Refuses an invalid namespace: one that is not a valid name, or has an empty part between dots.
 pub fn check_namespace(namespace: &str, max_size_bytes: usize) -> Result<()> {
     check_name("namespace", namespace, max_size_bytes)?;
     if namespace.split('.').any(str::is_empty) {
@@ -16,8 +16,8 @@ pub fn check_namespace(namespace: &str, max_size_bytes: usize) -> Result<()> {
     namespace.split('.').try_for_each(|level| check_ends("namespace", level))
 }
 
-/// Refuses a name that is empty, longer than its limit, begins or ends with a space, or holds a control character
-/// or DEL.
+/// Refuses an invalid name: one that is empty, longer than its limit, begins or ends with a space, or contains a
+/// control character or DEL.
 pub fn check_name(what: &str, name: &str, max_size_bytes: usize) -> Result<()> {
     if name.is_empty() {
         return Err(Error::InvalidName(format!("{what} name is empty")));
@@ -37,7 +37,7 @@ pub fn check_name(what: &str, name: &str, max_size_bytes: usize) -> Result<()> {
     check_ends(what, name)
 }
 
-/// Keys are padded with spaces, so a trailing space would look like padding.
+/// Refuses spaces at the ends, which would look like the padding of keys.
 fn check_ends(what: &str, name: &str) -> Result<()> {
     if name.starts_with(PAD) || name.ends_with(PAD) {
         return Err(Error::InvalidName(format!("{what} name {name:?} begins or ends with a space")));
@@ -45,7 +45,7 @@ fn check_ends(what: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The beginning of a name that somebody gave, short enough for a message.
+/// The beginning of a user-defined name, short enough for a message.
 pub(crate) fn cut_for_message(name: &str) -> String {
     if name.chars().count() <= 40 { name.to_string() } else { name.chars().take(40).chain(['…']).collect() }
 }

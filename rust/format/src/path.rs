@@ -1,7 +1,7 @@
 //! Names of the files of a lakehouse, relative to its root (format §3).
 //!
-//! Each builder of a name stands beside its inverse. Readers of a tree follow the paths that are stored in it;
-//! the inverses are for files that were found in a listing.
+//! Each function that builds a name is next to its inverse. Readers of a tree follow the paths stored in it; the
+//! inverses are for files found in a listing.
 
 use std::fmt::Write;
 
@@ -15,36 +15,36 @@ pub const EXPIRED_PREFIX: &str = "_expired/";
 pub const TRANSACTION_PREFIX: &str = "_txn/";
 pub const INTENT_PREFIX: &str = "_queue/";
 pub const GC_MARKER_PREFIX: &str = "_collecting/";
-/// Sequence numbers from here on are records of transactions that were never saved: nothing to resume.
+/// Lowest sequence number of records of transactions that were never saved and cannot be resumed.
 pub const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
 
-/// `aaaa/bbbb/cccc/dddddddd-`, which [`optimize`] puts in front of a path.
+/// Size of the prefix `aaaa/bbbb/cccc/dddddddd-` that [`optimize`] adds to a path.
 pub(crate) const OPTIMIZED_PREFIX_SIZE_BYTES: usize = 24;
-/// `aaaa/bbbb/cccc` of that.
+/// Size of its folder `aaaa/bbbb/cccc`.
 const FOLDER_SIZE_BYTES: usize = 14;
-/// The longest name between two slashes that common file systems take.
+/// Maximum size of a path segment in common file systems.
 pub(crate) const SEGMENT_MAX_SIZE_BYTES: usize = 255;
 const ROOT_DIGITS_MIN: usize = 32;
 const ROOT_DIGITS_MAX: usize = 63;
-/// The highest version that a root can have.
+/// The highest possible version.
 pub const VERSION_MAX: u64 = (1 << ROOT_DIGITS_MAX) - 1;
 const ROOT_SUFFIX: &str = ".arrow";
-/// Of roots in format revision 000.
+/// Suffix of roots in format revision 000.
 const ROOT_SUFFIX_000: &str = ".ipc";
 const DEFINITION_SUFFIX: &str = ".binpb";
 const UUID_SIZE_BYTES: usize = 36;
 
-/// Spreads files over 2^20 prefixes: the 20 low bits of MurmurHash3 x86 32 (seed 0) of the path, in
-/// groups of 4, 4, 4 and 8 digits, then the path with its slashes made dashes.
+/// Distributes files over 2^20 prefixes: the 20 low bits of MurmurHash3 x86 32 (seed 0) of the path, in groups of 4, 4,
+/// 4 and 8 digits, then the path with its slashes replaced by dashes.
 pub fn optimize(path: &str) -> String {
     let mut optimized = vec![0; OPTIMIZED_PREFIX_SIZE_BYTES + path.len()];
     write_optimized(path.as_bytes(), &mut optimized);
-    // The input is UTF-8 and only ASCII bytes were added or exchanged.
+    // The input is UTF-8, and only ASCII bytes were added or replaced.
     String::from_utf8(optimized).unwrap_or_default()
 }
 
-/// [`optimize`] for batches. `output` has the size of the result, or nothing is written.
+/// [`optimize`] for batches. If `output` does not have the size of the result, nothing is written.
 pub(crate) fn write_optimized(path: &[u8], output: &mut [u8]) {
     let hash = murmurhash3_x86_32(path, 0);
     let Some((prefix, flattened)) = output.split_first_chunk_mut::<OPTIMIZED_PREFIX_SIZE_BYTES>() else {
@@ -58,20 +58,20 @@ pub(crate) fn write_optimized(path: &[u8], output: &mut [u8]) {
     copy_flattened(path, flattened);
 }
 
-/// Writes the digits of the folder that a hash leads to between its slashes.
+/// Writes the folder's digits of a hash between its slashes.
 fn write_folder(hash: u32, folder: &mut [u8]) {
     for (position, shift) in [(0, 16), (5, 12), (10, 8)] {
         folder[position..position + 4].copy_from_slice(&FOUR_DIGITS[hash as usize >> shift & 15]);
     }
 }
 
-/// Copies a path, its slashes made dashes, sixteen bytes at a time: each of these steps is a few instructions.
+/// Copies a path with its slashes replaced by dashes, sixteen bytes at a time, each in a few instructions.
 fn copy_flattened(path: &[u8], output: &mut [u8]) {
     let flattened = |byte: u8| if byte == b'/' { b'-' } else { byte };
     for (from, to) in path.as_chunks::<16>().0.iter().zip(output.as_chunks_mut::<16>().0) {
         *to = from.map(flattened);
     }
-    // The rest as part of the last sixteen bytes, some of which are written twice.
+    // The last sixteen bytes at once; some of them are written a second time.
     if let (Some(from), Some(to)) = (path.last_chunk::<16>(), output.last_chunk_mut::<16>()) {
         *to = from.map(flattened);
         return;
@@ -81,7 +81,7 @@ fn copy_flattened(path: &[u8], output: &mut [u8]) {
     }
 }
 
-/// Part of an optimized path after the prefix: the path with dashes for slashes.
+/// The part of an optimized path after the prefix: the original path with dashes instead of slashes.
 fn after_prefix(path: &str) -> Option<&str> {
     let (prefix, rest) = path.split_at_checked(OPTIMIZED_PREFIX_SIZE_BYTES)?;
     let is_form = prefix.bytes().enumerate().all(|(i, byte)| match i {
@@ -92,8 +92,8 @@ fn after_prefix(path: &str) -> Option<&str> {
     (is_form && !rest.contains('/')).then_some(rest)
 }
 
-/// A UUID as it stands in names: in lower case, with dashes. The library's own parser takes others too, and a page for
-/// browsers has no room for it.
+/// Parses a UUID in the form that names have: lower case, with dashes. The parser of the library accepts other forms,
+/// and would make the WebAssembly build larger.
 pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
     let mut bits: u128 = 0;
     for (position, byte) in text.bytes().enumerate() {
@@ -124,13 +124,13 @@ const FOUR_DIGITS: [[u8; 4]; 16] = {
     digits
 };
 
-/// Root node file of a version: its binary digits reversed, padded to 32 with zeros at the end, so that
-/// neighbouring versions differ in their first characters.
+/// Root file of a version: its binary digits in reverse order, padded to 32 digits with zeros at the end, so that the
+/// names of neighbouring versions differ in their first characters.
 pub fn root_path(version: u64) -> String {
     root_name(version, ROOT_SUFFIX)
 }
 
-/// The same in format revision 000, whose lakehouses are still read.
+/// Root file in format revision 000; lakehouses of that revision can still be read.
 pub fn root_path_000(version: u64) -> String {
     root_name(version, ROOT_SUFFIX_000)
 }
@@ -164,11 +164,11 @@ pub fn root_version(path: &str) -> Option<u64> {
             _ => return None,
         }
     }
-    // Beyond 32 digits a padded name would be a second name of the same version.
+    // Beyond 32 digits, a padded name would be a second name of the same version.
     (digits.len() == ROOT_DIGITS_MIN || digits.ends_with('1')).then_some(version)
 }
 
-/// A fresh non-root node file.
+/// A new node file, not of a root.
 pub fn node_path(id: Uuid) -> String {
     optimize(&format!("node-{id}.arrow"))
 }
@@ -178,8 +178,8 @@ pub fn node_id(path: &str) -> Option<Uuid> {
     parse_id(after_prefix(path)?.strip_prefix("node-")?.strip_suffix(".arrow")?)
 }
 
-/// A fresh definition file: `<kind>-<name>-<namespace>-<uuid>.binpb`, optimised. A name that would make
-/// the path longer than `max_size_bytes` is cut; the id keeps the path unique.
+/// A new definition file: `<kind>-<name>-<namespace>-<uuid>.binpb`, optimized. A name that would make the path longer
+/// than `max_size_bytes` is cut; the id keeps the path unique.
 pub fn definition_path(
     kind: ObjectKind,
     namespace: &str,
@@ -210,7 +210,8 @@ pub fn definition_path(
     optimize(&text)
 }
 
-/// The inverse of [`definition_path`], as far as there is one: names may have been cut, and may hold dashes.
+/// Kind and id in a name of [`definition_path`]. The object's names cannot be recovered, because they may have been cut
+/// and may contain dashes.
 pub fn definition_id(path: &str) -> Option<(ObjectKind, Uuid)> {
     let name = after_prefix(path)?.strip_suffix(DEFINITION_SUFFIX)?;
     let (start, id) = name.split_at_checked(name.len().checked_sub(UUID_SIZE_BYTES)?)?;
@@ -221,7 +222,7 @@ pub fn definition_id(path: &str) -> Option<(ObjectKind, Uuid)> {
     Some((kind, parse_id(id)?))
 }
 
-/// The longest start of `text` that has at most `size_bytes` bytes and ends between two characters.
+/// The longest prefix of `text` with at most `size_bytes` bytes that ends between two characters.
 pub(crate) fn cut(text: &str, size_bytes: usize) -> &str {
     let mut end = size_bytes.min(text.len());
     while !text.is_char_boundary(end) {
@@ -239,7 +240,7 @@ pub fn lakehouse_definition_id(path: &str) -> Option<Uuid> {
     parse_id(path.strip_prefix(LAKEHOUSE_DEFINITION_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?)
 }
 
-/// The file whose existence says that versions below `version` have expired.
+/// The file whose existence means that versions below `version` have expired.
 pub fn boundary_path(version: u64) -> String {
     format!("{EXPIRED_PREFIX}{version:020}")
 }
@@ -249,7 +250,7 @@ pub fn boundary_version(path: &str) -> Option<u64> {
     twenty_digits(path.strip_prefix(EXPIRED_PREFIX)?)
 }
 
-/// A saved state of a distributed transaction, or the record of a committed one.
+/// A saved state of a transaction, or the record of a committed one.
 pub fn transaction_path(id: &str, sequence: u64) -> String {
     let mut path = String::with_capacity(TRANSACTION_PREFIX.len() + id.len() + 27);
     // Writing to a String cannot fail.
@@ -263,24 +264,24 @@ pub fn transaction_file(path: &str) -> Option<(&str, u64)> {
     Some((id, twenty_digits(file.strip_suffix(DEFINITION_SUFFIX)?)?))
 }
 
-/// A state that can be resumed, and not the record of a transaction that was never saved.
+/// Whether it is a state that can be resumed, and not the record of a transaction that was never saved.
 pub fn is_saved_state(path: &str) -> bool {
     transaction_file(path).is_some_and(|(_, sequence)| sequence < FIRST_RECORD_SEQUENCE)
 }
 
-/// The file of transactions that wait to be put into a root. Names sort by time.
+/// The file of an intent. Names sort by time.
 pub fn intent_path(now_millis: u64, id: Uuid) -> String {
     format!("{INTENT_PREFIX}{now_millis:020}-{id}{DEFINITION_SUFFIX}")
 }
 
-/// The inverse of [`intent_path`]: when it was written, in milliseconds since 1970, and its id.
+/// The inverse of [`intent_path`]: creation time in milliseconds since 1970, and the id.
 pub fn intent_file(path: &str) -> Option<(u64, Uuid)> {
     let name = path.strip_prefix(INTENT_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?;
     let (millis, id) = name.split_once('-')?;
     Some((twenty_digits(millis)?, parse_id(id)?))
 }
 
-/// Of a garbage collection that deletes what was written before this time of the store.
+/// The marker of a garbage collection that deletes unreferenced files older than this time of the store.
 pub fn gc_marker_path(before_millis: u64, id: Uuid) -> String {
     format!("{GC_MARKER_PREFIX}{before_millis:020}-{id}")
 }

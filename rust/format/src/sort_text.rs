@@ -1,20 +1,20 @@
-//! Keys without their padding, for sorting very many of them: `C` + namespace + U+0001 + name.
+//! Sort texts: keys without padding, for sorting very many of them: `C` + namespace + U+0001 + name.
 //!
-//! That character sorts before every one that a name may hold, and no name ends with the space of the padding, so
-//! these texts have the order of the keys and take a fraction of their bytes.
+//! U+0001 sorts before every character that is allowed in a name, and no name ends with a space, the padding of keys.
+//! Therefore these texts sort like the keys, and take a fraction of their bytes.
 
 use crate::key::{NameSizes, ObjectKind};
 use trinitylake_base::error::{Error, Result};
 
 const END_OF_NAMESPACE: char = '\u{1}';
 
-/// The text of a key; `None` if it is not a key of this lakehouse.
+/// The sort text of a key; `None` if it is not a key of this lakehouse.
 pub fn sort_text(names: NameSizes, key: &str) -> Option<String> {
     let (kind, namespace, name) = names.decode_parts(key)?;
     Some(format!("{}{namespace}{END_OF_NAMESPACE}{name}", &kind.prefix()[..1]))
 }
 
-/// The inverse of [`sort_text`]. `InvalidName` for a text that is not that of any key.
+/// The inverse of [`sort_text`]. `InvalidName` for a text that is not one.
 pub fn key_of(names: NameSizes, text: &str) -> Result<String> {
     let unknown = || Error::InvalidName(format!("{text:?} is not the sort text of an object"));
     let kind = ObjectKind::ALL.into_iter().find(|kind| text.starts_with(&kind.prefix()[..1]));
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_sort_as_keys_do_and_come_back_as_them() {
+    fn sort_texts_sort_like_keys_and_round_trip() {
         let names = NameSizes::default();
         let mut keys = Vec::new();
         for namespace in ["a", "a!", "a b", "a  b", "a.b", "ab", "b", "ä", "z"] {
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_key_can_hold_is_refused() {
+    fn invalid_sort_texts_are_refused() {
         let names = NameSizes::default();
         for text in [
             "",

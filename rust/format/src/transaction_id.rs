@@ -6,7 +6,7 @@ use crate::object_name::cut_for_message;
 
 pub const TRANSACTION_ID_MAX_SIZE_BYTES: usize = 100;
 
-/// Ids that users choose end up in file names, so they keep to `[A-Za-z0-9._-]{1,100}`.
+/// Ids chosen by users are part of file names, so they match `[A-Za-z0-9._-]{1,100}`.
 pub fn check_transaction_id(id: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     if id.is_empty() || id.len() > TRANSACTION_ID_MAX_SIZE_BYTES || !id.bytes().all(plain) {

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use super::reference::{Form, Named};
 use trinitylake_base::error::{Error, Result};
 
-/// Status of a manifest entry whose file was removed by the snapshot that wrote the manifest.
+/// Status of a manifest entry: the snapshot that wrote the manifest removed the file.
 const DELETED: i32 = 2;
-/// Content of a data file, rather than of deleted rows.
+/// Content of a data file, in contrast to a delete file.
 const DATA: i32 = 0;
 
 pub(super) fn manifests(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
@@ -27,7 +27,7 @@ pub(super) fn content_files(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
         let file = field(row, "data_file").ok_or("an entry has no file")?;
         let Value::Record(file) = file else { return Err("an entry has no file") };
         let location = text(field(file, "file_path")).ok_or("an entry names no file")?;
-        // Manifests of format version 1 do not say it, and have data files alone.
+        // Manifests of format version 1 lack this field and contain data files only.
         let is_data = matches!(field(file, "content"), None | Some(Value::Int(DATA)));
         Ok(Some(Named { location, form: if is_data { Form::Content } else { Form::Deletes } }))
     })
@@ -52,7 +52,7 @@ fn records(
     Ok(found)
 }
 
-/// A field of a record, whatever union it stands in.
+/// A field of a record, unwrapped from its union.
 fn field<'a>(row: &'a Row, name: &str) -> Option<&'a Value> {
     let (_, value) = row.iter().find(|(field, _)| field == name)?;
     match value {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_names_files_of_all_kinds_but_those_that_it_removed() {
+    fn a_manifest_references_all_files_but_removed_ones() {
         let bytes = file(
             MANIFEST,
             &[&entry(1, 0, "added"), &entry(0, 1, "deletes"), &entry(2, 0, "gone"), &entry(0, 0, "kept")],
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_names_manifests() {
+    fn a_manifest_list_references_manifests() {
         let bytes = file(
             LIST,
             &[&|record| {
@@ -131,9 +131,9 @@ mod tests {
         assert_eq!(named, [Named { location: "s3://b/m.avro".into(), form: Form::Manifest }]);
     }
 
-    /// A list that is taken for a manifest would name nothing, and all of its files would go.
+    /// A manifest list that is read as a manifest would have no references, so that all files would be deleted.
     #[test]
-    fn a_file_of_another_kind_or_that_is_cut_off_is_an_error() {
+    fn a_file_of_another_kind_or_a_truncated_one_is_an_error() {
         let manifest = file(MANIFEST, &[&entry(1, 0, "added"), &entry(1, 0, "too")]);
         assert!(matches!(manifests(&manifest, "m"), Err(Error::CorruptFile { .. })));
         for end in 0..manifest.len() {
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Avro cannot tell a file that ends behind a block, or before the first one, from a whole one.
+    /// A file that ends after a block, or before the first one, is a valid Avro file.
     fn files_end_at_a_block(bytes: &Bytes, end: usize) -> bool {
         let marker = &bytes[bytes.len() - 16..];
         bytes[..end].ends_with(marker)

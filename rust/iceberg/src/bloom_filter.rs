@@ -7,13 +7,13 @@ use arrow_schema::DataType;
 use parquet::bloom_filter::Sbbf;
 use trinitylake_base::caught::quietly;
 
-/// For each value whether the file may contain it; false for null, which no filter contains. `None` if the filter cannot
-/// be read, and for values other than integers, dates, strings and binary.
+/// Whether the file may contain each value; false for null, which no filter contains. `None` if the filter cannot be
+/// decoded, or for values other than integers, dates, strings and binary.
 ///
 /// # Arguments
 ///
-/// * `filter`: as it is stored, with its header.
-/// * `values`: of the type in which the file stores them.
+/// * `filter`: as stored in the file, including its header.
+/// * `values`: in the type in which the file stores them.
 pub fn may_hold(filter: &[u8], values: &ArrayRef) -> Option<BooleanArray> {
     // The library panics on a filter without a block.
     quietly(|| checked(&Sbbf::from_bytes(filter).ok()?, values)).ok().flatten()

@@ -1,4 +1,4 @@
-//! A table's metadata file: JSON, perhaps compressed.
+//! A table's metadata file: JSON, optionally compressed.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,16 +9,16 @@ use serde::Deserialize;
 use super::reference::{Form, Named};
 use trinitylake_base::error::{Error, Result};
 
-/// What compression begins with, whatever the name of the file says.
+/// First bytes of compressed metadata. The content decides, not the file name.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Properties that say where a table's files go, beside its location.
+/// Properties with locations of a table's files, in addition to the table's location.
 const FOLDER_PROPERTIES: [&str; 4] =
     ["write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"];
 
-/// What a metadata file says of files.
+/// References in a metadata file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Where the files of the table lie, as URIs: its location first.
+    /// URIs of the folders for the table's files, the table's location first.
     pub folders: Vec<String>,
     pub table_uuid: String,
     pub files: Vec<Named>,
@@ -45,7 +45,7 @@ struct Document {
 #[serde(rename_all = "kebab-case")]
 struct Snapshot {
     manifest_list: Option<String>,
-    /// Of version 1, in the place of a list.
+    /// Format version 1: manifests instead of a manifest list.
     #[serde(default)]
     manifests: Option<Vec<String>>,
 }
@@ -109,7 +109,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn metadata_names_lists_manifests_and_statistics_but_no_older_metadata() {
+    fn metadata_references_manifests_and_statistics_but_no_older_metadata() {
         let metadata = read(&Bytes::from(METADATA), "m").unwrap();
         assert_eq!(metadata.folders, ["s3://b/lake/ns/t", "s3://b/lake/other"]);
         let named: Vec<(&str, Form)> =
@@ -135,9 +135,9 @@ mod tests {
         assert!(matches!(read(&compressed.slice(..40), "m"), Err(Error::CorruptFile { .. })));
     }
 
-    /// What is not understood may name files: to go on would be to delete them.
+    /// Metadata that is not understood may contain references; skipping them would delete the files.
     #[test]
-    fn what_is_not_understood_is_an_error() {
+    fn unknown_metadata_is_an_error() {
         for text in ["", "{}", r#"{"format-version": 2, "location": "x", "snapshots": [{}]}"#, "[1, 2"] {
             assert!(matches!(read(&Bytes::from(text), "m"), Err(Error::CorruptFile { .. })), "{text}");
         }

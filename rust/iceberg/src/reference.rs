@@ -1,20 +1,20 @@
-//! A file that another file of a table references.
+//! A reference from one file of a table to another.
 
-/// Which references a file contains.
+/// Kind of a file, which determines the references that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     ManifestList,
     Manifest,
-    /// None: a data file, statistics.
+    /// No references: a data file or statistics.
     Content,
-    /// None: rows that were deleted from data files.
+    /// No references: a delete file.
     Deletes,
 }
 
-/// A file of a table.
+/// A reference to a file of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// As it is stored, usually a URI.
+    /// As stored in the referencing file, usually a URI.
     pub location: String,
     pub form: Form,
 }

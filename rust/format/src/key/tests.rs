@@ -1,4 +1,4 @@
-//! Keys, and the rules for names as they show there.
+//! Keys, and the rules for names that they depend on.
 
 use proptest::prelude::*;
 
@@ -29,9 +29,9 @@ fn names_are_measured_in_bytes() {
     assert!(SIZES.view_key("ns", "12345").is_err());
 }
 
-/// Mode 38: no normalisation; two byte strings are two names.
+/// Mode 38: no normalisation; two different byte strings are two names.
 #[test]
-fn composed_and_decomposed_names_are_two() {
+fn composed_and_decomposed_names_are_different() {
     assert_ne!(SIZES.table_key("ns", "\u{e9}").unwrap(), SIZES.table_key("ns", "e\u{301}").unwrap());
 }
 
@@ -67,12 +67,12 @@ fn keys_of_another_lakehouse_are_not_decoded() {
     assert_eq!(SIZES.decode(&key[1..]), None);
     assert_eq!(SIZES.decode(""), None);
     assert_eq!(SIZES.decode("Z===ns      "), None);
-    // Right size, but the namespace would end within a character.
+    // The size is right, but the namespace would end within a character.
     assert_eq!(SIZES.decode("C===1234567é12345"), None);
 }
 
 #[test]
-fn a_prefix_is_followed_by_the_next_string_of_its_length() {
+fn the_successor_of_a_prefix_is_the_next_string_of_its_length() {
     let range = |prefix| KeyRange::prefix(prefix).end;
     assert_eq!(range("a").as_deref(), Some("b"));
     assert_eq!(range("az\u{10FFFF}").as_deref(), Some("a{"));
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn a_prefix_range_holds_what_starts_with_the_prefix(prefix in ".{0,4}", key in ".{0,6}") {
+    fn a_prefix_range_contains_the_keys_with_the_prefix(prefix in ".{0,4}", key in ".{0,6}") {
         let range = KeyRange::prefix(&prefix);
         prop_assert_eq!(range.contains(&key), key.starts_with(&prefix));
         let longer = format!("{prefix}{key}");
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn ranges_of_a_namespace_hold_its_objects_alone(namespace in namespace(), other in namespace(), table in name(6)) {
+    fn ranges_of_a_namespace_contain_only_its_objects(namespace in namespace(), other in namespace(), table in name(6)) {
         let range = SIZES.objects_in(ObjectKind::Table, Some(&namespace)).unwrap();
         prop_assert_eq!(range.contains(&SIZES.table_key(&other, &table).unwrap()), namespace == other);
         let below = SIZES.namespaces_below(Some(&namespace)).unwrap();
@@ -153,10 +153,10 @@ fn texts(alphabet: &str, length: usize) -> Vec<String> {
     all
 }
 
-/// A test suite of another project creates a namespace with a space in its name: names may hold spaces, just not
-/// where they would be taken for padding. Whatever such names are, they sort as padded texts do and come back.
+/// A test suite of another project creates a namespace with a space in its name. Names may contain spaces, but not at
+/// the ends, where they would look like padding. Keys of such names sort like padded texts and can be decoded.
 #[test]
-fn names_with_spaces_keep_their_order_and_come_back() {
+fn names_with_spaces_keep_their_order_and_round_trip() {
     let is_name = |name: &str| !name.is_empty() && name.trim_matches(' ') == name;
     let (mut keys, mut sort_texts, mut refused) = (Vec::new(), Vec::new(), 0);
     for namespace in texts("a !.", 4) {
@@ -184,9 +184,9 @@ fn names_with_spaces_keep_their_order_and_come_back() {
     assert_eq!(back, keys);
 }
 
-/// Padding is taken off sixteen bytes at a time, and a name may end anywhere among them.
+/// Padding is removed sixteen bytes at a time, and a name may end at any position within them.
 #[test]
-fn names_of_any_length_come_back_without_their_padding() {
+fn names_of_any_length_round_trip() {
     let sizes = NameSizes { namespace: 50, table: 70, view: 9 };
     for length in 1..=50 {
         let (namespace, table) = ("n".repeat(length), "ä t".repeat(length.div_ceil(3)));

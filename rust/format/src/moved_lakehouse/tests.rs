@@ -10,7 +10,7 @@ fn lying_at(root: &str, former: &[&str]) -> LakehouseDefinition {
 }
 
 #[test]
-fn spellings_of_one_azure_container_are_one_place() {
+fn spellings_of_an_azure_container_are_the_same_place() {
     let recorded = lying_at("abfss://container@account.dfs.core.windows.net/lake/", &[]);
     assert!(Placement::of("az://container/lake/", &recorded).is_recorded());
     assert!(!Placement::of("az://other/lake/", &recorded).is_recorded());
@@ -19,7 +19,7 @@ fn spellings_of_one_azure_container_are_one_place() {
 }
 
 #[test]
-fn relocating_keeps_every_root_once_and_never_the_present_one() {
+fn a_relocation_keeps_every_former_root_once() {
     let definition = lying_at("file:///b/", &["file:///a/", "file:///old/"]);
     let placement = Placement::of("file:///a/", &definition);
     let back = placement.relocate(&definition, &["file:///older".into()]).unwrap().unwrap();
@@ -29,7 +29,7 @@ fn relocating_keeps_every_root_once_and_never_the_present_one() {
 }
 
 #[test]
-fn a_lakehouse_that_never_recorded_a_place_is_written_anywhere() {
+fn a_lakehouse_without_a_recorded_root_is_writable() {
     let definition = LakehouseDefinition::encode(proto::LakehouseDef::default());
     let placement = Placement::of("s3://bucket/lake/", &definition);
     placement.check_writable().unwrap();

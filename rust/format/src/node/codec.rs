@@ -1,9 +1,10 @@
-//! Nodes to bytes and back: one Arrow IPC file, one record batch, a checksum in the footer (format §5).
+//! Encoding and decoding of node files: an Arrow IPC file with one record batch and a checksum in the footer (format
+//! §5).
 //!
-//! Bytes are not trusted. The checksum is compared first; then every offset and length of the footer and the batch is
-//! held against the file, and so are the columns. What the buffers say they decompress to is bounded, and none
-//! decompresses to more than it says ([`columns`]). The texts are checked as they become arrays, and any panic in that
-//! becomes `CorruptFile`.
+//! The bytes are not trusted. First the checksum is verified, then every offset and length of the footer, the batch and
+//! the columns is checked against the size of the file. The decompressed size that a buffer states is limited, and no
+//! buffer is decompressed to more than that ([`columns`]). The texts are validated when the arrays are created. A panic
+//! in that becomes `CorruptFile`.
 
 use std::sync::Arc;
 
@@ -28,9 +29,9 @@ pub const CHECKSUM: &str = "trinitylake.checksum";
 const CHECKSUM_ALGORITHM: &str = "xxh3-64:";
 
 const MAGIC: &[u8] = b"ARROW1";
-/// Marks the end of the messages; stands directly before the footer.
+/// End of the messages, directly before the footer.
 const END_OF_STREAM: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
-/// About what schema, batch header and footer take.
+/// Approximate size of the schema, batch header and footer.
 const HEADERS_SIZE_BYTES: usize = 4096;
 
 /// Footer length (4 bytes) and the closing magic.
@@ -65,14 +66,14 @@ impl Compression {
     }
 }
 
-/// A node as it will be stored and as it will be read, so that its writer need not decode it again.
+/// An encoded node together with its decoded form, so that its writer need not decode it again.
 #[derive(Debug)]
 pub struct Encoded {
     pub bytes: Bytes,
     pub node: Node,
 }
 
-/// Lays a draft out as a node of `order` rows. `system` are the system rows besides `n_keys` and `height`.
+/// Encodes a draft as a node of `order` rows. `system` are the system rows except `n_keys` and `height`.
 pub fn encode(
     system: &[(&str, String)],
     draft: &Draft,
@@ -80,14 +81,14 @@ pub fn encode(
     compression: Compression,
 ) -> Result<Encoded> {
     let batch = lay_out(system, draft, order).map_err(|error| Error::corrupt("(new node)", error))?;
-    // A file that its own reader would refuse must never be written.
+    // A file that a reader would refuse must never be written.
     let node = Node::from_batch(&batch, "(new node)", Some(order))?;
     let bytes = encode_batch(&batch, compression)?;
     Ok(Encoded { bytes, node })
 }
 
-/// Writes rows that follow the node layout, which is not checked. A batch that compresses better than a reader accepts
-/// is written uncompressed. `InvalidArgument` for more than a node can hold.
+/// Encodes rows in the node layout, without checking the layout. A batch that compresses better than readers accept is
+/// stored uncompressed. `InvalidArgument` for more content than a node may have.
 pub fn encode_batch(batch: &RecordBatch, compression: Compression) -> Result<Bytes> {
     let content_size_bytes = batch.get_array_memory_size() as u64;
     if content_size_bytes > CONTENT_MAX_SIZE_BYTES {
@@ -103,7 +104,7 @@ pub fn encode_batch(batch: &RecordBatch, compression: Compression) -> Result<Byt
     if is_accepted { Ok(bytes) } else { encode_batch(batch, Compression::None) }
 }
 
-/// An Arrow IPC file with the checksum of everything before its footer in the metadata of the footer.
+/// An Arrow IPC file with the checksum of everything before its footer in the footer's metadata.
 fn write_file(batch: &RecordBatch, compression: Compression) -> Result<Bytes, ArrowError> {
     let options = IpcWriteOptions::default().try_with_compression(compression.codec())?;
     let file = Vec::with_capacity(batch.get_array_memory_size() + HEADERS_SIZE_BYTES);
@@ -111,7 +112,7 @@ fn write_file(batch: &RecordBatch, compression: Compression) -> Result<Bytes, Ar
     writer.write(batch)?;
     let mut checksum = Xxh3::new();
     checksum.update(writer.get_ref());
-    // The writer puts it between the batch and the footer.
+    // The writer puts this marker between the batch and the footer.
     checksum.update(&END_OF_STREAM);
     writer.write_metadata(CHECKSUM, format!("{CHECKSUM_ALGORITHM}{:016x}", checksum.digest()));
     Ok(writer.into_inner()?.into())
@@ -122,7 +123,7 @@ fn lay_out(system: &[(&str, String)], draft: &Draft, order: usize) -> Result<Rec
     let system = || system.iter().chain(&counts).map(|(name, text)| (*name, text.as_str()));
     let n_system = system().count();
     let rows = n_system + order + draft.buffer.len();
-    // Of exactly this size: the node stays in the cache as it is built here, and the cache does not count unused
+    // With the exact capacity: the node stays in the cache as it is built here, and the cache does not count unused
     // capacity.
     let mut key_size: usize = system().map(|(name, _)| name.len()).sum();
     let mut value_size: usize = system().map(|(_, text)| text.len()).sum();
@@ -169,8 +170,8 @@ fn lay_out(system: &[(&str, String)], draft: &Draft, order: usize) -> Result<Rec
     RecordBatch::try_new(node_schema(), columns)
 }
 
-/// Reads the node file at `path`, which is refused under the name of another node. `order` is the N of the lakehouse where
-/// it is known.
+/// Decodes the node file at `path`; refuses it if it contains the id of another node. `order` is the N of the
+/// lakehouse, if known.
 pub fn decode(bytes: Bytes, path: &str, order: Option<usize>) -> Result<Node> {
     let batch = decode_batch(bytes, path)?;
     let node = Node::from_batch(&batch, path, order)?;
@@ -180,12 +181,12 @@ pub fn decode(bytes: Bytes, path: &str, order: Option<usize>) -> Result<Node> {
     Ok(node)
 }
 
-/// The rows of a node file: the checksum is verified, the arrays are valid, the layout is not yet checked.
+/// The rows of a node file. The checksum is verified and the arrays are valid, but the layout is not checked yet.
 pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     let corrupt = |message: String| Error::corrupt(path, message);
     let frame = Frame::check(&bytes).map_err(corrupt)?;
     let body = Buffer::from(bytes.clone()).slice_with_length(frame.body_offset, frame.body_size);
-    // The checks above leave little to stumble over; should something still, that is a damaged file.
+    // After the checks above few errors are possible; a panic also means a damaged file.
     let columns = quietly(|| columns::read(&frame.batch, &body))
         .unwrap_or_else(|panic| Err(format!("not a valid Arrow record batch: {panic}")))
         .map_err(corrupt)?;
@@ -193,7 +194,7 @@ pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     RecordBatch::try_new(node_schema(), columns).map_err(|error| Error::corrupt(path, error))
 }
 
-/// Position of the one record batch, after all checks that need no decoding.
+/// Position of the record batch, after all checks that need no decoding.
 struct Frame<'a> {
     batch: arrow_ipc::RecordBatch<'a>,
     body_offset: usize,
@@ -242,7 +243,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A column of another type could take memory that no buffer states.
+/// Refuses columns of other types, which could take memory that is not stated in any buffer.
 fn check_schema(schema: Schema<'_>) -> Result<(), String> {
     let fields = schema.fields().unwrap_or_default();
     let names: Vec<&str> = fields.iter().map(|field| field.name().unwrap_or_default()).collect();
@@ -270,7 +271,7 @@ fn verify_checksum(footer: &Footer<'_>, covered: &[u8]) -> Result<(), String> {
         .flatten()
         .find(|entry| entry.key() == Some(CHECKSUM))
         .and_then(|entry| entry.value());
-    // A file of another writer, or an algorithm this reader does not know: readable, unverified.
+    // A file of another writer or with an unknown algorithm is read without verification.
     let Some(digits) = stated.and_then(|stated| stated.strip_prefix(CHECKSUM_ALGORITHM)) else {
         return Ok(());
     };

@@ -1,7 +1,7 @@
 //! The columns of a node's record batch: from the body of an Arrow message to texts (format §5).
 //!
-//! All that differs between machines is who decompresses ZSTD. A file that says a buffer holds more than the format
-//! allows is refused before memory is allocated for it. All values are checked after reading.
+//! Only the decompression of ZSTD differs between builds. A file with a buffer that states more than the format allows
+//! is refused before memory is allocated. All values are validated after reading.
 
 use std::io::Read;
 
@@ -13,34 +13,35 @@ use lz4_flex::frame::FrameDecoder;
 use super::COLUMNS;
 use super::zstd::Zstd;
 
-/// Validity, offsets and bytes.
+/// Validity, offsets and text.
 pub const BUFFERS_PER_COLUMN: usize = 3;
-/// Before a compressed buffer stands how long it is decompressed; -1 where it is not compressed.
+/// A compressed buffer begins with its decompressed size, or -1 if it is not compressed.
 const SIZE_PREFIX_SIZE_BYTES: usize = 8;
 pub const NOT_COMPRESSED: i64 = -1;
 
-/// No node has more content than this.
+/// Maximum size of the content of a node.
 pub const CONTENT_MAX_SIZE_BYTES: u64 = 2 << 30;
-/// A node up to this size may have been compressed to any size. Nodes are to have 1 MiB (`node_file_max_size_bytes`),
-/// and only a large transaction makes one that is much larger.
+/// Up to this size, any compression ratio is accepted. Nodes should have 1 MiB (`node_file_max_size_bytes`); only a
+/// large transaction creates a much larger one.
 pub const SMALL_CONTENT_SIZE_BYTES: u64 = 4 << 20;
-/// Padded keys compress this well at most.
+/// Maximum accepted compression ratio; padded keys do not compress better.
 const COMPRESSION_RATIO_MAX: u64 = 1024;
-/// Beyond this, what a reader allocates is in proportion to what it has read.
+/// Above this size, a lower compression ratio is accepted, so that the memory of a reader is proportional to the bytes
+/// read.
 const MEDIUM_CONTENT_SIZE_BYTES: u64 = 64 << 20;
 const LARGE_COMPRESSION_RATIO_MAX: u64 = 32;
 
-/// The most that a compressed record batch of this size may say that it decompresses to (format §5).
+/// Maximum decompressed size that a compressed record batch of this size may state (format §5).
 fn content_limit_bytes(body_size_bytes: u64) -> u64 {
     let most = body_size_bytes.saturating_mul(LARGE_COMPRESSION_RATIO_MAX).max(MEDIUM_CONTENT_SIZE_BYTES);
     let content = body_size_bytes.saturating_mul(COMPRESSION_RATIO_MAX);
     content.clamp(SMALL_CONTENT_SIZE_BYTES, most).min(CONTENT_MAX_SIZE_BYTES)
 }
 
-/// The header of a record batch whose buffers all lie in its body, and say that they decompress to no more than they
-/// may.
+/// The header of a record batch, after a check that all buffers are inside its body and that their stated sizes are
+/// within the limit.
 pub fn checked<'a>(metadata: &'a [u8], body: &[u8]) -> Result<RecordBatch<'a>, String> {
-    // An optional continuation marker, then the length of the message.
+    // The length of the message may follow a continuation marker.
     let message = match metadata.get(..4) {
         Some([0xFF, 0xFF, 0xFF, 0xFF]) => metadata.get(8..),
         Some(_) => metadata.get(4..),
@@ -78,7 +79,7 @@ pub fn checked<'a>(metadata: &'a [u8], body: &[u8]) -> Result<RecordBatch<'a>, S
     Ok(batch)
 }
 
-/// The four columns of a batch that was [`checked`] against this body, without a copy where nothing is compressed.
+/// The four columns of a batch that was [`checked`] against this body; uncompressed buffers are not copied.
 pub fn read(batch: &RecordBatch<'_>, body: &Buffer) -> Result<[StringArray; COLUMNS.len()], String> {
     let (Some(nodes), Some(buffers)) = (batch.nodes(), batch.buffers()) else {
         return Err("the record batch has no columns".into());
@@ -118,7 +119,7 @@ fn content_of<'a>(place: &arrow_ipc::Buffer, body: &'a [u8]) -> Result<&'a [u8],
         .ok_or_else(|| format!("a buffer of {length} bytes at {offset} lies outside of the record batch"))
 }
 
-/// Buffers as they are when nothing is compressed.
+/// Decompresses the buffers of a batch.
 enum Plain {
     AsTheyAre,
     Lz4,
@@ -135,7 +136,7 @@ impl Plain {
         }
     }
 
-    /// The stated size was held against the limit before.
+    /// The stated size was checked against the limit before.
     fn buffer(&mut self, content: Buffer) -> Result<Buffer, String> {
         let Some(prefix) = content.first_chunk::<SIZE_PREFIX_SIZE_BYTES>() else { return Ok(content) };
         let stated = i64::from_le_bytes(*prefix);
@@ -160,7 +161,7 @@ impl Plain {
     }
 }
 
-/// Not further than to one byte more than is stated: a frame may go on for as long as it likes.
+/// Decompresses at most one byte more than stated, because a frame may be of any length.
 fn lz4(compressed: &[u8], size: usize) -> Result<Vec<u8>, String> {
     let mut found = Vec::with_capacity(size);
     let mut frame = FrameDecoder::new(compressed).take(size as u64 + 1);
@@ -175,7 +176,7 @@ fn texts(
     offsets: Buffer,
     bytes: Buffer,
 ) -> Result<StringArray, String> {
-    // Where no row is null, what the validity says does not count: Arrow's writers may leave it out.
+    // Without nulls the validity buffer is ignored, because Arrow's writers may leave it out.
     let nulls = if null_count == 0 {
         None
     } else {
@@ -199,7 +200,7 @@ fn offsets_of(rows: usize, buffer: Buffer) -> Result<OffsetBuffer<i32>, String> 
         return Err("the offsets of its texts are cut off".into());
     }
     let is_aligned = buffer.as_ptr().align_offset(align_of::<i32>()) == 0;
-    // Other writers may put a buffer anywhere.
+    // Other writers need not align buffers.
     let buffer = if is_aligned { buffer } else { Buffer::from(&buffer[..size]) };
     let ends: ScalarBuffer<i32> = ScalarBuffer::new(buffer, 0, rows + 1);
     if ends[0] < 0 || !ends.is_sorted() {

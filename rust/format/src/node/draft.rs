@@ -1,7 +1,7 @@
 //! A node that is being changed: its rows, its children, and the messages in its buffer.
 //!
-//! Pure functions of one node. The rules that they follow are numbered as in `docs/architecture.md` (rules
-//! of the tree). When a node is split or merged is decided in `split_and_merge` of the tree crate.
+//! Pure functions of one node. The numbers of rules refer to `docs/architecture.md` (rules of the tree).
+//! `split_and_merge` of the tree crate decides when a node is split or merged.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ pub struct Row {
     pub value: Text,
 }
 
-/// System rows of a node that is no root: when it was written, and the id in its name (format §4).
+/// System rows of a node that is not a root: creation time, and the id in its file name (format §4).
 pub fn node_system_rows(path: &str, created_at_millis: String) -> Vec<(&'static str, String)> {
     let mut rows = vec![(CREATED_AT_MILLIS, created_at_millis)];
     rows.extend(node_id(path).map(|id| (NODE_ID, id.to_string())));
     rows
 }
 
-/// A change on its way down the tree; `value` is `None` for a delete.
+/// A change that is flushed down the tree; `value` is `None` for a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     pub key: Text,
@@ -51,11 +51,11 @@ impl From<MessageRef<'_>> for Message {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draft {
     pub height: u32,
-    /// By key, strictly ascending.
+    /// Strictly ascending by key.
     pub rows: Vec<Row>,
-    /// Paths; empty in a leaf, else one more than rows.
+    /// Paths of the children; empty in a leaf, otherwise one more than rows.
     pub children: Vec<Text>,
-    /// Oldest first.
+    /// Messages, oldest first.
     pub buffer: Vec<Message>,
 }
 
@@ -84,7 +84,7 @@ impl Draft {
         self.rows.binary_search_by(|row| (*row.key).cmp(key))
     }
 
-    /// The child that a key which is not in this node's table belongs to.
+    /// The child whose range contains a key that is not in this node's table.
     pub fn child_of(&self, key: &str) -> Option<usize> {
         self.find_row(key).err()
     }
@@ -94,14 +94,14 @@ impl Draft {
         message.value.is_none() && self.find_row(&message.key).is_ok()
     }
 
-    /// Rules 2 and 7: only the newest message of a key stays, and a set of a key in the own table
-    /// becomes its value. Deletes of own keys stay: they are parked.
+    /// Rules 2 and 7: keeps only the newest message of each key, and applies sets of keys in the own table. Deletes of
+    /// such keys stay as parked deletes.
     pub fn absorb(&mut self) {
         let mut stays = vec![false; self.buffer.len()];
         let mut row = 0;
         for number in newest_by_key(&self.buffer) {
             let message = &self.buffer[number];
-            // Both are sorted: rows are passed once.
+            // Both are sorted, so the rows are traversed once.
             row += self.rows[row..].iter().take_while(|row| row.key < message.key).count();
             match (self.rows.get_mut(row).filter(|row| row.key == message.key), &message.value) {
                 (Some(row), Some(value)) => row.value = value.clone(),
@@ -115,7 +115,7 @@ impl Draft {
         self.buffer.iter().map(Message::size_bytes).sum()
     }
 
-    /// Rule 3: the child whose messages weigh most, parked ones not counted.
+    /// Rule 3: the child with the largest messages in total, not counting parked ones.
     pub fn heaviest_child(&self) -> Option<usize> {
         let mut weights = vec![0usize; self.children.len()];
         for message in &self.buffer {
@@ -123,7 +123,7 @@ impl Draft {
                 weights[child] += message.size_bytes();
             }
         }
-        // The first of equals, so that a history has one outcome.
+        // The first of equals, so that the result is deterministic.
         let (mut heaviest, mut most) = (None, 0);
         for (child, weight) in weights.into_iter().enumerate() {
             if weight > most {
@@ -133,12 +133,12 @@ impl Draft {
         heaviest
     }
 
-    /// Takes the messages of a child out of the buffer, oldest first.
+    /// Removes the messages of a child from the buffer and returns them, oldest first.
     pub fn take_messages_of(&mut self, child: usize) -> Vec<Message> {
         let buffer = std::mem::take(&mut self.buffer);
         let left = child.checked_sub(1).map(|row| &self.rows[row].key);
         let right = self.rows.get(child).map(|row| &row.key);
-        // A key of the own table belongs to no child.
+        // Messages for keys of the own table belong to no child.
         let is_its = |message: &Message| {
             left.is_none_or(|left| *left < message.key) && right.is_none_or(|right| message.key < *right)
         };
@@ -147,7 +147,7 @@ impl Draft {
         taken
     }
 
-    /// Takes the parked delete of row `i` out of the buffer, if there is one.
+    /// Removes the parked delete of row `i` from the buffer, if there is one.
     pub fn take_parked(&mut self, i: usize) -> Option<Message> {
         let key = &self.rows[i].key;
         let at = self.buffer.iter().rposition(|message| message.key == *key)?;
@@ -156,13 +156,13 @@ impl Draft {
         Some(parked)
     }
 
-    /// Rows of the table that a parked delete hides.
+    /// Rows of the table with a parked delete.
     pub fn parked_rows(&self) -> Vec<usize> {
         self.buffer.iter().filter_map(|message| self.find_row(&message.key).ok()).collect()
     }
 
-    /// Applies messages to a leaf: a set inserts or replaces a row, a delete removes it. Messages in the leaf's
-    /// own buffer, which only leaves of other writers have, are older and applied first.
+    /// Applies messages to a leaf: a set inserts or replaces a row, a delete removes it. Messages in the leaf's own
+    /// buffer, which only other writers create, are older and applied first.
     pub fn apply_to_leaf(&mut self, messages: Vec<Message>) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.extend(messages);
@@ -184,22 +184,22 @@ impl Draft {
     }
 }
 
-/// The numbers of the last message of each key, in the order of the keys.
+/// The indices of the last message of each key, in key order.
 fn newest_by_key(messages: &[Message]) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..messages.len()).collect();
-    // The newer of two for one key comes first.
+    // For equal keys, the newer message sorts first.
     numbers.sort_unstable_by(|a, b| messages[*a].key.cmp(&messages[*b].key).then(b.cmp(a)));
     numbers.dedup_by(|later, first| messages[*later].key == messages[*first].key);
     numbers
 }
 
-/// Keeps the messages that stay, in their order.
+/// Keeps the selected messages, in their order.
 fn keep(messages: &mut Vec<Message>, stays: &[bool]) {
     let mut stays = stays.iter();
     messages.retain(|_| stays.next().is_some_and(|stays| *stays));
 }
 
-/// Rule 7: of each key only the last message stays, in its place.
+/// Rule 7: keeps only the last message of each key, in its position.
 pub fn coalesce(mut messages: Vec<Message>) -> Vec<Message> {
     let mut stays = vec![false; messages.len()];
     for number in newest_by_key(&messages) {

@@ -1,17 +1,17 @@
-//! One node of the tree, as it was read: immutable, four Arrow columns, searched in place.
+//! One decoded node of the tree: immutable, four Arrow columns, searched in place.
 //!
-//! Rows, top to bottom (format §5): system rows; the key table, exactly N rows, its first row with
-//! neither key nor value; the write buffer, oldest message first. A node that is
-//! being changed is a [`draft::Draft`]; bytes are read and written by [`codec`].
+//! Rows, top to bottom (format §5): system rows; the key table with exactly N rows, the first of which has neither key
+//! nor value; the write buffer, oldest message first. A node that is being changed is a [`draft::Draft`]; [`codec`]
+//! encodes and decodes.
 //!
 //! Invariants, checked by [`Node::from_batch`] on every read and every write:
-//! 1. keys of the key table ascend strictly; the `n_keys` first rows after the null row have key and
-//!    value, all others are null;
-//! 2. a node has a child left of its first key and one right of every key, or no child at all;
-//! 3. a message has a key and a transaction; it has no child.
+//! 1. keys of the key table ascend strictly; the first `n_keys` rows after the null row have a key and a value, all
+//!    others are null;
+//! 2. a node has a child left of its first key and one right of every key, or no child;
+//! 3. a message has a key and a transaction, but no child.
 //!
-//! Not checked here, because a node alone cannot tell: that keys lie between the pivots of the parent
-//! and that all leaves have the same height (see `tree::invariant`).
+//! Not checked here, because that needs other nodes: that the keys are between the pivots of the parent, and that all
+//! leaves have the same height (see `tree::invariant`).
 
 pub mod codec;
 mod columns;
@@ -26,18 +26,18 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crate::path::{node_id, parse_id};
 use trinitylake_base::error::{Error, Result};
 
-/// The system key that counts key rows of the table; every node has it.
+/// System key: the number of keys in the table. Every node has it.
 pub const N_KEYS: &str = "n_keys";
-/// System key: the height of the node above the leaves, which have 0. Nodes of other writers may lack it.
+/// System key: the height of the node, 0 for leaves. Nodes of other writers may lack it.
 pub const HEIGHT: &str = "height";
 pub const CREATED_AT_MILLIS: &str = "created_at_millis";
-/// Ours: the id in the name of a node that is no root, so that one under another name is noticed.
+/// An extension: the id in the file name of a node that is not a root, so that a renamed file is detected.
 pub const NODE_ID: &str = "node_id";
 
-/// Memory of the buffers of four columns (offsets, strings, validity) in addition to their content.
+/// Memory of the buffers of the four columns (offsets, text, validity) in addition to their content.
 const BUFFERS_OVERHEAD_SIZE_BYTES: usize = 12 * 128;
 
-/// The columns of a node file, all of them texts.
+/// The columns of a node file. All of them are text.
 pub const COLUMNS: [&str; 4] = ["key", "value", "pnode", "txn"];
 
 pub fn node_schema() -> SchemaRef {
@@ -56,13 +56,13 @@ pub fn node_schema() -> SchemaRef {
 /// Result of looking up a key in one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// The last message for the key: set to a value, or deleted.
+    /// The last message for the key: its value, or `None` for a delete.
     Message(Option<&'a str>),
     /// The node's own row.
     Row(&'a str),
-    /// Nothing here; the child with this index may know.
+    /// Not in this node; the search continues in the child with this index.
     Child(usize),
-    /// Nothing here, and there is no child.
+    /// Not in this node, which has no child.
     Absent,
 }
 
@@ -79,18 +79,18 @@ pub struct Node {
     values: StringArray,
     children: StringArray,
     txns: StringArray,
-    /// Row of the first, keyless row of the key table.
+    /// Index of the null row, at which the key table begins.
     table: usize,
     n_keys: usize,
-    /// Rows of the key table, N.
+    /// Number of rows of the key table, N.
     order: usize,
     height: Option<u32>,
-    /// Messages sorted by key, the last one of each; row numbers of the buffer.
+    /// Row numbers of the last message of each key, sorted by key.
     buffer_index: OnceLock<Box<[u32]>>,
 }
 
 impl Node {
-    /// Takes the rows of a node file. `order` is the N of the lakehouse where it is known.
+    /// Creates a node from the rows of a node file. `order` is the N of the lakehouse, if known.
     pub fn from_batch(batch: &RecordBatch, path: &str, order: Option<usize>) -> Result<Node> {
         let corrupt = |message: String| Error::corrupt(path, message);
         check_columns(batch.schema_ref()).map_err(corrupt)?;
@@ -180,7 +180,7 @@ impl Node {
         self.n_keys
     }
 
-    /// Leaf = 0; `None` for an inner node whose writer did not record it.
+    /// Height, 0 for a leaf; `None` for an inner node whose writer did not record it.
     pub fn height(&self) -> Option<u32> {
         if self.is_leaf() { Some(0) } else { self.height }
     }
@@ -197,17 +197,17 @@ impl Node {
         self.values.value(self.table + 1 + i)
     }
 
-    /// Child `i` holds the keys between key `i - 1` and key `i`. Call it on inner nodes only.
+    /// Path of child `i`, whose keys are between key `i - 1` and key `i`. Only for inner nodes.
     pub fn child(&self, i: usize) -> &str {
         self.children.value(self.table + i)
     }
 
-    /// Key and value columns of the key table, without its first row.
+    /// Key and value columns of the key table, without its null row.
     pub fn table_columns(&self) -> (StringArray, StringArray) {
         (self.keys.slice(self.table + 1, self.n_keys), self.values.slice(self.table + 1, self.n_keys))
     }
 
-    /// Key, value and child columns of all rows of the key table, its first and its empty rows included.
+    /// Key, value and child columns of all rows of the key table, including its null row and its empty rows.
     pub fn table_rows(&self) -> (StringArray, StringArray, StringArray) {
         let rows = |column: &StringArray| column.slice(self.table, self.order);
         (rows(&self.keys), rows(&self.values), rows(&self.children))
@@ -221,7 +221,7 @@ impl Node {
         self.system_rows().find_map(|(name, value)| (name == key).then_some(value))
     }
 
-    /// The id that it holds, where that is not the one in the name of its file.
+    /// The id in the node, if it is not the one in the name of its file.
     fn other_name(&self, path: &str) -> Option<&str> {
         let named = node_id(path)?;
         self.system(NODE_ID).filter(|held| parse_id(held) != Some(named))
@@ -231,7 +231,7 @@ impl Node {
         self.keys.len() - self.table - self.order
     }
 
-    /// Oldest first.
+    /// Message `i`, oldest first.
     pub fn message(&self, i: usize) -> MessageRef<'_> {
         let row = self.table + self.order + i;
         MessageRef {
@@ -249,13 +249,14 @@ impl Node {
         (0..self.n_messages()).map(|i| self.message(i))
     }
 
-    /// The last message of each key, by key.
+    /// The last message of each key, in key order.
     pub fn newest_messages(&self) -> impl Iterator<Item = MessageRef<'_>> {
         self.buffer_index().iter().map(|i| self.message(*i as usize))
     }
 
-    /// What this node names for garbage collection (format §9): of each key the location in its newest message here, or
-    /// that of its row where it has none here. A message in a node above hides nothing.
+    /// The locations that garbage collection must consider referenced by this node (format §9): for each key the
+    /// location in its newest message here, or that in its row if there is no message. Messages in nodes above hide
+    /// nothing.
     pub fn named_locations(&self) -> impl Iterator<Item = (&str, &str)> {
         let has_message = |key: &str| {
             let index = self.buffer_index();
@@ -270,7 +271,7 @@ impl Node {
         self.buffer_index.get_or_init(|| {
             let mut rows: Vec<u32> = (0..self.n_messages() as u32).collect();
             let key = |row: u32| self.message_key(row as usize);
-            // Stable, so that equal keys keep their order; then only the last of each stays.
+            // The sort is stable, so that equal keys keep their order; then only the last of each is kept.
             rows.sort_by(|a, b| key(*a).cmp(key(*b)));
             let mut newest: Vec<u32> = Vec::with_capacity(rows.len());
             for row in rows {
@@ -289,12 +290,12 @@ impl Node {
         Some(index[found] as usize)
     }
 
-    /// The number of the last message for a key, and whether it sets a value.
+    /// The index of the last message for a key, and whether it sets a value.
     pub fn find_message(&self, key: &str) -> Option<(u32, bool)> {
         self.last_message(key).map(|i| (i as u32, self.message(i).value.is_some()))
     }
 
-    /// `Ok(i)`: key `i` equals; `Err(i)`: it would stand before key `i`, so child `i` may know it.
+    /// `Ok(i)` if key `i` is equal; `Err(i)` if the key belongs before key `i`, i.e. into child `i`.
     pub fn search_table(&self, key: &str) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.n_keys);
         while low < high {
@@ -308,7 +309,7 @@ impl Node {
         Err(low)
     }
 
-    /// Looks up a key: the last message for it, else the own row, else the child to search.
+    /// Looks up a key: the last message for it, otherwise the own row, otherwise the child to search.
     pub fn search(&self, key: &str) -> Found<'_> {
         if let Some(i) = self.last_message(key) {
             return Found::Message(self.message(i).value);
@@ -320,12 +321,12 @@ impl Node {
         }
     }
 
-    /// Bytes held in memory, for the cache.
+    /// Size in memory, for the cache.
     pub fn memory_size_bytes(&self) -> usize {
-        // Texts, an offset per row, and validity; the columns may share one buffer, the file's.
+        // Texts, an offset per row, and validity. The columns may share one buffer, that of the file.
         let columns = [&self.keys, &self.values, &self.children, &self.txns];
         let texts: usize = columns.iter().map(|column| column.value_data().len()).sum();
-        // The index counts whether or not it has been made: a cache relies on sizes that never change.
+        // The index is counted even before it is built, because a cache needs sizes that never change.
         texts + self.keys.len() * 18 + self.n_messages() * 4 + size_of::<Node>() + BUFFERS_OVERHEAD_SIZE_BYTES
     }
 }

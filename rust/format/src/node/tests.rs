@@ -19,7 +19,7 @@ fn message(key: &str, value: Option<&str>) -> Message {
 }
 
 #[test]
-fn the_first_that_speaks_wins() {
+fn messages_come_before_rows_and_rows_before_children() {
     let draft = Draft {
         height: 1,
         rows: ["d", "h"].map(row).to_vec(),
@@ -44,7 +44,7 @@ fn the_first_that_speaks_wins() {
 }
 
 #[test]
-fn a_leaf_knows_what_is_absent() {
+fn a_key_that_a_leaf_lacks_is_absent() {
     let leaf = node(&Draft { rows: vec![row("b")], ..Draft::default() });
     assert_eq!(leaf.search("a"), Found::Absent);
     assert_eq!(leaf.search("b"), Found::Row("row b"));
@@ -52,9 +52,9 @@ fn a_leaf_knows_what_is_absent() {
     assert_eq!(node(&Draft::default()).search("a"), Found::Absent);
 }
 
-/// A cache of nodes is bounded by what they say.
+/// The cache of nodes is limited by the sizes that nodes report.
 #[test]
-fn a_node_takes_no_more_memory_than_it_says() {
+fn a_node_takes_at_most_its_reported_memory() {
     let few = Draft { rows: vec![row("b")], buffer: vec![message("c", None)], ..Draft::default() };
     let many = Draft {
         height: 1,
@@ -72,26 +72,26 @@ fn a_node_takes_no_more_memory_than_it_says() {
                     let validity = column.nulls().map(|nulls| nulls.buffer());
                     [column.offsets().inner().inner(), column.values()].into_iter().chain(validity)
                 });
-                // What was not compressed lies in the file.
+                // Uncompressed columns are slices of the file.
                 let file = written.bytes.as_ptr_range();
                 let (in_file, own): (Vec<_>, Vec<_>) =
                     buffers.partition(|buffer| file.contains(&buffer.as_ptr()));
                 let own: usize = own.iter().map(|buffer| buffer.capacity()).sum();
                 let taken = own.max(if in_file.is_empty() { 0 } else { written.bytes.len() });
                 let said = node.memory_size_bytes();
-                assert!(taken <= said, "{compression:?}: {taken} bytes are taken, {said} are said");
+                assert!(taken <= said, "{compression:?}: {taken} bytes are used, {said} are reported");
                 assert!(
                     said <= taken * 5 / 4 + 3000,
-                    "{compression:?}: {taken} bytes are taken, {said} are said"
+                    "{compression:?}: {taken} bytes are used, {said} are reported"
                 );
             }
         }
     }
 }
 
-/// What a deleted object's row held stayed in the store as long as the row separated two nodes.
+/// The files of a dropped object were retained as long as its row separated two nodes.
 #[test]
-fn a_row_names_nothing_where_its_node_has_a_message_for_the_key() {
+fn a_row_with_a_message_has_no_reference() {
     let node = node(&Draft {
         rows: ["a", "b", "c"].map(row).to_vec(),
         buffer: vec![

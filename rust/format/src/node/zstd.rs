@@ -1,10 +1,10 @@
-//! Decompression of ZSTD: by the library in C, or in a browser, where that cannot be linked, by one in Rust.
+//! Decompression of ZSTD: with the C library or, in the WebAssembly build, which cannot link it, with one in Rust.
 
 #[cfg(any(test, target_family = "wasm"))]
 pub mod in_rust {
     use ruzstd::decoding::FrameDecoder;
 
-    /// Decompresses one buffer after the other.
+    /// Decompressor for any number of buffers.
     pub struct Zstd(FrameDecoder);
 
     impl Zstd {
@@ -12,7 +12,7 @@ pub mod in_rust {
             Ok(Zstd(FrameDecoder::new()))
         }
 
-        /// What the frames hold, which is an error if that is more than `size` bytes.
+        /// Decompresses the frames; fails if they contain more than `size` bytes.
         pub fn decompress(&mut self, compressed: &[u8], size: usize) -> Result<Vec<u8>, String> {
             let mut found = vec![0; size];
             let written = self
@@ -27,7 +27,7 @@ pub mod in_rust {
 
 #[cfg(not(target_family = "wasm"))]
 pub mod in_c {
-    /// Decompresses one buffer after the other.
+    /// Decompressor for any number of buffers.
     pub struct Zstd(zstd::bulk::Decompressor<'static>);
 
     impl Zstd {
@@ -35,7 +35,7 @@ pub mod in_c {
             zstd::bulk::Decompressor::new().map(Zstd).map_err(|error| error.to_string())
         }
 
-        /// What the frames hold, which is an error if that is more than `size` bytes.
+        /// Decompresses the frames; fails if they contain more than `size` bytes.
         pub fn decompress(&mut self, compressed: &[u8], size: usize) -> Result<Vec<u8>, String> {
             self.0.decompress(compressed, size).map_err(|error| error.to_string())
         }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The murmur3 of the published reference, written a second time from its description.
+/// A second implementation of murmur3, from the published description.
 fn murmur3(bytes: &[u8]) -> u32 {
     let mut hash = 0u32;
     let mix = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
@@ -25,7 +25,7 @@ fn murmur3(bytes: &[u8]) -> u32 {
 }
 
 /// Format §3, step by step.
-fn optimize_by_the_book(path: &str) -> String {
+fn optimize_reference(path: &str) -> String {
     let digits = format!("{:020b}", murmur3(path.as_bytes()) & 0xF_FFFF);
     let groups = [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join("/");
     format!("{groups}-{}", path.replace('/', "-"))
@@ -52,12 +52,12 @@ fn optimized_paths_have_golden_values() {
     assert!(optimize("a/b/c").ends_with("-a-b-c"));
 }
 
-/// The end of a path is copied as part of its last sixteen bytes; slashes that were there stayed.
+/// The end of a path is copied as part of its last sixteen bytes; slashes in that part were not replaced.
 #[test]
-fn slashes_become_dashes_wherever_they_are() {
+fn slashes_at_any_position_become_dashes() {
     for length in 0..70 {
         for path in ["/".repeat(length), "a/b".repeat(length), format!("{}ü/", "x".repeat(length))] {
-            assert_eq!(optimize(&path), optimize_by_the_book(&path));
+            assert_eq!(optimize(&path), optimize_reference(&path));
         }
     }
 }
@@ -88,7 +88,7 @@ fn root_names_of_the_older_revision_are_read() {
 }
 
 #[test]
-fn names_that_only_look_like_ours_are_not_taken_apart() {
+fn similar_names_are_not_parsed() {
     let id = "01234567-89ab-4def-8123-456789abcdef";
     let prefix = "0000/0000/0000/00000000-";
     assert!(node_id(&format!("{prefix}node-{id}.arrow")).is_some());
@@ -109,7 +109,7 @@ fn names_that_only_look_like_ours_are_not_taken_apart() {
     {
         assert_eq!(definition_id(&name), None, "{name}");
     }
-    // What a UUID's parser takes beside the one form that names have.
+    // Forms that a UUID parser accepts, but names do not have.
     for other in [
         format!("{{{id}}}"),
         format!("urn:uuid:{id}"),
@@ -178,8 +178,8 @@ fn boundaries_and_transaction_files_have_golden_values() {
 
 proptest! {
     #[test]
-    fn optimize_follows_the_book(path in ".{0,80}") {
-        prop_assert_eq!(optimize(&path), optimize_by_the_book(&path));
+    fn optimize_equals_the_reference(path in ".{0,80}") {
+        prop_assert_eq!(optimize(&path), optimize_reference(&path));
     }
 
     #[test]
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn a_name_that_is_read_as_a_root_is_that_roots_name(name in "_[01]{30,64}\\.arrow") {
+    fn root_names_round_trip_from_text(name in "_[01]{30,64}\\.arrow") {
         if let Some(version) = root_version(&name) {
             prop_assert_eq!(root_path(version), name);
         }
@@ -223,10 +223,10 @@ proptest! {
         }
     }
 
-    /// Only `root_version` and two others had an inverse, so readers of a listing took its name
-    /// apart by hand, and `.arrow` was replaced by `.ipc` wherever it stood in a path.
+    /// Only `root_version` and two others had an inverse, so readers of a listing parsed names by hand, and one of them
+    /// replaced `.arrow` by `.ipc` anywhere in a path.
     #[test]
-    fn every_name_says_what_it_names(
+    fn every_name_is_parsed_as_one_kind(
         id in any::<u128>(),
         millis in any::<u64>(),
         version in 0u64..1 << 63,

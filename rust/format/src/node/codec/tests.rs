@@ -1,4 +1,4 @@
-//! Files that are read as they were written, and files that nobody honest wrote.
+//! Round trips of node files, and damaged or malicious files.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::path::node_path;
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 const ORDER: usize = 6;
 
-/// Everything a node says.
+/// The complete content of a node.
 type Dump = (Vec<(String, String)>, usize, u32, Draft);
 
 fn dump(node: &Node) -> Dump {
@@ -54,7 +54,7 @@ fn file(draft: &Draft, compression: Compression) -> Bytes {
     encode(&system(), draft, ORDER, compression).unwrap().bytes
 }
 
-/// A file as another Arrow writer makes it: no checksum.
+/// A file as written by another Arrow writer, without a checksum.
 fn foreign(batches: &[RecordBatch], compression: Compression) -> Bytes {
     let kind = match compression {
         Compression::None => None,
@@ -82,7 +82,7 @@ fn assert_corrupt<T: std::fmt::Debug>(result: Result<T>, message_part: &str) {
 }
 
 #[test]
-fn nodes_are_read_as_they_were_written() {
+fn nodes_round_trip() {
     for compression in COMPRESSIONS {
         for draft in [Draft::default(), leaf(), inner()] {
             let encoded = encode(&system(), &draft, ORDER, compression).unwrap();
@@ -133,7 +133,7 @@ fn a_file_cut_at_any_length_is_corrupt() {
     }
 }
 
-/// Flips every bit from some byte on: each is noticed, or changes nothing of what is read.
+/// Flips every bit from a given byte on: the reader detects each of them, or reads the same content.
 fn flip_bits(bytes: &Bytes, from: usize, order: usize) {
     let original = dump(&decode(bytes.clone(), "p", Some(order)).unwrap());
     let mut unnoticed = 0;
@@ -149,12 +149,12 @@ fn flip_bits(bytes: &Bytes, from: usize, order: usize) {
         }
     }
     let all = (bytes.len() - from) * 8;
-    assert!(unnoticed < all / 2, "{unnoticed} of {all} flipped bits were not noticed");
+    assert!(unnoticed < all / 2, "{unnoticed} of {all} flipped bits were not detected");
 }
 
-/// Mode 33: one flipped bit. The footer itself is not under the checksum.
+/// Mode 33: one flipped bit. The footer itself is not covered by the checksum.
 #[test]
-fn a_bit_flipped_anywhere_is_noticed_or_harmless() {
+fn a_flipped_bit_is_detected_or_harmless() {
     for compression in COMPRESSIONS {
         for draft in [leaf(), inner()] {
             flip_bits(&file(&draft, compression), 0, ORDER);
@@ -162,10 +162,10 @@ fn a_bit_flipped_anywhere_is_noticed_or_harmless() {
     }
 }
 
-/// Mode 33: a footer that points a little beside the record batch. In a node of uniform rows what lies
-/// there looks like rows too.
+/// Mode 33: a footer with a slightly wrong position of the record batch. In a node of uniform rows, the bytes there
+/// look like rows, too.
 #[test]
-fn a_footer_that_points_beside_the_batch_is_noticed() {
+fn a_footer_with_a_wrong_position_of_the_batch_is_refused() {
     let rows: Vec<Row> = (0..127).map(|i| row(&format!("{i:04}"))).collect();
     let draft = Draft { rows, ..Draft::default() };
     for compression in COMPRESSIONS {
@@ -176,7 +176,7 @@ fn a_footer_that_points_beside_the_batch_is_noticed() {
     }
 }
 
-/// Without a checksum nothing can be promised but an answer.
+/// Without a checksum, the reader can only guarantee that it does not panic.
 #[test]
 fn a_byte_changed_in_a_file_without_checksum_never_panics() {
     for compression in COMPRESSIONS {
@@ -201,13 +201,13 @@ proptest! {
     #[test]
     fn random_bytes_are_corrupt(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         assert_corrupt(decode(bytes.clone().into(), "p", None), "");
-        // And between the marks that make them look like a file.
+        // Also with the magic bytes of an Arrow file around them.
         let framed = [b"ARROW1\0\0".as_slice(), &bytes, b"ARROW1"].concat();
         assert_corrupt(decode(framed.into(), "p", None), "");
     }
 
     #[test]
-    fn any_draft_is_read_as_it_was_written(
+    fn any_draft_round_trips(
         keys in prop::collection::btree_set(".{0,12}", 0..5usize),
         messages in prop::collection::vec((".{0,12}", prop::option::of(".{0,20}")), 0..6),
         is_inner in any::<bool>(),
@@ -222,7 +222,7 @@ proptest! {
     }
 }
 
-/// Where in the file the buffers of the record batch begin.
+/// Offsets of the record batch's buffers in the file.
 fn buffer_offsets(bytes: &[u8]) -> Vec<usize> {
     let frame = Frame::check(bytes).unwrap();
     let body = frame.body_offset;
@@ -236,7 +236,7 @@ fn buffer_offsets(bytes: &[u8]) -> Vec<usize> {
 
 /// Mode 34: decompression bombs.
 #[test]
-fn a_buffer_that_says_it_decompresses_to_exabytes_is_refused() {
+fn a_buffer_that_states_exabytes_is_refused() {
     let batch = decode_batch(file(&inner(), Compression::Zstd), "p").unwrap();
     for compression in [Compression::Lz4, Compression::Zstd] {
         let bytes = foreign(std::slice::from_ref(&batch), compression);
@@ -255,9 +255,9 @@ fn a_buffer_that_says_it_decompresses_to_exabytes_is_refused() {
     }
 }
 
-/// LZ4 is decompressed as far as it goes: a buffer that says 64 bytes and holds 64 MiB would allocate them.
+/// An LZ4 frame may be longer than stated: a buffer that states 64 bytes and contains 64 MiB would allocate them.
 #[test]
-fn a_buffer_that_decompresses_to_more_than_it_says_is_refused() {
+fn a_buffer_larger_than_stated_is_refused() {
     let long = "a".repeat(1 << 20);
     let cells = [n_keys("0"), NULL_ROW, NULL_ROW, NULL_ROW, NULL_ROW];
     let mut columns: Vec<Vec<Option<&str>>> =
@@ -283,17 +283,17 @@ fn a_buffer_that_decompresses_to_more_than_it_says_is_refused() {
     }
 }
 
-/// The reader's bound must not make a large transaction unreadable: one that dropped 300,000 tables with long names
-/// compresses better than any reader would believe.
+/// The reader's limit must not make a large transaction unreadable: one that dropped 300,000 tables with long names
+/// compresses better than readers accept.
 #[test]
-fn what_compresses_too_well_is_stored_as_it_is() {
+fn a_batch_that_compresses_too_well_is_stored_uncompressed() {
     let key = format!("C==={}", " ".repeat(1000));
     let rows = 70_000;
     let messages = Draft { buffer: (0..rows).map(|_| message(&key, None)).collect(), ..Draft::default() };
     let bytes = file(&messages, Compression::Zstd);
     assert!(bytes.len() > rows * key.len(), "{}", bytes.len());
     assert_eq!(decode(bytes, "p", Some(ORDER)).unwrap().n_messages(), rows);
-    // As all others are.
+    // Smaller nodes are still compressed.
     let few = Draft { buffer: messages.buffer[..50].to_vec(), ..Draft::default() };
     assert!(file(&few, Compression::Zstd).len() < 10_000);
 }
@@ -339,8 +339,8 @@ fn a_dictionary_is_refused() {
     assert_corrupt(decode(with_columns(columns.to_vec()), "p", None), "no dictionaries");
 }
 
-/// A decoder of our own took the place of arrow-ipc's, so that a browser can have the same one. Whatever bytes they get,
-/// both find the same rows, or one of them finds that the bytes are damaged.
+/// Our own decoder replaced that of arrow-ipc, so that the WebAssembly build can use it. For any bytes, both return the
+/// same rows, or one of them reports damage.
 fn by_arrow(bytes: &[u8]) -> Option<RecordBatch> {
     let reader = std::panic::catch_unwind(|| {
         arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None)
@@ -349,7 +349,7 @@ fn by_arrow(bytes: &[u8]) -> Option<RecordBatch> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| reader.next())).ok()??.ok()
 }
 
-/// Columns of any texts, nulls among them.
+/// Columns of random texts and nulls.
 fn any_columns() -> impl Strategy<Value = RecordBatch> {
     prop::collection::vec(prop::array::uniform4(prop::option::of(".{0,9}")), 0..70).prop_map(|rows| {
         let column =
@@ -369,10 +369,10 @@ proptest! {
         prop_assert_eq!(decode_batch(bytes, "p").unwrap(), batch);
     }
 
-    /// Our writer leaves room for a header and fills it in later; Arrow's own reader, which knows nothing of that, has to
-    /// find the same rows, also where they are a part of longer columns.
+    /// Our writer reserves space for the header and fills it in later. Arrow's own reader has to read the same rows,
+    /// also if they are a slice of longer columns.
     #[test]
-    fn arrows_own_reader_finds_the_rows_that_we_wrote(
+    fn arrows_own_reader_finds_the_same_rows_in_our_files(
         batch in any_columns(),
         compression in prop::sample::select(COMPRESSIONS.to_vec()),
         from in any::<prop::sample::Index>(),
@@ -386,7 +386,7 @@ proptest! {
     }
 
     #[test]
-    fn of_damaged_bytes_both_decoders_find_the_same_or_one_finds_nothing(
+    fn both_decoders_agree_on_damaged_files_or_one_refuses_them(
         batch in any_columns(),
         compression in prop::sample::select(COMPRESSIONS.to_vec()),
         damage in prop::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..4),
@@ -398,7 +398,8 @@ proptest! {
         }
         let ours = decode_batch(bytes.clone().into(), "p");
         if let Ok(ours) = ours {
-            // Theirs also refuses messages of another version than the footer's, which change nothing here.
+            // Arrow's decoder also refuses a message whose version differs from the footer's, which does not matter
+            // here.
             if let Some(theirs) = by_arrow(&bytes) {
                 prop_assert_eq!(ours.columns(), theirs.columns());
             }
@@ -409,7 +410,7 @@ proptest! {
 type Cells = [Option<&'static str>; 4];
 const NULL_ROW: Cells = [None; 4];
 
-/// Rows as somebody else might lay them out.
+/// Rows in the layout of another writer.
 fn rows(rows: &[Cells]) -> RecordBatch {
     let column = |i: usize| Arc::new(StringArray::from_iter(rows.iter().map(|row| row[i]))) as ArrayRef;
     RecordBatch::try_new(node_schema(), (0..4).map(column).collect()).unwrap()
@@ -436,7 +437,7 @@ fn rows_without_system_rows_beyond_n_keys_are_read() {
 }
 
 #[test]
-fn system_rows_that_are_none_are_refused() {
+fn invalid_system_rows_are_refused() {
     assert_refused(&[], "no key table");
     assert_refused(&[n_keys("0")], "no key table");
     assert_refused(&[NULL_ROW, NULL_ROW, NULL_ROW, NULL_ROW], "n_keys is missing");
@@ -479,7 +480,7 @@ fn key_rows_with_a_null_are_refused() {
 }
 
 #[test]
-fn children_beside_some_keys_only_are_refused() {
+fn children_of_some_keys_only_are_refused() {
     let child = Some("child");
     let no_leftmost = [n_keys("1"), NULL_ROW, [Some("a"), Some("v"), child, None], NULL_ROW, NULL_ROW];
     assert_refused(&no_leftmost, "a child beside every key or none");
@@ -494,7 +495,7 @@ fn children_beside_some_keys_only_are_refused() {
     );
 }
 
-/// Mode 35: a height that its own node belies.
+/// Mode 35: a height that contradicts the node's children.
 #[test]
 fn a_height_that_does_not_fit_the_children_is_refused() {
     let height = |height| [Some("height"), Some(height), None, None];
@@ -504,7 +505,7 @@ fn a_height_that_does_not_fit_the_children_is_refused() {
 }
 
 #[test]
-fn buffer_rows_that_are_no_messages_are_refused() {
+fn invalid_messages_are_refused() {
     let table = [n_keys("0"), NULL_ROW, NULL_ROW, NULL_ROW, NULL_ROW];
     let good: Cells = [Some("a"), None, None, Some("txn")];
     let with = |row: Cells| [&table, [good, row, good].as_slice()].concat();
@@ -513,7 +514,7 @@ fn buffer_rows_that_are_no_messages_are_refused() {
     assert_refused(&with([Some("a"), Some("v"), Some("child"), Some("txn")]), "not a message");
 }
 
-/// Mode 36: a table that has not the order of the lakehouse.
+/// Mode 36: a table with another order than the lakehouse.
 #[test]
 fn a_table_of_another_order_is_refused() {
     let bytes = file(&leaf(), Compression::Zstd);
@@ -522,7 +523,7 @@ fn a_table_of_another_order_is_refused() {
 }
 
 #[test]
-fn a_draft_that_its_reader_would_refuse_is_never_written() {
+fn an_invalid_draft_is_not_written() {
     let too_many = Draft { rows: ["a", "b", "c", "d", "e", "f"].map(row).to_vec(), ..Draft::default() };
     let unordered = Draft { rows: ["b", "a"].map(row).to_vec(), ..Draft::default() };
     let childless = Draft { children: Vec::new(), ..inner() };
@@ -531,9 +532,9 @@ fn a_draft_that_its_reader_would_refuse_is_never_written() {
     }
 }
 
-/// Arrow's writers align buffers, and others need not: what is mapped or sliced may begin at any address.
+/// Arrow's writers align buffers, other writers need not: mapped or sliced bytes may begin at any address.
 #[test]
-fn a_file_is_read_wherever_it_lies_in_memory() {
+fn a_file_at_any_address_is_read() {
     let bytes = file(&inner(), Compression::None);
     let expected = dump(&decode(bytes.clone(), "p", Some(ORDER)).unwrap());
     for shift in 1..8 {
@@ -542,7 +543,7 @@ fn a_file_is_read_wherever_it_lies_in_memory() {
     }
 }
 
-/// The footer and the batch each say how many rows there are, and which of them are null.
+/// The footer and the batch each state the number of rows and of nulls.
 #[test]
 fn counts_that_contradict_the_columns_are_refused() {
     let cells = [n_keys("1"), NULL_ROW, key_row("a"), NULL_ROW, NULL_ROW];
@@ -550,7 +551,7 @@ fn counts_that_contradict_the_columns_are_refused() {
     let frame = Frame::check(&bytes).unwrap();
     let nodes = frame.batch.nodes().unwrap().bytes();
     let at = bytes.windows(nodes.len()).position(|window| window == nodes).unwrap();
-    // Of the first column: rows, and those that are null.
+    // Of the first column: the number of rows, and of nulls.
     for (field, message) in [(0, "rows, not 5"), (8, "the record batch says")] {
         let mut other = bytes.to_vec();
         other[at + field] -= 1;
@@ -558,9 +559,10 @@ fn counts_that_contradict_the_columns_are_refused() {
     }
 }
 
-/// Two leaves had been exchanged. Each was whole, so each was believed: objects were missing in lists, and were there twice.
+/// Two leaves had been exchanged. Each was intact and therefore accepted: objects were missing in listings or listed
+/// twice.
 #[test]
-fn a_node_under_the_name_of_another_is_refused() {
+fn a_node_with_the_name_of_another_is_refused() {
     let paths = [1, 2].map(|number| node_path(uuid::Uuid::from_u128(number)));
     let id = "00000000-0000-0000-0000-000000000001";
     let of = |id: &str| {
@@ -575,7 +577,7 @@ fn a_node_under_the_name_of_another_is_refused() {
             "{refused:?}"
         );
     }
-    // Who names it otherwise, or does not write it down, says nothing.
+    // Files with other kinds of names, and nodes without an id, are not checked.
     assert!(decode(of(id), "node.arrow", None).is_ok());
     let unnamed = encode(&[], &Draft::default(), 4, Compression::Zstd).unwrap().bytes;
     assert!(decode(unnamed, &paths[0], None).is_ok());

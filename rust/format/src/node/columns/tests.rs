@@ -1,14 +1,14 @@
-//! What a buffer may say, and who decompresses it.
+//! Limits of buffers, and the two libraries that decompress them.
 
 use proptest::prelude::*;
 
 use super::super::zstd::{in_c, in_rust};
 use super::*;
 
-/// A node file of 2 MB claimed to hold 2 GiB, and opening the lakehouse ran out of memory. What a
-/// reader allocates is bounded by what nodes hold, and beyond that by what was read.
+/// A node file of 2 MB stated 2 GiB of content, and opening the lakehouse ran out of memory. The memory of a reader is
+/// limited by the usual size of nodes, and beyond that by the bytes read.
 #[test]
-fn what_a_node_may_decompress_to_is_bounded_by_its_size() {
+fn the_decompressed_size_of_a_node_is_limited() {
     let mib = 1 << 20;
     assert_eq!(content_limit_bytes(100), 4 * mib);
     assert_eq!(content_limit_bytes(16 << 10), 16 * mib);
@@ -19,9 +19,9 @@ fn what_a_node_may_decompress_to_is_bounded_by_its_size() {
 }
 
 proptest! {
-    /// What the library in C reads and the one in Rust does not, a browser would not show.
+    /// A frame that only the C library reads would make the WebAssembly build fail.
     #[test]
-    fn both_libraries_decompress_alike(
+    fn both_libraries_decompress_to_the_same_bytes(
         parts in prop::collection::vec((".{0,20}", 0..400usize), 0..20),
         level in 1..20i32,
         room in 0..3usize,
@@ -37,9 +37,9 @@ proptest! {
         }
     }
 
-    /// A library that panics ends the page.
+    /// A panic of a library would terminate the page in the browser.
     #[test]
-    fn damaged_frames_are_errors_or_texts_in_both(
+    fn both_libraries_survive_damaged_frames(
         content in prop::collection::vec(any::<u8>(), 0..2000),
         damage in prop::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..4),
     ) {

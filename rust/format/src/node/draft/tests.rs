@@ -1,4 +1,4 @@
-//! Changes of one node; the rules are numbered as in the architecture page.
+//! Changes of one node; the numbers of rules refer to docs/architecture.md.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn rule_3_a_delete_of_an_own_key_is_parked_until_it_is_set_again() {
     assert_eq!(draft.buffer, [delete("b"), delete("c")]);
     assert!(draft.is_parked(&draft.buffer[0]) && !draft.is_parked(&draft.buffer[1]));
     assert_eq!(draft.parked_rows(), [0]);
-    assert_eq!(draft.heaviest_child(), Some(1), "a parked delete weighs nothing");
+    assert_eq!(draft.heaviest_child(), Some(1), "a parked delete does not count");
 
     draft.buffer.push(set("b", "back"));
     draft.absorb();
@@ -48,7 +48,7 @@ fn rule_3_a_delete_of_an_own_key_is_parked_until_it_is_set_again() {
 }
 
 #[test]
-fn rule_7_of_each_key_the_last_message_stays_in_its_place() {
+fn rule_7_the_last_message_of_each_key_stays_in_its_place() {
     let messages = vec![set("a", "1"), set("b", "1"), delete("a"), set("c", "1"), set("b", "2")];
     assert_eq!(coalesce(messages), [delete("a"), set("c", "1"), set("b", "2")]);
 }
@@ -63,7 +63,7 @@ fn the_messages_of_a_child_are_taken_in_their_order() {
 }
 
 #[test]
-fn nobody_is_the_heaviest_where_nothing_waits() {
+fn without_messages_no_child_is_the_heaviest() {
     assert_eq!(inner(&["b"], vec![]).heaviest_child(), None);
     assert_eq!(inner(&["b"], vec![delete("b")]).heaviest_child(), None);
     assert_eq!(
