@@ -134,15 +134,14 @@ def test_compaction_threshold_is_set_per_lakehouse_or_table(lake: tl.Lakehouse) 
 
 
 def test_unreadable_table_does_not_stop_maintenance_of_others(lake: tl.Lakehouse, root: Path) -> None:
-    """The first table of format version 3 ended the upkeep of a whole lakehouse."""
+    """The first table that could not be compacted ended the maintenance of a whole lakehouse."""
     lake.create_table("shop.a_third", ROWS.schema, properties={"format-version": "3"}).append(ROWS)
     for _ in range(5):
         lake.table("shop.a_third").append(ROWS)
     lake.alter_table("shop.few", {"maintenance.kompact": "true"})
     done = lake.maintenance.run()
-    assert set(done.compacted) == {"shop.orders"}
-    assert set(done.skipped) == {"shop.a_third", "shop.few"}
-    assert "format version 3" in done.skipped["shop.a_third"].message
+    assert set(done.compacted) == {"shop.orders", "shop.a_third"}
+    assert set(done.skipped) == {"shop.few"}
     assert "maintenance.kompact" in done.skipped["shop.few"].message
     lake.alter_table("shop.orders", {"maintenance.compact": "false"})
     shown = CliRunner().invoke(app, ["maintain", "--root", str(root)]).output

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import trinitylake as tl
 
-MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
+MERGE_ON_READ = ", ".join(f"'write.{statement}.mode' = 'merge-on-read'" for statement in ("delete", "update", "merge"))
 V3 = f"TBLPROPERTIES ('format-version' = '3', {MERGE_ON_READ})"
 NEW = pa.table({"id": pa.array([50], pa.int64()), "name": ["p"]})
 
@@ -86,7 +86,7 @@ def test_spark_and_pyiceberg_write_one_table_in_an_open_transaction(
     assert lake.table("v3.things").iceberg.metadata.next_row_id == ends[-1][1]
 
 
-def test_a_deletion_vector_of_a_transaction_that_lost_a_race_is_a_conflict(
+def test_deletion_vectors_of_a_transaction_that_lost_a_race_are_united_with_those_of_the_winner(
     spark: SparkSession, lake: tl.Lakehouse, catalog: str, things: str
 ) -> None:
     def delete_beside(statement: str) -> None:
@@ -94,11 +94,19 @@ def test_a_deletion_vector_of_a_transaction_that_lost_a_race_is_a_conflict(
             spark.sql(f"DELETE FROM {tx}.v3.things WHERE id = 1")
             spark.sql(statement.format(things))
 
-    with pytest.raises(tl.CommitConflict, match="delete files that are not Parquet files of positions"):
-        delete_beside("DELETE FROM {} WHERE id = 3")
-    assert ids(lake) == [1, 2, 4, 5, 6]
-    delete_beside("SELECT 1")
+    delete_beside("DELETE FROM {} WHERE id = 3")
     assert ids(lake) == [2, 4, 5, 6]
+    with tl.spark.transaction(spark, catalog=catalog) as tx:
+        spark.sql(f"DELETE FROM {tx}.v3.things WHERE id = 4")
+        lake.table("v3.things").delete("id = 5")
+    assert ids(lake) == [2, 6]
+    spark.sql(f"REFRESH TABLE {things}")
+    assert sorted(row.id for row in spark.sql(f"SELECT id FROM {things}").collect()) == [2, 6]
+    with tl.spark.transaction(spark, catalog=catalog) as tx:
+        spark.sql(f"UPDATE {tx}.v3.things SET name = 'b' WHERE id = 6")
+        lake.table("v3.things").delete("id = 6")
+        with pytest.raises(tl.CommitConflict):
+            tx.commit()
 
 
 def test_rows_that_spark_and_our_writers_rewrite_in_turn_have_one_lineage(

@@ -58,9 +58,9 @@ def test_files_that_cannot_hold_a_key_stay_unread(lake: tl.Lakehouse, monkeypatc
     read: list[str] = []
     batches_of = matching.LiveRows.batches
 
-    def counted(self: Any, task: Any, columns: Any = None) -> Any:
+    def counted(self: Any, task: Any, *args: Any) -> Any:
         read.append(task.file.file_path)
-        return batches_of(self, task, columns)
+        return batches_of(self, task, *args)
 
     monkeypatch.setattr(matching.LiveRows, "batches", counted)
     assert table.upsert(numbers([11, 55, 100], [0, 55, 1]), on="id") == (1, 1)

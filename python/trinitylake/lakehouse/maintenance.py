@@ -56,9 +56,10 @@ class LakehouseMaintenance:
         That is `table.maintenance.compact()` for every managed table, then `compact`, `expire` and `vacuum`. The policy
         is stored in the lakehouse: the settings `maximum_version_age_millis` and `minimum_versions_to_keep` say how
         long versions are kept; the properties `maintenance.compact`, `maintenance.compact-tree`, `maintenance.expire`
-        and `maintenance.vacuum` ("false" turns a step off), `maintenance.compact.min-files` and `maintenance.grace`
-        ("2 days", of `vacuum`) say the rest. `lake.alter` changes them. A table's own properties `maintenance.compact`
-        and `maintenance.compact.min-files` override those of the lakehouse. A table that cannot be compacted is
+        and `maintenance.vacuum` ("false" turns a step off), `maintenance.compact.min-files`,
+        `maintenance.compact.min-deleted-percent` and `maintenance.grace` ("2 days", of `vacuum`) say the rest.
+        `lake.alter` changes them. A table's own properties `maintenance.compact`, `maintenance.compact.min-files` and
+        `maintenance.compact.min-deleted-percent` override those of the lakehouse. A table that cannot be compacted is
         reported as skipped, and the others are compacted all the same.
 
         Args:

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 #: Properties of the lakehouse, and their defaults.
 COMPACT, MIN_FILES, COMPACT_TREE = "maintenance.compact", "maintenance.compact.min-files", "maintenance.compact-tree"
+MIN_DELETED_PERCENT = "maintenance.compact.min-deleted-percent"
 EXPIRE_SNAPSHOTS = "maintenance.expire-snapshots"
 EXPIRE, VACUUM, GRACE = "maintenance.expire", "maintenance.vacuum", "maintenance.grace"
 FLAGS = (COMPACT, COMPACT_TREE, EXPIRE_SNAPSHOTS, EXPIRE, VACUUM)
-DEFAULTS = {**dict.fromkeys(FLAGS, "true"), MIN_FILES: "5", GRACE: ""}
+DEFAULTS = {**dict.fromkeys(FLAGS, "true"), MIN_FILES: "5", MIN_DELETED_PERCENT: "10", GRACE: ""}
 #: Those that tables can override.
-OF_TABLES = (COMPACT, MIN_FILES)
+OF_TABLES = (COMPACT, MIN_FILES, MIN_DELETED_PERCENT)
 
 
 class Skipped(NamedTuple):
@@ -56,6 +57,7 @@ class Policy:
     Attributes:
         compact: compact managed tables, as `table.maintenance.compact()` does.
         min_files: partitions with fewer small files are not compacted.
+        min_deleted_percent: of the rows of a data file whose delete files are applied.
         expire_snapshots: expire Iceberg snapshots of tables by the retention of versions, unless the table's
             properties keep them.
         compact_tree: rebuild the tree if that is worth it, as `lake.maintenance.compact()` does.
@@ -66,6 +68,7 @@ class Policy:
 
     compact: bool
     min_files: int
+    min_deleted_percent: int
     expire_snapshots: bool
     compact_tree: bool
     expire: bool
@@ -108,6 +111,7 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
     return Policy(
         compact=flags[COMPACT],
         min_files=_count(MIN_FILES, given[MIN_FILES]),
+        min_deleted_percent=_count(MIN_DELETED_PERCENT, given[MIN_DELETED_PERCENT], minimum=0),
         expire_snapshots=flags[EXPIRE_SNAPSHOTS],
         compact_tree=flags[COMPACT_TREE],
         expire=flags[EXPIRE],
@@ -187,9 +191,17 @@ class _TableRun:
         _check_names(own, OF_TABLES)
         if not (_flag(COMPACT, own[COMPACT]) if COMPACT in own else self._policy.compact):
             return
-        min_files = _count(MIN_FILES, own[MIN_FILES]) if MIN_FILES in own else self._policy.min_files
+        min_files, percent = self._policy.min_files, self._policy.min_deleted_percent
+        if MIN_FILES in own:
+            min_files = _count(MIN_FILES, own[MIN_FILES])
+        if MIN_DELETED_PERCENT in own:
+            percent = _count(MIN_DELETED_PERCENT, own[MIN_DELETED_PERCENT], minimum=0)
         done = table.maintenance.compact(
-            min_files=min_files, dry_run=self._dry_run, progress=lambda done, total: on_table(name), **self._note
+            min_files=min_files,
+            min_deleted_percent=percent,
+            dry_run=self._dry_run,
+            progress=lambda done, total: on_table(name),
+            **self._note,
         )
         if done.files_removed:
             self.done.compacted[name] = done
@@ -214,7 +226,7 @@ def _flag(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _count(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise InvalidArgument(f"the property {name} is a whole number of at least 1, not {text!r}")
+def _count(name: str, text: str, minimum: int = 1) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= minimum):
+        raise InvalidArgument(f"the property {name} is a whole number of at least {minimum}, not {text!r}")
     return int(text)

@@ -11,13 +11,13 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import ALWAYS_TRUE
 from pyiceberg.table import Transaction as IcebergTransaction
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from trinitylake.errors import CommitConflict, ObjectNotFound, TransactionClosed
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
+from trinitylake.iceberg_storage.data_files.position_deletes import RowDeletes
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
@@ -206,14 +206,14 @@ def _replace_files(
         )
     rewritten = [message for message in messages if isinstance(message, RewrittenFiles)]
     removed = [changes.files[number] for message in rewritten for number in message.removed]
+    removed += [file for message in rewritten for file in message.removed_deletes]
     added = files_of(messages)
     with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
         assert isinstance(change, StagedTransaction)
         with change.looking_for(changes.statement, changes.filter):
             change.count_rows(RowCounts(*result_of(messages)))
             if removed or added:
-                operation = Operation.OVERWRITE if added else Operation.DELETE
-                change.replace_files(removed, added, operation, snapshot_properties)
+                change.replace_files(removed, added, snapshot_properties=snapshot_properties)
         _take_incoming(iceberg.io)
 
 
@@ -228,13 +228,12 @@ def _remove_partitions(change: StagedTransaction, files: list[DataFile], snapsho
         return
     # No filter tells which rows are in a bucket: the files of the partition go, and any other change is a conflict.
     with change.looking_for("overwrite", ALWAYS_TRUE):
-        removed = [
-            task.file
-            for task in files_of_branch(metadata, change.io, ALWAYS_TRUE, True, MAIN_BRANCH)
-            if task.file.spec_id == spec.spec_id and spelled(task.file.partition) in written
-        ]
-        if removed:
-            change.replace_files(removed, [], Operation.DELETE, snapshot_properties)
+        deletes = RowDeletes({})
+        for task in files_of_branch(metadata, change.io, ALWAYS_TRUE, True, MAIN_BRANCH):
+            if task.file.spec_id == spec.spec_id and spelled(task.file.partition) in written:
+                deletes.remove(task)
+        if deletes.removed:
+            change.replace_files(deletes.removed, [], snapshot_properties=snapshot_properties)
 
 
 def commit_or_delete(transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:

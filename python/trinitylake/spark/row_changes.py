@@ -27,6 +27,7 @@ from pyspark.sql import types as spark_types
 
 from trinitylake.base.arguments import texts
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
 from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import MAX_KEYS, key_filter
@@ -371,7 +372,8 @@ class _Statement:
     def _rewritten(self, changed: DataFrame) -> DataFrame:
         """One row, a pickled `RewrittenFiles`, for each task that rewrote files."""
         rows = changed.where(f"`{CLAUSE}` is not null").drop(ROW).repartition(self._parts, _quoted(FILE))
-        return rows.mapInArrow(_Rewrite(self.plan, self._tasks, self._outcomes), REPORT)
+        in_place = is_merge_on_read(self.plan.metadata, self.name)
+        return rows.mapInArrow(_Rewrite(self.plan, self._tasks, self._outcomes, in_place), REPORT)
 
     def _inserted(self, new: DataFrame, given: Sequence[str], clauses: Sequence[Clause]) -> list[DataFrame]:
         """A frame of pickled `WrittenFiles` for each clause that inserts rows."""
@@ -437,15 +439,17 @@ class _Locate:
 
 @dataclass
 class _Rewrite:
-    """Rewrites the files of the changed rows that it is given, and yields a pickled `RewrittenFiles`.
+    """Changes the rows that it is given, and yields a pickled `RewrittenFiles`.
 
     Attributes:
         values: for each clause, columns of the table with the column of the rows that each gets; None for a delete.
+        in_place: whether unchanged rows stay where they are (merge-on-read).
     """
 
     plan: WritePlan
     tasks: list[bytes]
     values: list[dict[str, str] | None]
+    in_place: bool
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         parts = [batch for batch in batches if batch.num_rows]
@@ -459,7 +463,10 @@ class _Rewrite:
         found = [FoundRows(rows.filter(pc.equal(clause, place)), values) for place, values in enumerate(self.values)]
         with self.plan.writing() as (metadata, io):
             tasks = [pickle.loads(self.tasks[number]) for number in numbers]
-            done = rewrite(PlacedRows(metadata, io, tasks), found, self.plan.limits)
+            done = rewrite(PlacedRows(metadata, io, tasks), found, self.plan.limits, [], self.in_place)
         number_of = {task.file.file_path: number for task, number in zip(tasks, numbers, strict=True)}
-        removed = [number_of[file.file_path] for file in done.removed]
-        yield report_of(RewrittenFiles(done.added, removed=removed, updated=done.updated, deleted=done.deleted))
+        removed = [number_of[file.file_path] for file in done.removed if file.file_path in number_of]
+        deletes = [file for file in done.removed if file.file_path not in number_of]
+        written = RewrittenFiles(done.added, removed=removed, removed_deletes=deletes)
+        written.updated, written.deleted = done.updated, done.deleted
+        yield report_of(written)

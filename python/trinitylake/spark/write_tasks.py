@@ -67,11 +67,13 @@ class RewrittenFiles(WrittenFiles):
     """What one attempt of one task of a MERGE, UPDATE or DELETE wrote.
 
     Attributes:
-        removed: numbers of the files whose rows were written again, among the `files` of the `RowChange`.
+        removed: numbers of the data files without remaining rows, among the `files` of the `RowChange`.
+        removed_deletes: delete files that are replaced or obsolete.
         updated, deleted: numbers of rows.
     """
 
     removed: list[int] = field(default_factory=list)
+    removed_deletes: list[DataFile] = field(default_factory=list)
     updated: int = 0
     deleted: int = 0
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, TableProperties
@@ -33,6 +33,7 @@ from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_SIZE_BY
 from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYTES
 from trinitylake.iceberg_storage.data_files.row_lineage import carried_schema
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder
+from trinitylake.iceberg_storage.delete_files import file_key, of_one_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.table_file_io import own_files
@@ -71,6 +72,7 @@ def compact(
     filter: BooleanExpression,
     target_file_size_bytes: int | None,
     min_files: int,
+    min_deleted_percent: int,
     sort_by: Sequence[str],
     progress: Callable[[int, int], None] = lambda done, total: None,
     dry_run: bool = False,
@@ -81,7 +83,8 @@ def compact(
         iceberg: a staged table.
         filter: only files that may hold such rows.
         target_file_size_bytes: of the new files; by default the table's property.
-        min_files: partitions with fewer files are skipped, unless files have deleted rows or are sorted.
+        min_files: partitions with fewer files are skipped, unless deletes are applied or files are sorted.
+        min_deleted_percent: of the rows of a file whose deletes are applied.
         sort_by: columns by which the rows of a partition are sorted; then files of any size are rewritten.
         progress: called with the number of files read, and of all files.
         dry_run: choose the files, and read and write none.
@@ -103,7 +106,7 @@ def compact(
         readable = own_files(change.io, metadata)
         scan = ReadAheadScan(metadata, readable, row_filter=filter)
         tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
-        choice = FileGroups(metadata, size, min_files)
+        choice = FileGroups(metadata, size, min_files, min_deleted_percent)
         groups = choice.of(tasks, order is not None)
         removed = _files_in(groups)
         if not removed:
@@ -120,7 +123,10 @@ def compact(
             kept = [task for task in tasks if task.file.file_path not in gone]
         added, others = _at_rest(writing, choice, kept, writing.run(groups))
         removed += others
-        change.replace_files(removed, added, Operation.REPLACE, sequence_number=_data_sequence_number(metadata))
+        obsolete = _obsolete_deletes(tasks, removed, is_whole_table=filter == AlwaysTrue())
+        change.replace_files(
+            [*removed, *obsolete], added, Operation.REPLACE, sequence_number=_data_sequence_number(metadata)
+        )
     return CompactResult(len(removed), len(added), _size_bytes(removed), _size_bytes(added))
 
 
@@ -153,6 +159,19 @@ def _at_rest(
                 writing.delete(file)
         new.update((file.file_path, file) for file in added)
     return list(new.values()), gone
+
+
+def _obsolete_deletes(
+    tasks: Sequence[FileScanTask], removed: Sequence[DataFile], is_whole_table: bool
+) -> list[DataFile]:
+    """The delete files of removed files that apply to no other file; `tasks` are all files of the table, or some."""
+    gone = {file.file_path for file in removed}
+    removed_tasks = [task for task in tasks if task.file.file_path in gone]
+    deletes = [file for task in removed_tasks for file in task.delete_files]
+    if not is_whole_table:
+        return of_one_data_file(deletes)
+    used = {file_key(file) for task in tasks if task.file.file_path not in gone for file in task.delete_files}
+    return list({key: file for file in deletes if (key := file_key(file)) not in used}.values())
 
 
 def _files_in(groups: Sequence[Group]) -> list[DataFile]:

@@ -19,9 +19,12 @@ from pyiceberg.transforms import VoidTransform
 
 from trinitylake.iceberg_storage.data_files.data_file_sizes import SMALL_PART
 from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
+from trinitylake.iceberg_storage.delete_files import of_one_data_file
 
 #: The largest group whose rows are sorted together, in bytes of its files.
 SORTED_GROUP_SIZE_BYTES = 128 << 20
+#: A data file with more delete files is always written again.
+MAX_DELETE_FILES = 10
 
 
 class _Unknown:
@@ -50,12 +53,14 @@ class FileGroups:
         metadata: of the table.
         size: of the new files, in bytes.
         min_files: partitions with fewer files are skipped, unless files have deleted rows.
+        min_deleted_percent: of the rows of a file; a file with fewer deleted rows counts as one without.
     """
 
-    def __init__(self, metadata: TableMetadata, size: int, min_files: int) -> None:
+    def __init__(self, metadata: TableMetadata, size: int, min_files: int, min_deleted_percent: int) -> None:
         self._spec_id = metadata.default_spec_id
         self._size = size
         self._min_files = min_files
+        self._min_deleted_percent = min_deleted_percent
         current = metadata.spec()
         self._partitions = {spec.spec_id: _partition_under(current, spec) for spec in metadata.partition_specs}
 
@@ -78,7 +83,16 @@ class FileGroups:
         return file.file_size_in_bytes < SMALL_PART * self._size
 
     def _is_to_be_written(self, task: FileScanTask) -> bool:
-        return self._is_small(task.file) or task.file.spec_id != self._spec_id or bool(task.delete_files)
+        return self._is_small(task.file) or task.file.spec_id != self._spec_id or self._is_worn(task)
+
+    def _is_worn(self, task: FileScanTask) -> bool:
+        """Whether the deletes of a file are to be applied. How many rows other deletes than positions of this file
+        concern is not known."""
+        own = of_one_data_file(task.delete_files)
+        if len(own) < len(task.delete_files) or len(own) > MAX_DELETE_FILES:
+            return True
+        deleted = sum(file.record_count for file in own)
+        return bool(own) and deleted * 100 >= self._min_deleted_percent * task.file.record_count
 
     def _by_partition(
         self, tasks: Iterable[FileScanTask], is_chosen: Callable[[FileScanTask], bool]
@@ -94,7 +108,7 @@ class FileGroups:
         limit = min(4 * self._size, SORTED_GROUP_SIZE_BYTES) if is_sorted else 4 * self._size
         groups: list[Group] = []
         for key, members in by_partition.items():
-            if not is_sorted and len(members) < self._min_files and not any(task.delete_files for task in members):
+            if not is_sorted and len(members) < self._min_files and not any(map(self._is_worn, members)):
                 continue
             parts: list[list[FileScanTask]] = [[]]
             bytes_in_part = 0

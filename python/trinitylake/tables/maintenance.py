@@ -27,6 +27,7 @@ Result = TypeVar("Result")
 #: Partitions with fewer small files are not compacted.
 MIN_FILES = 5
 _AT_LEAST_ONE = functools.partial(whole_number, minimum=1)
+_PERCENT = functools.partial(whole_number, minimum=0)
 
 
 class Write(Protocol):
@@ -53,13 +54,14 @@ class TableMaintenance:
         self._write = write
         self._subject = subject
 
-    @checked_as(target_file_size_bytes=_AT_LEAST_ONE, min_files=_AT_LEAST_ONE)
+    @checked_as(target_file_size_bytes=_AT_LEAST_ONE, min_files=_AT_LEAST_ONE, min_deleted_percent=_PERCENT)
     def compact(
         self,
         filter: str | BooleanExpression | None = None,
         *,
         target_file_size_bytes: int | None = None,
         min_files: int = MIN_FILES,
+        min_deleted_percent: int = 0,
         sort_by: str | Iterable[str] | None = None,
         dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
@@ -76,6 +78,8 @@ class TableMaintenance:
             target_file_size_bytes: how large files become; by default the table's `write.target-file-size-bytes`, or
                 96 MiB. Files of less than three quarters of that are small.
             min_files: partitions with fewer small files are skipped.
+            min_deleted_percent: apply the delete files of a data file if they delete at least so much of its rows, or
+                are more than ten. Deletes by values, and delete files of several data files, are always applied.
             sort_by: columns, as `"at desc"`: all files are rewritten, sorted by them, at most 128 MiB of files of a
                 partition, or 256 MiB of their rows in memory, together. Fewer files need to be read where a filter
                 names such a column.
@@ -84,7 +88,7 @@ class TableMaintenance:
             progress: called with the number of files read, and of all files.
             message, author: stored in the log; not in a transaction, which has its own.
 
-        Raises `InvalidArgument` for a table of format version 3 or one that is not managed here, a filter that cannot
+        Raises `InvalidArgument` for a table that is not managed here, a filter that cannot
         be read, and a column to sort by that is not there; `InvalidLocation` for a table that names files outside of
         its own folder, which may hold rows that its readers must not see.
         """
@@ -94,7 +98,9 @@ class TableMaintenance:
         def operation(iceberg: IcebergTable) -> CompactResult:
             with translated(self._subject):
                 report = progress or (lambda done, total: None)
-                return compact(iceberg, matching, target_file_size_bytes, min_files, order, report, dry_run)
+                return compact(
+                    iceberg, matching, target_file_size_bytes, min_files, min_deleted_percent, order, report, dry_run
+                )
 
         return self._write(operation, note=CommitInfo(message, author))
 

@@ -28,11 +28,14 @@ from trinitylake.iceberg_storage.data_files.parquet_batches import (
 from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSummaries
 from trinitylake.iceberg_storage.data_files.position_deletes import read_position_deletes
 from trinitylake.iceberg_storage.data_files.row_lineage import (
-    POSITIONS,
-    is_computed,
+    POSITION,
+    at_positions,
+    has_computed,
+    row_groups_at,
     selected,
     with_lineage,
     with_positions,
+    without_positions,
 )
 from trinitylake.iceberg_storage.data_files.schema_projection import project
 from trinitylake.iceberg_storage.row_filter import RowFilter
@@ -57,32 +60,56 @@ class LiveRows:
         self.deletes = read_position_deletes(io, tasks)
         self._columns: tuple[pq.FileMetaData, Schema] | None = None
 
-    def batches(self, task: FileScanTask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, task: FileScanTask, columns: Sequence[str] | None = None, chosen: np.ndarray | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of one file under the current schema, with the given columns in their order, or all columns.
 
         Columns may be the names of the lineage and of the position (`row_lineage.py`), which all columns do not
         include. Each batch of a Parquet file takes bounded memory, however wide rows are (`parquet_batches.py`).
+
+        `chosen` are positions in a Parquet file, ascending: only these rows are read, also deleted ones.
         """
         if columns is None:
-            yield from self._read(task, self._schema)
+            yield from self._read(task, self._schema, chosen=chosen)
             return
         # `select` keeps the order of the table.
-        for batch in self._read(task, selected(self._schema, columns)):
+        for batch in self._read(task, selected(self._schema, columns), chosen=chosen):
             yield batch if batch.schema.names == list(columns) else batch.select(list(columns))
 
     def matching(
-        self, task: FileScanTask, projected: Schema, filter: RowFilter | None = None
+        self,
+        task: FileScanTask,
+        projected: Schema,
+        filter: RowFilter | None = None,
+        chosen: np.ndarray | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file that match a filter over the current schema, with the projected columns or parts.
+
+        `chosen` are positions in a Parquet file, ascending: only these rows are read, also deleted ones.
 
         Rows are promoted to the types of the schema before they are compared. Row groups that cannot match are skipped.
         """
         wanted = projected if filter is None else self._with_columns_of(filter, projected)
-        for batch in self._read(task, wanted, filter):
+        for batch in self._read(task, wanted, filter, chosen):
             if filter is not None:
                 batch = filter.matching(batch)
             if batch.num_rows:
                 yield batch if wanted is projected else project(batch, wanted, projected)
+
+    def positions(self, task: FileScanTask, filter: RowFilter) -> np.ndarray:
+        """The positions of the rows of one file that match a filter, ascending.
+
+        In a file that is not Parquet, the number of a row among the live rows is its position.
+        """
+        found = [batch.column(0).to_numpy() for batch in self.matching(task, Schema(POSITION), filter)]
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    def count(self, task: FileScanTask) -> int:
+        """The number of live rows of one file."""
+        gone = self.deletes.get(task.file.file_path)
+        rows: int = task.file.record_count
+        return rows if gone is None else rows - int(np.searchsorted(gone, rows))
 
     def _with_columns_of(self, filter: RowFilter, projected: Schema) -> Schema:
         """The projected columns, and whole columns for what the filter compares in addition."""
@@ -96,19 +123,21 @@ class LiveRows:
         own = [fields.pop(field.field_id) for field in self._schema.fields if field.field_id in fields]
         return Schema(*own, *fields.values())
 
-    def _read(self, task: FileScanTask, wanted: Schema, filter: RowFilter | None = None) -> Iterator[pa.RecordBatch]:
-        is_with_lineage = is_computed(wanted)
+    def _read(
+        self,
+        task: FileScanTask,
+        wanted: Schema,
+        filter: RowFilter | None = None,
+        chosen: np.ndarray | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         if task.file.file_format != FileFormat.PARQUET:
-            if is_with_lineage:
-                raise InvalidArgument(
-                    f"{task.file.file_path} is not a Parquet file, and ids of its rows are not read here"
-                )
-            from pyiceberg.io.pyarrow import ArrowScan
-
-            yield from ArrowScan(self._metadata, self._io, wanted, AlwaysTrue()).to_record_batches([task])
+            yield from self._read_other_format(task, wanted)
+            return
+        if chosen is not None and not len(chosen):
             return
         location = task.file.file_path
-        gone = self.deletes.get(location)
+        gone = self.deletes.get(location) if chosen is None else None
+        is_computed = has_computed(wanted)
         with reading(location), self._io.new_input(location).open() as stream:
             file = open_parquet(stream)
             for what, found, recorded in (
@@ -119,22 +148,40 @@ class LiveRows:
                     raise CorruptFile(f"{location} has {found} {what}, and its manifest {recorded}", path=location)
             present = self._columns_of(file)
             groups = None
-            if filter is not None and gone is None and filter.field_ids:
+            if chosen is not None:
+                groups = row_groups_at(file.metadata, chosen)
+            elif filter is not None and filter.field_ids:
                 groups = self._row_groups(file, present, filter)
-                if not groups:
-                    return
+            if groups == []:
+                return
             ids = {id for id in wanted.field_ids if not isinstance(wanted.find_type(id), ListType | MapType)}
             needed = prune_columns(present, ids, select_full_types=False)
             if not needed.fields and wanted.fields:
                 needed = Schema(present.fields[0])  # for the number of rows
             constants = self._constants(task, present)
             batches = batches_of(stream, file, [field.name for field in needed.fields], groups)
-            if is_with_lineage:
+            if is_computed or gone is not None or chosen is not None:
                 batches = with_positions(batches, file.metadata, groups)
-                needed = Schema(*needed.fields, POSITIONS)
-            for batch in batches if gone is None else _alive(batches, gone):
+                needed = Schema(*needed.fields, POSITION)
+            if chosen is not None:
+                batches = at_positions(batches, chosen)
+            elif gone is not None:
+                batches = without_positions(batches, gone)
+            for batch in batches:
                 rows = project(batch, needed, wanted, constants)
-                yield with_lineage(rows, batch, task) if is_with_lineage else rows
+                yield with_lineage(rows, batch, task) if is_computed else rows
+
+    def _read_other_format(self, task: FileScanTask, wanted: Schema) -> Iterator[pa.RecordBatch]:
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        own = Schema(*(field for field in wanted.fields if field != POSITION))
+        if has_computed(own):
+            raise InvalidArgument(f"{task.file.file_path} is not a Parquet file, and ids of its rows are not read here")
+        begin = 0
+        for batch in ArrowScan(self._metadata, self._io, own, AlwaysTrue()).to_record_batches([task]):
+            end = begin + batch.num_rows
+            yield batch if own == wanted else batch.append_column(POSITION.name, pa.array(np.arange(begin, end)))
+            begin = end
 
     def _constants(self, task: FileScanTask, present: Schema) -> dict[int, Any]:
         """Partition values of columns that a file lacks, such as files that were imported from Hive."""
@@ -190,21 +237,6 @@ class LiveRows:
         is_nested = any(isinstance(field.field_type, StructType | ListType | MapType) for field in columns.fields)
         self._columns = None if is_nested else (metadata, columns)
         return columns
-
-
-def _alive(batches: Iterable[pa.RecordBatch], gone: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """The rows of a whole file but those at some positions, which are ascending."""
-    begin = 0
-    for batch in batches:
-        end = begin + batch.num_rows
-        here = gone[slice(*np.searchsorted(gone, [begin, end]))]
-        if len(here):
-            stays = np.ones(batch.num_rows, dtype=bool)
-            stays[here - begin] = False
-            batch = batch.filter(pa.array(stays))
-        if batch.num_rows:
-            yield batch
-        begin = end
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -54,6 +54,21 @@ _PARQUET_SCHEMA = pa.schema(
 )
 
 
+def is_merge_on_read(metadata: TableMetadata, statement: str) -> bool:
+    """Whether a statement writes delete files in the place of whole data files, by the properties of the table.
+
+    An upsert is a merge; overwrites delete rows as `delete` does.
+    """
+    name = {"update": "update", "merge": "merge", "upsert": "merge"}.get(statement, "delete")
+    mode = metadata.properties.get(f"write.{name}.mode", "copy-on-write").lower()
+    return metadata.format_version > 1 and mode == "merge-on-read"
+
+
+def can_lose_rows(file: DataFile) -> bool:
+    """Whether delete files are written for a data file. The positions of rows are known in Parquet files only."""
+    return bool(file.file_format == FileFormat.PARQUET)
+
+
 def positions_in(io: FileIO, file: DataFile) -> dict[str, np.ndarray]:
     """The deleted positions that a delete file lists, by the path of the data file as it is spelled there.
 
@@ -98,10 +113,16 @@ def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str
         for path, positions in positions_in(io, delete_file).items():
             by_location.setdefault(canonical_uri(path), []).append(positions)
     return {
-        task.file.file_path: np.unique(np.concatenate(by_location[location]))
+        task.file.file_path: _ascending(by_location[location])
         for task in tasks
         if (location := canonical_uri(task.file.file_path)) in by_location
     }
+
+
+def _ascending(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The positions of all parts without duplicates. Those of one delete file are in order, if it is well-formed."""
+    positions = np.concatenate(parts)
+    return positions if (positions[1:] > positions[:-1]).all() else np.unique(positions)
 
 
 @dataclass
@@ -156,7 +177,7 @@ def _write_vectors(
         blobs.append(Blob("deletion-vector-v1", [_ROW_POSITION_ID], blob, properties))
     content, offsets = puffin_file(blobs)
     output = _new_output(metadata, io, "puffin")
-    with output.create() as stream:
+    with output.create(overwrite=True) as stream:
         stream.write(content)
     return [
         _delete_file(
@@ -176,7 +197,7 @@ def _write_vectors(
 def _write_parquet(metadata: TableMetadata, io: FileIO, file: DataFile, positions: np.ndarray) -> DataFile:
     rows = pa.table([pa.repeat(file.file_path, len(positions)), pa.array(positions)], schema=_PARQUET_SCHEMA)
     output = _new_output(metadata, io, "parquet")
-    with output.create() as stream:
+    with output.create(overwrite=True) as stream:
         encoding = {"pos": "DELTA_BINARY_PACKED"}
         pq.write_table(rows, stream, compression="zstd", use_dictionary=["file_path"], column_encoding=encoding)
     bounds = [

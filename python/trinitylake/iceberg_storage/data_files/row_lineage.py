@@ -8,8 +8,11 @@ that come from other files has both columns. An unchanged row keeps its two valu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -21,18 +24,13 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, first_row_id_of_file
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
 #: Columns with ids that Iceberg reserves.
 ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
-POSITION = NestedField(2147483645, "_pos", LongType(), required=False)
+#: The position of a row in its data file. Its own name, `_pos`, may be that of another column.
+POSITION = NestedField(2147483645, "trinitylake:position", LongType(), required=False)
 LINEAGE = ROW_ID, LAST_UPDATED
 METADATA_COLUMNS = {field.name: field for field in (*LINEAGE, POSITION)}
-#: The name of `POSITION` in batches of a file, which may have a column with the reserved name.
-_POSITION_IN_FILE = "trinitylake:position"
 
 _carried: IdentityCache[Schema] = IdentityCache()
 
@@ -87,7 +85,7 @@ def selected(schema: Schema, names: Sequence[str], case_sensitive: bool = True) 
     return Schema(*columns.fields, *computed) if computed else columns
 
 
-def is_computed(columns: Schema) -> bool:
+def has_computed(columns: Schema) -> bool:
     """Whether a schema has columns that are computed from the positions of rows and the manifest."""
     return any(field.field_id in columns.field_ids for field in METADATA_COLUMNS.values())
 
@@ -96,9 +94,6 @@ def with_positions(
     batches: Iterable[pa.RecordBatch], file: pq.FileMetaData, row_groups: Sequence[int] | None
 ) -> Iterator[pa.RecordBatch]:
     """The batches of some row groups of a file with one more column: the positions of the rows in the file."""
-    import numpy as np
-    import pyarrow as pa
-
     counts = np.array([file.row_group(number).num_rows for number in range(file.num_row_groups)], np.int64)
     groups = np.arange(len(counts)) if row_groups is None else np.array(row_groups)
     begins = np.cumsum(counts) - counts
@@ -109,11 +104,44 @@ def with_positions(
         numbers = np.arange(start, start + batch.num_rows)
         start += batch.num_rows
         positions = numbers + skipped[np.searchsorted(ends_read, numbers, side="right")]
-        yield batch.append_column(_POSITION_IN_FILE, pa.array(positions))
+        yield batch.append_column(POSITION.name, pa.array(positions))
 
 
-#: The column that `with_positions` adds.
-POSITIONS = POSITION.model_copy(update={"name": _POSITION_IN_FILE})
+def row_groups_at(file: pq.FileMetaData, positions: np.ndarray) -> list[int]:
+    """The row groups of a file that have a row at one of some positions, which are ascending."""
+    ends = np.cumsum([file.row_group(number).num_rows for number in range(file.num_row_groups)])
+    return [int(number) for number in np.unique(np.searchsorted(ends, positions, side="right"))]
+
+
+def at_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """The rows at some positions, which are ascending. `batches` are from `with_positions`."""
+    for batch in batches:
+        listed = _listed(batch, positions)
+        if listed is not None:
+            yield batch.filter(pa.array(listed))
+
+
+def without_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """The other rows than `at_positions`."""
+    for batch in batches:
+        listed = _listed(batch, positions)
+        if listed is None:
+            yield batch
+        elif not listed.all():
+            yield batch.filter(pa.array(~listed))
+
+
+def _listed(batch: pa.RecordBatch, positions: np.ndarray) -> np.ndarray | None:
+    """Which rows of a batch are at some positions; None for none."""
+    own = batch.column(POSITION.name).to_numpy()
+    here = positions[slice(*np.searchsorted(positions, [own[0], own[-1] + 1]))] if len(own) else own
+    if not len(here):
+        return None
+    if own[-1] - own[0] >= len(own):  # row groups between them were not read
+        return np.isin(own, here)
+    listed = np.zeros(len(own), dtype=bool)
+    listed[here - own[0]] = True
+    return listed
 
 
 def with_lineage(rows: pa.RecordBatch, batch: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch:
@@ -124,14 +152,11 @@ def with_lineage(rows: pa.RecordBatch, batch: pa.RecordBatch, task: FileScanTask
         batch: from `with_positions`.
         task: the file; its rows have no lineage if its manifest is older than the upgrade to version 3.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if (first := first_row_id_of_file(task.file)) is None:
         return rows
     number = task.sequence_number if isinstance(task, PlannedFile) else None
     inherited = {
-        ROW_ID.name: lambda: pc.add(batch.column(_POSITION_IN_FILE), first),
+        ROW_ID.name: lambda: pc.add(batch.column(POSITION.name), first),
         LAST_UPDATED.name: lambda: pa.scalar(number, pa.int64()),
     }
     columns = [

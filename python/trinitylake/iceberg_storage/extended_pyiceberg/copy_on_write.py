@@ -1,4 +1,4 @@
-"""Deleting by a filter: files all of whose rows match go as they are, others are written again without those rows."""
+"""Deleting by a filter: files without other rows are removed, others are written again or get a delete file."""
 
 from __future__ import annotations
 
@@ -8,54 +8,54 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.position_deletes import RowDeletes, can_lose_rows
 from trinitylake.iceberg_storage.data_files.row_lineage import carried_schema
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 
 def rows_without(
-    metadata: TableMetadata, io: FileIO, filter: BooleanExpression, case_sensitive: bool, branch: str | None
+    metadata: TableMetadata,
+    io: FileIO,
+    filter: BooleanExpression,
+    case_sensitive: bool,
+    branch: str | None,
+    in_place: bool,
 ) -> tuple[list[DataFile], list[DataFile], int]:
-    """The files of a branch that lose rows, new files with their other rows, and the number of rows that go."""
+    """The removed and the added files of a branch, and the number of deleted rows.
+
+    `in_place` leaves other rows where they are, and writes delete files (merge-on-read).
+    """
     tasks = files_of_branch(metadata, io, filter, case_sensitive, branch)
     read_data_ahead(io, [task for task in tasks if task.residual != AlwaysTrue()])
     live = LiveRows(metadata, io, tasks)
     compiled = RowFilter.of(filter, metadata.schema(), case_sensitive)
-    removed: list[DataFile] = []
+    deletes = RowDeletes(live.deletes)
     split: list[FileScanTask] = []
     n_deleted = 0
     for task in tasks:
-        if task.residual != AlwaysTrue():
-            matching, rows = _count(live, task, compiled)
-            if not matching:
-                continue
-            if matching < rows:
-                split.append(task)
-        elif task.delete_files:
-            matching = sum(batch.num_rows for batch in live.matching(task, Schema()))
-        else:
-            matching = task.file.record_count
+        rows = live.count(task)
+        positions = None if task.residual == AlwaysTrue() else live.positions(task, compiled)
+        matching = rows if positions is None else len(positions)
         n_deleted += matching
-        removed.append(task.file)
-    if not split:
-        return removed, [], n_deleted
-    columns = carried_schema(metadata).column_names
-    writer = DataFileWriter(metadata, io, carries_rows=True)
-    return removed, writer.written(_staying(live, split, compiled, columns)), n_deleted
-
-
-def _count(live: LiveRows, task: FileScanTask, filter: RowFilter) -> tuple[int, int]:
-    """How many rows of a file match, and how many it has."""
-    if task.file.file_path not in live.deletes:
-        return sum(batch.num_rows for batch in live.matching(task, Schema(), filter)), task.file.record_count
-    rows = sum(batch.num_rows for batch in live.matching(task, Schema()))
-    return sum(batch.num_rows for batch in live.matching(task, Schema(), filter)), rows
+        if positions is None or matching == rows:
+            deletes.remove(task)
+        elif matching and in_place and can_lose_rows(task.file):
+            deletes.delete(task, positions)
+        elif matching:
+            deletes.remove(task)
+            split.append(task)
+    added = deletes.write(metadata, io)
+    if split:
+        columns = carried_schema(metadata).column_names
+        writer = DataFileWriter(metadata, io, carries_rows=True)
+        added += writer.written(_staying(live, split, compiled, columns))
+    return deletes.removed, added, n_deleted
 
 
 def _staying(

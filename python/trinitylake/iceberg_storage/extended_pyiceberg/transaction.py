@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import (
     ALWAYS_TRUE,
     CreateTableTransaction,
@@ -48,6 +48,7 @@ from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, type
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.existing_files import existing_data_file
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
+from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
 from trinitylake.iceberg_storage.data_files.write_defaults import filled
 from trinitylake.iceberg_storage.extended_pyiceberg.copy_on_write import rows_without
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
@@ -69,7 +70,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
-from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
+from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer, manifest_content
 from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
@@ -181,11 +182,12 @@ class StagedTransaction(Transaction):
         filter = parse_filter(delete_filter)
         operation = _isolation_operation or Operation.DELETE
         with self.looking_for("delete", filter, case_sensitive, branch, operation):
-            removed, kept, n_deleted = rows_without(self.table_metadata, self._table.io, filter, case_sensitive, branch)
+            metadata = self.table_metadata
+            in_place = is_merge_on_read(metadata, self._statement)
+            removed, added, n_deleted = rows_without(metadata, self.io, filter, case_sensitive, branch, in_place)
             self.n_deleted += n_deleted
-            if removed:
-                made = Operation.OVERWRITE if kept else Operation.DELETE
-                self.replace_files(removed, kept, made, snapshot_properties, branch)
+            if n_deleted or removed:
+                self.replace_files(removed, added, snapshot_properties=snapshot_properties, branch=branch)
 
     def upsert(
         self,
@@ -331,19 +333,22 @@ class StagedTransaction(Transaction):
         self,
         removed: Iterable[DataFile],
         added: Iterable[DataFile],
-        operation: Operation = Operation.OVERWRITE,
+        operation: Operation | None = None,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
         sequence_number: int | None = None,
     ) -> None:
-        """Replace data files by others, which are already written, as one snapshot.
+        """Replace data files and delete files by others, which are already written, as one snapshot.
 
-        With a sequence number the added files count as that old for delete files. Raises `RowConflict` for a removed
-        file that is absent.
+        By default the operation follows from the files. With a sequence number the added files count as that old for
+        delete files. Raises `RowConflict` for a removed data file that is absent.
         """
         gone, files = list(removed), list(added)
-        if not gone and operation != Operation.REPLACE:
-            operation = Operation.APPEND
+        if operation is None:
+            adds = {manifest_content(file) for file in files}
+            is_append = not gone and adds == {ManifestContent.DATA}
+            changed = Operation.OVERWRITE if ManifestContent.DATA in adds else Operation.DELETE
+            operation = Operation.APPEND if is_append else changed
         numbers = {} if sequence_number is None else {file.file_path: sequence_number for file in files}
         producer = SnapshotProducer(
             self.table_metadata, self._table.io, operation, snapshot_properties, branch, sequence_numbers=numbers

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import PrimitiveType
@@ -82,16 +82,15 @@ def referenced_files(
     Raises:
         TableConflict: a data file is absent, or the delete files cannot be rebased.
     """
-    deletes = (*changed.added_deletes, *changed.removed_deletes)
-    if metadata.format_version != 2 or any(not _is_rebasable(file) for file in deletes):
+    if any(file.content != DataFileContent.POSITION_DELETES for file in changed.added_deletes):
         raise TableConflict(
-            "assert-ref-snapshot-id: the branch moved, and the snapshot adds or removes delete files that are not "
-            "Parquet files of positions: they apply only to the rows that the statement read"
+            "assert-ref-snapshot-id: the branch moved, and the snapshot deletes rows by their values: it applies only "
+            "to the rows that the statement read"
         )
     wanted = {path for file in changed.added_deletes for path in _paths(io, file)}
     own = {canonical_uri(file.file_path): file for file in changed.added}
     found = {path: own[path] for path in wanted & own.keys()}
-    specs = {file.spec_id for file in deletes}
+    specs = {file.spec_id for file in changed.added_deletes}
     snapshot = metadata.snapshot_by_id(head) if head is not None else None
     for manifest in manifest_lists.read(io, snapshot) if snapshot is not None else ():
         if found.keys() >= wanted:
@@ -106,10 +105,6 @@ def referenced_files(
             f"assert-ref-snapshot-id: rows were deleted from data file {min(missing)}, which another commit removed"
         )
     return list(found.values())
-
-
-def _is_rebasable(file: DataFile) -> bool:
-    return file.content == DataFileContent.POSITION_DELETES and file.file_format == FileFormat.PARQUET
 
 
 def _paths(io: FileIO, deletes: DataFile) -> Iterable[str]:

@@ -33,6 +33,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import Meta
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE, RowsRead
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
+from trinitylake.iceberg_storage.staging.changed_rows import merged_vectors
 from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id
 from trinitylake.iceberg_storage.staging.overlapping_files import referenced_files
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
@@ -66,7 +67,7 @@ class Rebase:
     Attributes:
         metadata: the result.
         rebuilt: the commits after the rebase.
-        replaced: URIs of manifests and manifest lists that are no longer referenced.
+        replaced: URIs of manifests, manifest lists and deletion vectors that are no longer referenced.
     """
 
     io: FileIO
@@ -177,20 +178,29 @@ class Rebase:
             return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
         intervening = self._intervening(branch, snapshot.parent_snapshot_id, parent)
         changed = changed_files(self.io, snapshot)
+        # The rows that a statement of this library looked for are checked by its filter.
+        is_statement = any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read)
         referenced: list[DataFile] = []
-        if changed.added_deletes or changed.removed_deletes:
+        if changed.added_deletes:
             # A row that is deleted twice is gone as well; one that was updated meanwhile must not be.
             only_deletes = not changed.added and not changed.removed
             vanished = intervening.removed_by_deletes() if only_deletes else []
             referenced = referenced_files(self.io, theirs, parent, changed, vanished)
-            intervening.check_removed([] if only_deletes else referenced, theirs)
-        if not any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read):
+            intervening.check_removed([] if only_deletes or is_statement else referenced, theirs)
+        if not is_statement:
             if not self.is_serializable:
                 intervening.check_unknown_rows(snapshot, changed, referenced, theirs)
             elif not is_blind(snapshot, changed) and not self._found_by_scans(changed):
                 intervening.check_no_row_changes()
         intervening.check_removed(changed.removed, theirs)
-        self._check_carried_rows(snapshot, changed, ours, None if parent is None else theirs.snapshot_by_id(parent))
+        head = None if parent is None else theirs.snapshot_by_id(parent)
+        self._check_carried_rows(snapshot, changed, referenced, ours, head)
+        if theirs.format_version >= row_ids.ROW_IDS_SINCE and changed.added_deletes and head is not None:
+            vectors = {file.file_path for file in changed.added_deletes}
+            changed = merged_vectors(self.io, theirs, head, changed, referenced)
+            merged = {file.file_path for file in changed.added_deletes}
+            self._written += merged - vectors
+            self.replaced += vectors - merged
         added = self._produce(snapshot, changed, branch, parent, theirs)
         self._redone[snapshot.snapshot_id] = intervening
         manifests = own_manifests(self.io, snapshot)
@@ -208,14 +218,20 @@ class Rebase:
         return scans and not changed.removed and bool(deletes) and set(deletes) == {DataFileContent.POSITION_DELETES}
 
     def _check_carried_rows(
-        self, snapshot: Snapshot, changed: ChangedFiles, ours: TableMetadata, parent: Snapshot | None
+        self,
+        snapshot: Snapshot,
+        changed: ChangedFiles,
+        referenced: Sequence[DataFile],
+        ours: TableMetadata,
+        parent: Snapshot | None,
     ) -> None:
         """Rows that a snapshot carries from one file to another keep their ids, which are then part of the new file.
 
         So ids that an earlier snapshot of the same transaction gave may not change, as they do when that is redone. And
         rows of an upgraded table that were carried before they had ids may not have got some on the new `parent`.
         """
-        if not changed.added or not changed.removed:
+        sources = (*changed.removed, *referenced)
+        if not changed.added or not sources:
             return
         carried_from = ours.snapshot_by_id(snapshot.parent_snapshot_id or 0)
         if (
@@ -228,7 +244,7 @@ class Rebase:
                 f"assert-ref-snapshot-id: another commit gave ids to the rows of the table, and snapshot "
                 f"{snapshot.snapshot_id} carries rows without ids into another file"
             )
-        if any(row_ids.is_later(file, self.base) for file in changed.removed):
+        if any(row_ids.is_later(file, self.base) for file in sources):
             raise TableConflict(
                 f"assert-ref-snapshot-id: the branch moved, and snapshot {snapshot.snapshot_id} carries rows that are "
                 "new in this transaction into another file, with row ids that others have taken"

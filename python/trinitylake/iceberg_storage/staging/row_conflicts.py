@@ -6,8 +6,9 @@ removed; under the isolation level `snapshot` of the table (`write.delete.isolat
 deleted from them. A snapshot that replaces files without changing rows, such as a compaction, takes away nothing but
 its files.
 
-A file may hold matching rows unless its partition or its column bounds exclude it. Engines send no condition, so it is
-derived from the files that they changed (`overlapping_files.py`). Unknown changes count as a conflict.
+A file may hold matching rows unless its partition, its column bounds or its rows exclude it (`changed_rows.py`).
+Engines send no condition, so it is derived from the files that they changed (`overlapping_files.py`). Unknown changes
+count as a conflict.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfF
 from trinitylake.iceberg_storage.past_snapshots import PastSnapshots
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files
+from trinitylake.iceberg_storage.staging.changed_rows import ChangedRows
 from trinitylake.iceberg_storage.staging.overlapping_files import OverlappingFiles, may_delete_from, partition_of
 
 _DELETE_LEVEL = TableProperties.WRITE_DELETE_ISOLATION_LEVEL
@@ -84,16 +86,16 @@ class Intervening:
             raise RowConflict(
                 f"assert-current-schema-id: {self._moved} under another schema; {depends}, by columns that changed"
             )
-        may_match = FilesOfFilter(metadata, read.filter, read.case_sensitive)
+        rows = ChangedRows(self._io, metadata, FilesOfFilter(metadata, read.filter, read.case_sensitive))
         level = _DELETE_LEVEL if read.operation == Operation.DELETE else _UPDATE_LEVEL
         for snapshot, changed in self._row_changes:
             where = f"assert-ref-snapshot-id: {self._moved}; {depends}, and snapshot {snapshot.snapshot_id}"
             allows_new_rows = not is_serializable and _is_snapshot_isolated(metadata, level)
-            if not allows_new_rows and any(map(may_match.may_be_in_file, changed.added)):
+            if not allows_new_rows and any(map(rows.may_be_in, changed.added)):
                 raise RowConflict(f"{where} added files that may hold such rows")
-            if any(map(may_match.may_be_in_file, changed.removed)):
+            if any(rows.may_be_in(file, changed.removed_deletes) for file in changed.removed):
                 raise RowConflict(f"{where} removed files that may have held such rows")
-            if any(map(may_match.may_be_in_partition, (*changed.added_deletes, *changed.removed_deletes))):
+            if rows.may_be_deleted(snapshot, changed):
                 raise RowConflict(f"{where} may have deleted such rows")
 
     def check_unknown_rows(

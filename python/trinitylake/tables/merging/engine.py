@@ -17,11 +17,11 @@ from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
 from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
@@ -77,7 +77,8 @@ def merge(
             live = LiveRows(metadata, io, tasks)
             matches = find_matches(live, tasks, source, keys, when_matched)
             added = _Added(source, ~matches.met, when_not_matched, metadata)
-            rewrite = FileRewrite(metadata, io, live, source, when_matched, only_changes)
+            in_place = isinstance(change, StagedTransaction) and is_merge_on_read(metadata, statement)
+            rewrite = FileRewrite(metadata, io, live, source, when_matched, in_place, only_changes)
             done = rewrite.run(tasks, matches.hits, added if not_matched else [])
             return commit_files(change, done, added.count)
 
@@ -131,9 +132,8 @@ def commit_files(change: Transaction, done: Rewritten, inserted: int) -> RowCoun
         change.count_rows(counts)
     if not done.removed and not done.added:
         return counts
-    operation = Operation.OVERWRITE if done.added else Operation.DELETE
     if isinstance(change, StagedTransaction):
-        change.replace_files(done.removed, done.added, operation)
+        change.replace_files(done.removed, done.added)
     else:
         _commit_elsewhere(change, done.removed, done.added)
     return counts

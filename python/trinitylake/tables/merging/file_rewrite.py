@@ -1,4 +1,4 @@
-"""Rewrites the files with rows that change; other files stay."""
+"""Changes rows of files: the files are written again, or get delete files; other files stay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from pyiceberg.table.metadata import TableMetadata
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
-from trinitylake.iceberg_storage.data_files.row_lineage import LAST_UPDATED, ROW_ID, carried_schema
+from trinitylake.iceberg_storage.data_files.position_deletes import RowDeletes, can_lose_rows
+from trinitylake.iceberg_storage.data_files.row_lineage import LAST_UPDATED, POSITION, ROW_ID, carried_schema
 from trinitylake.tables.input_rows import fitting
 from trinitylake.tables.merging.clauses import Clauses
 from trinitylake.tables.merging.differences import differing
@@ -38,7 +39,7 @@ KEPT_PARTS_SIZE_BYTES = 32 << 20
 
 @dataclass
 class Rewritten:
-    """Removed and added files, and the numbers of updated and deleted rows."""
+    """Removed and added files, also delete files, and the numbers of updated and deleted rows."""
 
     removed: list[DataFile] = field(default_factory=list)
     added: list[DataFile] = field(default_factory=list)
@@ -47,10 +48,17 @@ class Rewritten:
 
 
 class _Updated(NamedTuple):
-    """Rows as an update leaves them, and how many of them count."""
+    """Rows as an update leaves them.
+
+    Attributes:
+        rows: of the table.
+        is_changed: whether each of them counts.
+        positions: of them in their file.
+    """
 
     rows: pa.Table
-    changed: int
+    is_changed: np.ndarray
+    positions: np.ndarray
 
 
 @dataclass
@@ -59,13 +67,27 @@ class _Part:
 
     Attributes:
         rows: with the columns and types of the table, and in format version 3 their lineage.
-        hits: at positions among these rows.
+        positions: of the rows in the file.
+        hits: at places among these rows.
         updated: what becomes of rows, for each clause that updates some, if that was found out.
     """
 
     rows: pa.Table
+    positions: np.ndarray
     hits: Hits
     updated: list[_Updated] | None = None
+
+
+class _Changed(NamedTuple):
+    """The numbers of updated and deleted rows of a file.
+
+    Attributes:
+        positions: of both in the file, if its other rows stay where they are; None if they were written again.
+    """
+
+    updated: int
+    deleted: int
+    positions: np.ndarray | None
 
 
 class FileRewrite:
@@ -76,6 +98,7 @@ class FileRewrite:
         live: reads the files.
         source: the rows that came in.
         clauses: for matched rows.
+        in_place: whether unchanged rows stay where they are, and delete files list the others (merge-on-read).
         only_changes: whether an update that leaves a row as it was counts as none.
     """
 
@@ -86,7 +109,8 @@ class FileRewrite:
         live: LiveRows,
         source: pa.Table,
         clauses: Clauses,
-        only_changes: bool,
+        in_place: bool,
+        only_changes: bool = False,
     ) -> None:
         self._metadata = metadata
         self._columns = arrow_schema(carried_schema(metadata))
@@ -94,25 +118,31 @@ class FileRewrite:
         self._live = live
         self._source = source
         self._clauses = clauses
+        self._in_place = in_place
         self._only_changes = only_changes
         self._lock = threading.Lock()
         self._idle: list[DataFileWriter] = []
 
     def run(self, tasks: Sequence[FileScanTask], hits: dict[int, Hits], inserted: Iterable[pa.Table]) -> Rewritten:
-        """Rewrite the files that have hits, and write `inserted` rows to new files."""
-        result = Rewritten()
+        """Change the rows of `hits`, by the numbers of their files, and write `inserted` rows to new files."""
+        result, deletes = Rewritten(), RowDeletes(self._live.deletes)
         with ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool:
             try:
                 # New rows in files of their own: among old ones they would make the bounds of the files wide.
                 fresh = DataFileWriter(self._metadata, self._io)
                 self._idle.append(fresh)
                 writing = pool.submit(_write_all, fresh, inserted)
-                rewritten = pool.map(lambda number: self._file(tasks[number], hits[number]), hits)
-                for number, found in zip(hits, rewritten, strict=True):
-                    if found is not None:
-                        result.removed.append(tasks[number].file)
-                        result.updated += found[0]
-                        result.deleted += found[1]
+                changed = pool.map(lambda number: self._file(tasks[number], hits[number]), hits)
+                for number, found in zip(hits, changed, strict=True):
+                    if found is None:
+                        continue
+                    task = tasks[number]
+                    if found.positions is None or len(found.positions) == self._live.count(task):
+                        deletes.remove(task)
+                    else:
+                        deletes.delete(task, found.positions)
+                    result.updated += found.updated
+                    result.deleted += found.deleted
                 writing.result()
                 for files in pool.map(DataFileWriter.close, self._idle):
                     result.added += files
@@ -121,6 +151,8 @@ class FileRewrite:
                 for writer in self._idle:
                     writer.discard()
                 raise
+        result.removed = deletes.removed
+        result.added += deletes.write(self._metadata, self._io)
         return result
 
     def _writer(self) -> DataFileWriter:
@@ -129,32 +161,46 @@ class FileRewrite:
                 return self._idle.pop()
         return DataFileWriter(self._metadata, self._io, carries_rows=True)
 
-    def _file(self, task: FileScanTask, hits: Hits) -> tuple[int, int] | None:
-        """How many rows of a file were updated and deleted; None if it stays as it is."""
+    def _file(self, task: FileScanTask, hits: Hits) -> _Changed | None:
+        """Change rows of a file; None if it stays as it is."""
         hits = hits.sorted()
-        parts = self._parts_if_changed(task, hits) if self._only_changes else self._parts(task, hits)
+        is_deleted = np.isin(hits.clause, [n for n, one in enumerate(self._clauses.clauses) if one.action == "delete"])
+        deleted = int(is_deleted.sum())
+        gone: list[np.ndarray] | None = None
+        parts: Iterator[_Part] | None
+        if self._in_place and can_lose_rows(task.file):
+            gone = [hits.positions[is_deleted]]
+            hits = hits.take(np.flatnonzero(~is_deleted))
+            parts = self._parts(task, hits, only_hits=True)
+        else:
+            parts = (
+                self._parts_if_changed(task, hits) if self._only_changes and not deleted else self._parts(task, hits)
+            )
         if parts is None:
             return None
         writer = self._writer()
-        updated = deleted = 0
+        updated = 0
         try:
             for part in parts:
                 stays = np.ones(part.rows.num_rows, dtype=bool)
                 stays[part.hits.positions] = False
                 if stays.any():
                     writer.write(part.rows.filter(pa.array(stays)) if len(part.hits.positions) else part.rows)
-                for number, clause in enumerate(self._clauses.clauses):
-                    if clause.action == "delete":
-                        deleted += int((part.hits.clause == number).sum())
-                for after in part.updated or self._updated(part.rows, part.hits):
-                    updated += after.changed
-                    writer.write(after.rows)
-            if task.file.file_size_in_bytes >= KEPT_APART_SIZE_BYTES:
+                for after in part.updated or self._updated(part):
+                    updated += int(after.is_changed.sum())
+                    if gone is None:
+                        writer.write(after.rows)
+                    else:
+                        writer.write(after.rows.filter(pa.array(after.is_changed)))
+                        gone.append(after.positions[after.is_changed])
+            if gone is None and task.file.file_size_in_bytes >= KEPT_APART_SIZE_BYTES:
                 writer.close()
         finally:
             with self._lock:
                 self._idle.append(writer)
-        return updated, deleted
+        if not updated and not deleted:
+            return None
+        return _Changed(updated, deleted, None if gone is None else np.sort(np.concatenate(gone)))
 
     def _parts_if_changed(self, task: FileScanTask, hits: Hits) -> Iterator[_Part] | None:
         """The parts of a file, if any of its rows becomes another one.
@@ -162,37 +208,34 @@ class FileRewrite:
         What is read until that is known is not read again, unless it is much.
         """
         parts = self._parts(task, hits)
-        if any(self._clauses.clauses[number].action == "delete" for number in np.unique(hits.clause)):
-            return parts
         seen: list[_Part] = []
         seen_bytes = 0
         for part in parts:
             seen_bytes += part.rows.nbytes
             seen = [*seen, part] if seen_bytes <= KEPT_PARTS_SIZE_BYTES else []
-            updated = self._updated(part.rows, part.hits)
-            if any(after.changed for after in updated):
-                part.updated = updated
+            part.updated = self._updated(part)
+            if any(after.is_changed.any() for after in part.updated):
                 return chain(seen, parts) if seen else self._parts(task, hits)
         return None
 
-    def _parts(self, task: FileScanTask, hits: Hits) -> Iterator[_Part]:
-        """The rows of a file, batch by batch, each with the hits in it at positions in the batch."""
-        begin = 0
-        for batch in self._live.batches(task, self._columns.names):
-            end = begin + batch.num_rows
-            rows = pa.Table.from_batches([batch]).cast(self._columns)
-            first, last = np.searchsorted(hits.positions, [begin, end])
-            yield _Part(rows, hits.part(int(first), int(last), begin))
-            begin = end
+    def _parts(self, task: FileScanTask, hits: Hits, only_hits: bool = False) -> Iterator[_Part]:
+        """The rows of a file, or those with hits only, batch by batch."""
+        columns = [*self._columns.names, POSITION.name]
+        for batch in self._live.batches(task, columns, hits.positions if only_hits else None):
+            positions = batch.column(POSITION.name).to_numpy()
+            rows = pa.Table.from_batches([batch.select(self._columns.names)]).cast(self._columns)
+            yield _Part(rows, positions, hits.among(positions))
 
-    def _updated(self, rows: pa.Table, hits: Hits) -> list[_Updated]:
+    def _updated(self, part: _Part) -> list[_Updated]:
         """What becomes of the rows that each clause updates, as far as it updates any."""
         result = []
+        hits = part.hits
         for number, clause in enumerate(self._clauses.clauses):
             chosen = np.flatnonzero(hits.clause == number)
             if clause.action == "delete" or not len(chosen):
                 continue
-            before = rows.take(pa.array(hits.positions[chosen]))
+            places = hits.positions[chosen]
+            before = part.rows.take(pa.array(places))
             plain = clause.plain(self._clauses.source, self._clauses.target)
             source = take_rows(self._source.select(list(dict.fromkeys(plain.values()))), hits.source[chosen])
             computed = hits.computed[number] if hits.computed else {}
@@ -201,10 +244,10 @@ class FileRewrite:
                 **{name: array.take(pa.array(chosen)) for name, array in computed.items()},
             }
             after = completed(self._clauses, values, before)
-            changed = np.ones(len(chosen), dtype=bool)
+            is_changed = np.ones(len(chosen), dtype=bool)
             if self._only_changes:
-                changed = differing(before.select(after.column_names), after)
-            result.append(_Updated(_with_lineage(after, before, changed), int(changed.sum())))
+                is_changed = differing(before.select(after.column_names), after)
+            result.append(_Updated(_with_lineage(after, before, is_changed), is_changed, part.positions[places]))
         return result
 
 

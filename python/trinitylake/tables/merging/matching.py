@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyiceberg.table import FileScanTask
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.row_lineage import POSITION
 from trinitylake.tables.merging.clauses import Clauses
 from trinitylake.tables.merging.dense_keys import DenseKeys
 from trinitylake.tables.merging.join_keys import join_columns, key_names, shown
@@ -35,7 +36,7 @@ class Hits:
     """Rows of one file for which a clause speaks, in their order.
 
     Attributes:
-        positions: of the rows among the live rows of the file.
+        positions: of the rows in the file.
         source: the rows of the source that they met.
         clause: the number of the clause.
         computed: for each clause, values by column.
@@ -48,15 +49,19 @@ class Hits:
 
     def sorted(self) -> Hits:
         """The same in the order of the rows."""
-        order = np.argsort(self.positions, kind="stable")
-        chosen = pa.array(order)
-        computed = [{name: values.take(chosen) for name, values in one.items()} for one in self.computed]
-        return Hits(self.positions[order], self.source[order], self.clause[order], computed)
+        return self.take(np.argsort(self.positions, kind="stable"))
 
-    def part(self, first: int, last: int, begin: int) -> Hits:
-        """Those from one number up to another, at positions that are counted from `begin`."""
-        computed = [{name: values.slice(first, last - first) for name, values in one.items()} for one in self.computed]
-        return Hits(self.positions[first:last] - begin, self.source[first:last], self.clause[first:last], computed)
+    def take(self, numbers: np.ndarray) -> Hits:
+        """Some of them, by their numbers."""
+        chosen = pa.array(numbers)
+        computed = [{name: values.take(chosen) for name, values in one.items()} for one in self.computed]
+        return Hits(self.positions[numbers], self.source[numbers], self.clause[numbers], computed)
+
+    def among(self, positions: np.ndarray) -> Hits:
+        """Those at some of the positions of the file, which are ascending, at their places among these."""
+        first, last = np.searchsorted(self.positions, [positions[0], positions[-1] + 1]) if len(positions) else (0, 0)
+        part = self.take(np.arange(first, last))
+        return replace(part, positions=np.searchsorted(positions, part.positions))
 
 
 @dataclass
@@ -111,7 +116,7 @@ def find_matches(
             raise InvalidArgument(
                 f"more than one row of the data would change the same row of the table: {shown(source, keys, meeting)}"
             )
-        chosen = chunk.select(["trinitylake:file", "trinitylake:position"]).take(pa.array(at))
+        chosen = chunk.select(["trinitylake:file", POSITION.name]).take(pa.array(at))
         mask = pa.array(speaks)
         found.append(chosen.append_column("row", pa.array(rows)).append_column("clause", outcome.clause.filter(mask)))
         computed.append([{name: values.filter(mask) for name, values in one.items()} for one in outcome.computed])
@@ -128,14 +133,13 @@ def _looked_up(
     types = pa.schema([clauses.target.field(key)])
 
     def look(number: int) -> tuple[np.ndarray, np.ndarray]:
-        begin, positions, met = 0, [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for batch in live.batches(tasks[number], [key]):
-            keys = pa.Table.from_batches([batch]).cast(types).column(key)
+        positions, met = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for batch in live.batches(tasks[number], [key, POSITION.name]):
+            keys = pa.Table.from_batches([batch.select([key])]).cast(types).column(key)
             rows = dense.rows_of(keys)
             here = np.flatnonzero(rows >= 0)
-            positions.append(here + begin)
+            positions.append(batch.column(POSITION.name).to_numpy()[here])
             met.append(rows[here].astype(np.int64))
-            begin += batch.num_rows
         return np.concatenate(positions), np.concatenate(met)
 
     with ThreadPoolExecutor(READ_AHEAD, "trinitylake-merge") as pool:
@@ -163,7 +167,7 @@ def _spread(matches: Matches, found: list[pa.Table], computed: list[list[dict[st
             part = np.flatnonzero(numbers == file) if numbers[0] != numbers[-1] else np.arange(len(numbers))
             chosen = pa.array(part)
             hits = Hits(
-                table["trinitylake:position"].to_numpy()[part],
+                table[POSITION.name].to_numpy()[part],
                 table["row"].to_numpy()[part],
                 table["clause"].to_numpy()[part],
                 [{name: array.take(chosen) for name, array in one.items()} for one in values],
@@ -185,17 +189,13 @@ def _joined(one: Hits, other: Hits) -> Hits:
 
 
 def _rows_of(live: LiveRows, tasks: Sequence[FileScanTask], types: pa.Schema) -> Iterator[pa.Table]:
-    """The columns of all files, and the numbers of the file and of the row in it; small files are read ahead."""
+    """The columns of all files, with the position of the row and the number of the file; small files are read ahead."""
+    placed = types.append(pa.field(POSITION.name, pa.int64()))
 
     def read(number: int) -> Iterator[pa.Table]:
-        position = 0
-        for batch in live.batches(tasks[number], types.names):
-            table = pa.Table.from_batches([batch]).cast(types)
-            table = table.append_column("trinitylake:file", pa.array(np.full(batch.num_rows, number, dtype=np.int32)))
-            yield table.append_column(
-                "trinitylake:position", pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
-            )
-            position += batch.num_rows
+        for batch in live.batches(tasks[number], [*types.names, POSITION.name]):
+            table = pa.Table.from_batches([batch]).cast(placed)
+            yield table.append_column("trinitylake:file", pa.array(np.full(batch.num_rows, number, dtype=np.int32)))
 
     small = [number for number, task in enumerate(tasks) if task.file.record_count <= CHUNK_ROWS]
     with ThreadPoolExecutor(READ_AHEAD, "trinitylake-merge") as pool:

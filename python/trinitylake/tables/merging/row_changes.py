@@ -19,8 +19,10 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files import row_lineage
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 #: Given the columns of the table, values of some of them, or None.
 FoundKeys: TypeAlias = "Callable[[pa.Schema], pa.Table | None]"
 #: The columns that say where a row is.
-FILE, POSITION = "trinitylake:file", "trinitylake:position"
+FILE, POSITION = "trinitylake:file", row_lineage.POSITION.name
 
 
 @dataclass
@@ -77,17 +79,13 @@ class PlacedRows:
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows with some of the columns, in that order."""
-        own = [name for name in columns if name not in (FILE, POSITION)]
+        own = [*(name for name in columns if name not in (FILE, POSITION)), POSITION]
         target = pa.schema([self.schema.field(name) for name in columns])
         read_data_ahead(self.io, self.tasks)
         for number, task in enumerate(self.tasks):
-            position = 0
             for batch in self.live.batches(task, own):
-                count = batch.num_rows
                 arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-                arrays[FILE] = pa.array(np.full(count, number, dtype=np.int32))
-                arrays[POSITION] = pa.array(np.arange(position, position + count, dtype=np.int64))
-                position += count
+                arrays[FILE] = pa.array(np.full(batch.num_rows, number, dtype=np.int32))
                 table = pa.table([arrays[name] for name in columns], names=list(columns))
                 yield from table.cast(target).to_batches()
 
@@ -128,22 +126,27 @@ def change_rows(
             placed = PlacedRows(metadata, io, tasks)
             changes = find(placed)
             rows = [conform(part, metadata.schema(), limits=limits) for part in changes.inserted if part.num_rows]
-            done = rewrite(placed, changes.found, limits, rows)
+            in_place = isinstance(change, StagedTransaction) and is_merge_on_read(metadata, statement)
+            done = rewrite(placed, changes.found, limits, rows, in_place)
             return commit_files(change, done, sum(part.num_rows for part in rows))
 
 
 def rewrite(
-    placed: PlacedRows, found: Sequence[FoundRows], limits: Limits, inserted: Sequence[pa.Table] = ()
+    placed: PlacedRows,
+    found: Sequence[FoundRows],
+    limits: Limits,
+    inserted: Sequence[pa.Table],
+    in_place: bool,
 ) -> Rewritten:
-    """Write the files of `placed` again that have rows of `found`, and `inserted` rows to new files.
+    """Change the rows of `found` in the files of `placed`, and write `inserted` rows to new files.
 
+    `in_place` leaves unchanged rows where they are, and writes delete files (merge-on-read).
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
     """
     source, clauses, hits = _hits(found)
     applied = Clauses(clauses, source.schema, arrow_schema(placed.metadata.schema()), limits)
-    return FileRewrite(placed.metadata, placed.io, placed.live, source, applied, False).run(
-        placed.tasks, hits, inserted
-    )
+    changing = FileRewrite(placed.metadata, placed.io, placed.live, source, applied, in_place)
+    return changing.run(placed.tasks, hits, inserted)
 
 
 def _tasks(metadata: TableMetadata, io: FileIO, filter: BooleanExpression) -> list[FileScanTask]:

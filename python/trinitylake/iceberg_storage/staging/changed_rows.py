@@ -1,0 +1,142 @@
+"""Rows that other commits changed, and the union of deletion vectors of two commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from trinitylake.errors import TrinityLakeError
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.position_deletes import (
+    can_lose_rows,
+    positions_in,
+    write_position_deletes,
+)
+from trinitylake.iceberg_storage.delete_files import file_key, is_vector, referenced_data_file
+from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter
+from trinitylake.iceberg_storage.file_io import canonical_uri
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
+
+#: The rows of a larger data file are not read for a conflict check.
+READ_SIZE_BYTES = 1 << 20
+_UNREADABLE = (OSError, TrinityLakeError, ValueError)
+
+
+class ChangedRows:
+    """Tests whether rows that match a filter were added, removed or deleted.
+
+    Rows of small files, and deleted rows, are read. A file that cannot be read may have such rows.
+
+    Args:
+        io, metadata: of the table.
+        filter: of files of the table.
+    """
+
+    def __init__(self, io: FileIO, metadata: TableMetadata, filter: FilesOfFilter) -> None:
+        self._io = io
+        self._filter = filter
+        self._live = LiveRows(metadata, io, [])
+
+    def may_be_in(self, file: DataFile, deletes: Iterable[DataFile] = ()) -> bool:
+        """Whether a data file may have such rows, except those that delete files delete."""
+        if not self._filter.may_be_in_file(file):
+            return False
+        if file.file_size_in_bytes > READ_SIZE_BYTES:
+            return True
+        location = canonical_uri(file.file_path)
+        own = [one for one in deletes if canonical_uri(referenced_data_file(one) or "") == location]
+        if not own:
+            return self._has_matching(file)
+        deleted = self._positions(own)
+        return deleted is None or self._has_matching(
+            file, np.setdiff1d(np.arange(file.record_count), deleted[location])
+        )
+
+    def may_be_deleted(self, snapshot: Snapshot, changed: ChangedFiles) -> bool:
+        """Whether delete files of a snapshot may delete such rows. Deletes by values count for their partition."""
+        every = changed.added_deletes, changed.removed_deletes
+        added, removed = ([file for file in files if self._filter.may_be_in_partition(file)] for files in every)
+        if any(file.content != DataFileContent.POSITION_DELETES for file in (*added, *removed)):
+            return True
+        deleted, before = self._positions(added), self._positions(removed)
+        if deleted is None or before is None:
+            return True
+        gone = {canonical_uri(file.file_path) for file in changed.removed}
+        if before.keys() - deleted.keys() - gone:  # rows that returned
+            return True
+        for manifest in manifest_lists.read(self._io, snapshot) if deleted else ():
+            if manifest.content != ManifestContent.DATA or not self._filter.may_be_in(manifest):
+                continue
+            for entry in read_entries(self._io, manifest):
+                path = canonical_uri(entry.data_file.file_path)
+                if path in deleted and self._filter.may_be_in_file(entry.data_file):
+                    new = np.setdiff1d(deleted[path], before.get(path, np.empty(0, np.int64)))
+                    if self._has_matching(entry.data_file, new):
+                        return True
+        return False
+
+    def _positions(self, deletes: Iterable[DataFile]) -> dict[str, np.ndarray] | None:
+        try:
+            return _positions(self._io, deletes)
+        except _UNREADABLE:
+            return None
+
+    def _has_matching(self, file: DataFile, positions: np.ndarray | None = None) -> bool:
+        if not can_lose_rows(file):
+            return True
+        found = self._live.matching(FileScanTask(file), Schema(), self._filter.filter, positions)
+        try:
+            return any(batch.num_rows for batch in found)
+        except _UNREADABLE:
+            return True
+
+
+def merged_vectors(
+    io: FileIO, metadata: TableMetadata, head: Snapshot, changed: ChangedFiles, referenced: Iterable[DataFile]
+) -> ChangedFiles:
+    """The changes of a staged snapshot with deletion vectors that contain those of the snapshot `head`.
+
+    All vectors are written again, if a data file has another vector in `head` than the one that is replaced.
+
+    Args:
+        io: the file access of the table.
+        metadata: of the table, with `head`.
+        head: the new parent.
+        changed: the files of the staged snapshot.
+        referenced: the data files in `head` that its vectors apply to.
+    """
+    data = {canonical_uri(file.file_path): file for file in referenced}
+    known = {file_key(file) for file in changed.removed_deletes}
+    present = [
+        entry.data_file
+        for manifest in manifest_lists.read(io, head)
+        if manifest.content == ManifestContent.DELETES
+        for entry in read_entries(io, manifest)
+        if is_vector(entry.data_file) and canonical_uri(referenced_data_file(entry.data_file) or "") in data
+    ]
+    if len(data) == len(changed.added_deletes) and all(file_key(file) in known for file in present):
+        return changed
+    theirs, ours = _positions(io, present), _positions(io, changed.added_deletes)
+    merged = [(file, np.union1d(ours[path], theirs.get(path, ours[path][:0]))) for path, file in data.items()]
+    vectors = write_position_deletes(metadata, io, merged)
+    return replace(changed, added_deletes=vectors, removed_deletes=[*changed.removed_deletes, *present])
+
+
+def _positions(io: FileIO, deletes: Iterable[DataFile]) -> dict[str, np.ndarray]:
+    """The positions in files of position deletes, by the location of the data file."""
+    found: dict[str, np.ndarray] = {}
+    for file in deletes:
+        for path, positions in positions_in(io, file).items():
+            location = canonical_uri(path)
+            found[location] = np.union1d(found.get(location, positions[:0]), positions)
+    return found
