@@ -1,7 +1,7 @@
-//! Commits a second of independent processes, each on its own table, with and without the intent queue.
+//! Commits per second of independent processes, each with its own table, with and without the intent queue.
 //!
-//! Each process is a handle of its own. The store is memory behind an injected latency, so that rounds and lost races
-//! are measured.
+//! Each process is simulated by a handle of its own. The store is in memory, with added latency, so that rounds and
+//! lost races are measured.
 //!
 //! `cargo bench -p trinitylake --features testing --bench coordination`; `SECONDS` sets the duration of each row.
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures the real time")]

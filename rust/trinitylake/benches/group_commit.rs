@@ -1,8 +1,8 @@
-//! Commits a second of one process with many concurrent transactions, each on its own table.
+//! Commits per second of one process with many concurrent transactions, each with its own table.
 //!
-//! Remote stores are memory behind an injected latency. The limit beside each figure is the rate of as many tasks that
-//! only create the two files of a commit at the same time on the same store. The last rows of each store have more
-//! concurrent transactions than threads.
+//! Remote stores are in memory, with added latency. The limit next to each figure is the rate of the same number of
+//! tasks that only create the two files of a commit at the same time on the same store. The last rows of each store
+//! have more concurrent transactions than threads.
 //!
 //! `cargo bench -p trinitylake --features testing --bench group_commit`; `SECONDS` sets the duration of each row,
 //! `DIRECTORY` the folder of the local lakehouse.
@@ -22,9 +22,9 @@ use trinitylake::storage::latency::{Latency, LatencyStorage};
 use trinitylake::storage::{CountingStorage, Durability, LocalStorage, ObjectStorage, Storage};
 use trinitylake::transaction::{CommitLimits, Outcome, TransactionOptions};
 
-/// About what the definition of a table with ten columns takes.
+/// Approximate size of the definition of a table with ten columns.
 const DEFINITION_SIZE_BYTES: usize = 600;
-/// About what a root takes.
+/// Approximate size of a root.
 const ROOT_SIZE_BYTES: usize = 19_000;
 
 struct Row {
@@ -83,8 +83,7 @@ async fn run(storage: Arc<dyn Storage>, committers: usize, seconds: f64) -> Row 
     }
 }
 
-/// What tasks make a second that create a file as large as a definition and one as large as a root at the same time, and
-/// nothing else.
+/// Rate of tasks that only create two files at the same time: one as large as a definition and one as large as a root.
 async fn bare(storage: Arc<dyn Storage>, committers: usize, seconds: f64) -> f64 {
     let start = Instant::now();
     let end = start + Duration::from_secs_f64(seconds);
@@ -130,9 +129,9 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     println!(
         "{:<22} {:>6} {:>10} {:>10} {:>9} {:>8} {:>8} {:>9}",
-        "store", "under way", "txn/s", "limit", "roots/s", "p50 ms", "p99 ms", "PUT/txn"
+        "store", "concurrent", "txn/s", "limit", "roots/s", "p50 ms", "p99 ms", "PUT/txn"
     );
-    // Commits wait as they do on a store that is asked over the network.
+    // A remote store, so that commits wait for answers over the network.
     let memory =
         |name: &str| Arc::new(ObjectStorage::memory(&RootUri::parse(&format!("s3://{name}/lake")).unwrap()));
     let stores =

@@ -1,8 +1,8 @@
-//! Dependent rounds of a commit and of a cold open at a million objects.
+//! Number of dependent rounds of a commit and of a cold open with a million objects.
 //!
-//! Rounds are counted with a virtual clock and a store in memory behind an injected latency.
+//! The rounds are measured with a virtual clock and a store in memory with added latency.
 //!
-//! `cargo bench -p trinitylake --features testing --bench remote`; `KEYS` replaces the million.
+//! `cargo bench -p trinitylake --features testing --bench remote`; `KEYS` changes the number of objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use trinitylake::storage::{Counters, CountingStorage, ObjectStorage, Storage};
 use trinitylake::transaction::{CommitLimits, TransactionOptions};
 
 const COMMITS: usize = 400;
-/// What passes with requests of these lengths, whatever they carry, is the number of rounds: a write takes
-/// as long as a thousand reads, so that both can be read off one number.
+/// With these latencies, the elapsed time gives the number of rounds: a write takes as long as a thousand reads, so
+/// that one number contains both.
 const READ_ROUND: Duration = Duration::from_secs(1);
 const WRITE_ROUND: Duration = Duration::from_secs(1000);
 const ROUNDS: Latency = Latency { write: WRITE_ROUND, read: READ_ROUND, bytes_per_second: u64::MAX };
@@ -36,9 +36,9 @@ fn behind(latency: Latency) -> Arc<CountingStorage> {
     Arc::new(CountingStorage::new(Arc::new(LatencyStorage::new(memory(), latency))))
 }
 
-/// Rounds of writes, and rounds of reads, of what took this long under [`ROUNDS`].
+/// Rounds of writes and rounds of reads in a time measured under [`ROUNDS`].
 fn rounds(elapsed: Duration) -> (u64, u64) {
-    // Timers are late by a millisecond or so.
+    // Timers are late by about a millisecond.
     let reads = (elapsed.as_secs_f64() / READ_ROUND.as_secs_f64()).round() as u64;
     let reads_in_a_write = WRITE_ROUND.as_secs() / READ_ROUND.as_secs();
     (reads / reads_in_a_write, reads % reads_in_a_write)
@@ -89,7 +89,7 @@ async fn open(count: usize) {
     );
 }
 
-/// Commits that replace one random object each: what their caller waits for, ascending.
+/// Commits that replace one random object each. Returns their latencies, ascending, and their requests.
 async fn commit(count: usize, latency: Latency) -> (Vec<Duration>, Counters) {
     let storage = behind(latency);
     let lakehouse = Lakehouse::open(storage.clone(), SystemEnvironment::shared(), None).await.unwrap();

@@ -89,7 +89,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         });
         for (id, attempt) in ids.iter().zip(chosen) {
             let versions = committed_in.entry(id.clone()).or_default();
-            // An id stays used after a rollback.
+            // An id stays used after a rollback of the lakehouse.
             assert!(versions.is_empty(), "transaction {id} is in versions {versions:?} and in {number}");
             versions.push(number);
             explained.insert(attempt, number);
@@ -138,7 +138,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
                         assert_eq!((Some(&version), undone_by(version)), (expected, Some(by)), "{attempt:?}")
                     }
                     TransactionOutcome::Committed(None) => assert!(versions.is_some(), "{attempt:?}"),
-                    // The outcome of an id that the core chose cannot be requested.
+                    // The outcome of a transaction with a generated id cannot be queried.
                     TransactionOutcome::RolledBack => {
                         assert!(versions.is_none(), "{attempt:?} is in {versions:?}")
                     }

@@ -37,9 +37,9 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 enum TransactionOutcome {
     NotDone,
     ReplyLost,
-    /// A client sent it twice, and the second request found the file of the first.
+    /// A client sent the request twice, and the second one found the file of the first.
     OwnReportedAsAnothers,
-    /// Applied later, when another process is running.
+    /// Applied later, while another process runs.
     Late,
     StopsBefore,
     StopsAfter,
@@ -163,7 +163,7 @@ async fn settle_hint(store: &Arc<Store>) {
         let paths = store.paths();
         let refused = lakehouse.rollback(lakehouse.known().number, "", "").await;
         assert!(matches!(refused, Err(Error::CorruptFile { .. })), "{refused:?}");
-        assert_eq!(store.paths(), paths, "nothing is written");
+        assert_eq!(store.paths(), paths, "a file was written");
         store.delete(LATEST_HINT_PATH).await.unwrap();
     }
 }
@@ -199,7 +199,7 @@ fn enumerate(scenario: &Scenario) -> Tally {
 }
 
 #[test]
-fn no_single_fault_loses_or_tears_a_commit() {
+fn no_single_fault_loses_a_commit() {
     let tallies: Vec<Tally> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             SCENARIOS.iter().map(|scenario| scope.spawn(move || enumerate(scenario))).collect();
@@ -222,7 +222,7 @@ fn no_single_fault_loses_or_tears_a_commit() {
     assert!(found_out >= 50, "only {found_out} commits without an answer were committed");
 }
 
-/// Two faults in one run: the second one meets a process that is handling the first.
+/// Two faults in one run: the second one occurs while a process handles the first.
 #[test]
 fn no_pair_of_faults_loses_a_commit() {
     let is_deep = std::env::var("TRINITYLAKE_DEEP").is_ok();
@@ -258,10 +258,10 @@ async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
     }
 }
 
-/// A hint that was written in part, instead of the old one or over it. No commit is lost; if it names a version above all
-/// roots, nothing is written until it is deleted.
+/// A partly written hint, instead of the old one or on top of it. No commit is lost. If the hint names a version above
+/// all roots, writes are refused until it is deleted.
 #[test]
-fn a_torn_hint_loses_nothing() {
+fn a_torn_hint_loses_no_commit() {
     let visited = block_on(async {
         let scenario = &SCENARIOS[1];
         let start = start_of(scenario).await;

@@ -43,9 +43,9 @@ pub enum Answer {
 /// One transaction of one process. Two processes that resumed the same transaction have an attempt each.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// Data files of its definitions, which were uploaded in the background.
+    /// Data files of the statements, which are uploaded in the background.
     pub files: Vec<String>,
-    /// The message of a rollback or a registration, whose id the core chooses.
+    /// Id of the transaction; for a rollback or a registration, whose id is generated, its message.
     pub id: String,
     pub statements: Vec<Statement>,
     pub answer: Answer,
@@ -157,7 +157,7 @@ impl Process {
         lakehouse.begin(lakehouse.known(), options).unwrap()
     }
 
-    /// A whole transaction. `None` unless it was certainly committed.
+    /// Runs a complete transaction. `None` unless it was certainly committed.
     pub async fn transact(&self, lakehouse: &Arc<Lakehouse>, statements: &[Statement]) -> Option<u64> {
         let transaction = self.begin(lakehouse, None);
         self.fill_and_commit(lakehouse, transaction, &[], statements).await
@@ -193,7 +193,7 @@ impl Process {
         self.commit_with(CommitLimits::default(), lakehouse, transaction, statements).await
     }
 
-    /// A whole transaction that joins the intent queue after a lost race.
+    /// Runs a complete transaction that joins the intent queue after a lost race.
     pub async fn transact_in_queue(
         &self,
         lakehouse: &Arc<Lakehouse>,
@@ -300,6 +300,6 @@ async fn apply(transaction: &mut Transaction, statement: &Statement, id: &str) -
         }
         Statement::Drop(kind, (namespace, name)) => transaction.drop_object(*kind, namespace, name).await,
         Statement::Rename(from, to) => transaction.rename(Table, *from, *to).await,
-        Statement::GoBack(_) => unreachable!("a rollback is no statement of a transaction"),
+        Statement::GoBack(_) => unreachable!("a rollback is not a statement of a transaction"),
     }
 }

@@ -96,7 +96,7 @@ async fn statements(process: &Process) -> Option<()> {
     all
 }
 
-/// A commit that is large enough to flush the buffer of the root and to split nodes.
+/// A commit large enough to flush the buffer of the root and to split nodes.
 async fn flushes(process: &Process) -> Option<()> {
     let lakehouse = process.open().await?;
     let tables = ["n0", "n1", "n2", "n3", "n4", "n5"];
@@ -267,7 +267,7 @@ async fn expiry(process: &Process) -> Option<()> {
     let second = process.transact(&lakehouse, &[Append(Table, ("b", "t1"))]).await;
     let latest = lakehouse.known().number;
     let again = expire(&lakehouse, Some(latest), false).await;
-    // It began below the boundary.
+    // Its base version is below the boundary.
     let late = process.transact(&asleep, &[Append(Table, ("c", "t1"))]).await;
     if again.is_ok() && first.is_some() && second.is_some() {
         assert_eq!(late, None, "the versions since its base are unknown");
@@ -275,7 +275,8 @@ async fn expiry(process: &Process) -> Option<()> {
     first.and(second).and(expired.ok()).and(again.ok()).map(drop)
 }
 
-/// Records of ids survive a rollback. They are removed when their versions expire, however the expiry ends.
+/// Records of ids survive a rollback of the lakehouse. They are removed when their versions expire, also if the expiry
+/// is interrupted.
 async fn forgotten_ids(process: &Process) -> Option<()> {
     let lakehouse = process.open().await?;
     let append = |table| [Append(Table, ("a", table))];

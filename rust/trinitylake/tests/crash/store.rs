@@ -11,7 +11,7 @@ use trinitylake::error::{Error, Result};
 use trinitylake::path::boundary_version;
 use trinitylake::storage::{FileInfo, PutOutcome, Storage};
 
-/// Age difference of two successive files.
+/// Difference between the dates of two successive files.
 const STEP_MILLIS: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ struct Files {
     unsynced: BTreeSet<String>,
 }
 
-/// State after the power cut of a file that is not synced when the power fails.
+/// Effect of a power cut on a file that is not synced.
 #[derive(Clone, Copy, Debug)]
 pub enum Loss {
     Whole,
@@ -41,7 +41,7 @@ impl Store {
         Arc::default()
     }
 
-    /// The same files in a store of their own.
+    /// A new store with the same files.
     pub fn copy(&self) -> Arc<Store> {
         Arc::new(Store(Mutex::new(self.files().clone())))
     }
@@ -54,7 +54,7 @@ impl Store {
         Arc::new(Store(Mutex::new(Files { now, ever, written: 0, unsynced: BTreeSet::new() })))
     }
 
-    /// Power cut: each file that is not synced is lost, or partly written, as `choose` decides.
+    /// Power cut: each file that is not synced is lost or partly written; `choose` decides which.
     pub fn lose_power(&self, mut choose: impl FnMut() -> Loss) -> usize {
         let mut files = self.files();
         let unsynced = std::mem::take(&mut files.unsynced);
@@ -68,7 +68,7 @@ impl Store {
                 }
                 Loss::None => {}
             }
-            // No process may have relied on the lost content, so the archive gets what is left.
+            // No process may have relied on the lost content, so the archive takes the remaining content.
             match files.now.get(path).map(|(bytes, _)| bytes.clone()) {
                 Some(bytes) => drop(files.ever.insert(path.clone(), bytes)),
                 None => drop(files.ever.remove(path)),
@@ -110,7 +110,7 @@ impl Files {
     }
 }
 
-/// Lets other tasks run, as waiting for a reply does.
+/// Lets other tasks run, like waiting for a reply.
 async fn turn() {
     tokio::task::yield_now().await;
 }

@@ -1,5 +1,5 @@
-//! What one run allocates: memory that was asked for counts, also if it is never touched, and so does what is freed
-//! at once. The memory of the process shows neither.
+//! Memory that one run allocates. Requested memory counts, even if it is never touched or freed immediately, neither of
+//! which the resident memory of the process shows.
 
 #![allow(unsafe_code, reason = "an allocator that counts, for this test alone")]
 
@@ -12,19 +12,20 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 thread_local! {
-    /// Bytes that this thread holds, and the most since it was last reset. Others may free what it allocated.
+    /// Allocated bytes of this thread, and their maximum since the last reset. Another thread may free memory of this
+    /// one.
     static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 
 fn count(size_bytes: isize) {
-    // A thread that ends has no counter any more.
+    // The counter of a thread that is ending is no longer accessible.
     let _ = HELD.try_with(|held| {
         let (now, most) = held.get();
         held.set((now + size_bytes, most.max(now + size_bytes)));
     });
 }
 
-// Each call is handed on to the allocator of the system as it came.
+// Each call is forwarded unchanged to the allocator of the system.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -47,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The most bytes that the work held at any time, beside what there was before it.
+/// Runs work and returns the maximum memory that it allocated in addition to the memory allocated before.
 pub fn most_allocated_bytes<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.with(|held| {
         let (now, _) = held.get();

@@ -1,8 +1,8 @@
-//! Damaged and hostile bytes, run by run: every decoder answers with a value that holds its own rules or with an
-//! error of its own, never dies, and allocates little.
+//! Fuzz test with damaged and malicious bytes: every decoder returns a valid value or an error of its own, never
+//! panics, and allocates little memory.
 //!
-//! Run n is decided by the seed n. `TRINITYLAKE_FUZZ_RUNS=n` sets how many there are (`make fuzz`), and
-//! `TRINITYLAKE_FUZZ_SEED=n` repeats one.
+//! The seed n determines run n. `TRINITYLAKE_FUZZ_RUNS=n` sets the number of runs (`make fuzz`), and
+//! `TRINITYLAKE_FUZZ_SEED=n` repeats one run.
 
 mod allocation;
 mod mutation;
@@ -19,11 +19,10 @@ use mutation::mutate;
 use targets::TARGETS;
 
 const RUNS: u64 = 200_000;
-/// What one run may allocate. A small node may say that it decompresses to 4 MiB; the rest is what LZ4 may need to
-/// decompress it.
+/// Maximum memory of one run. A small node may state a decompressed size of 4 MiB; the rest is for the LZ4 decoder.
 const ALLOCATION_LIMIT_BYTES: usize = 32 << 20;
 
-/// What became of the runs of one target.
+/// Results of the runs of one target.
 #[derive(Default)]
 struct Tally {
     accepted: u64,
@@ -58,7 +57,7 @@ fn run(seed: u64, samples: &[Vec<Vec<u8>>], tallies: &mut BTreeMap<&'static str,
     }
 }
 
-/// Says which run it was, and why, when a check fails in the middle of it.
+/// Prints the run and the panic message if a check fails.
 struct PrintOnPanic<'a> {
     seed: u64,
     last_panic: &'a Mutex<String>,
@@ -74,14 +73,14 @@ impl Drop for PrintOnPanic<'_> {
 }
 
 #[test]
-fn no_bytes_break_a_decoder() {
+fn no_bytes_crash_a_decoder() {
     let samples: Vec<Vec<Vec<u8>>> = TARGETS.iter().map(|target| (target.samples)()).collect();
     for (target, samples) in TARGETS.iter().zip(&samples) {
         for sample in samples {
             assert!((target.decode)(sample), "{}: a sample is refused: {sample:?}", target.name);
         }
     }
-    // Arrow panics on some damage, and the node decoder catches that: such panics are not worth a line each.
+    // Arrow panics on some damage, and the node decoder catches that, so such panics are not printed.
     let last_panic: Arc<Mutex<String>> = Arc::default();
     let message_of_panic = last_panic.clone();
     std::panic::set_hook(Box::new(move |info| *message_of_panic.lock().unwrap() = info.to_string()));
@@ -99,16 +98,17 @@ fn no_bytes_break_a_decoder() {
     for (target, tally) in &tallies {
         let Tally { accepted, refused, most_allocated_bytes } = tally;
         println!("{target}: {accepted} accepted, {refused} refused, {most_allocated_bytes} bytes at most");
-        // Else the mutations are too harmless, or too wild, to test anything.
-        assert!(runs < 10_000 || tally.accepted > 0, "{target}: all was refused");
-        assert!(runs < 10_000 || tally.refused > 0, "{target}: all was accepted");
+        // Otherwise the mutations are too weak or too strong to test anything.
+        assert!(runs < 10_000 || tally.accepted > 0, "{target}: all values were refused");
+        assert!(runs < 10_000 || tally.refused > 0, "{target}: all values were accepted");
     }
     println!("{runs} runs");
 }
 
-/// The measure must see memory that is asked for and never touched, or it would see no hostile length.
+/// The measurement must include memory that is requested but never touched, otherwise it would not detect malicious
+/// lengths.
 #[test]
-fn memory_that_is_never_touched_is_counted() {
+fn untouched_memory_is_counted() {
     let (capacity, allocated) = most_allocated_bytes(|| Vec::<u8>::with_capacity(256 << 20).capacity());
     assert!(allocated >= capacity && capacity >= 256 << 20, "{allocated}");
     let (_, after) = most_allocated_bytes(|| vec![0u8; 100]);

@@ -1,12 +1,12 @@
-//! Changing bytes in the ways in which files get damaged, and attackers think.
+//! Mutations of bytes that resemble damage and attacks.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// Numbers at which lengths and offsets go wrong.
+/// Numbers at the limits of lengths and offsets.
 const NUMBERS: [u64; 8] = [0, 1, 0x7f, 0x80, i32::MAX as u64, u32::MAX as u64, i64::MAX as u64, u64::MAX];
 
-/// One to four changes; `other` is what parts are taken from.
+/// Applies one to four changes; inserted parts come from `other`.
 pub fn mutate(sample: &[u8], other: &[u8], generator: &mut StdRng) -> Vec<u8> {
     let mut bytes = sample.to_vec();
     for _ in 0..generator.random_range(1..=4) {

@@ -1,4 +1,4 @@
-//! The decoders, each with samples that it accepts and with what must hold of whatever else it accepts.
+//! The decoders, each with samples that it must accept and with the rules that every accepted value must satisfy.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const VERSION: u64 = 7;
 pub struct Target {
     pub name: &'static str,
     pub samples: fn() -> Vec<Vec<u8>>,
-    /// Whether the bytes are accepted; panics if what was decoded breaks a rule of its own kind.
+    /// Whether the bytes are accepted; panics if the decoded value violates a rule.
     pub decode: fn(&[u8]) -> bool,
 }
 
@@ -85,7 +85,7 @@ fn nodes() -> Vec<Vec<u8>> {
     files.collect()
 }
 
-/// As a plain Arrow writer stores them, compressed or not: what is damaged reaches the decoder itself.
+/// Nodes as stored by a plain Arrow writer, without a checksum, so that damaged bytes reach the decoder.
 fn foreign_nodes() -> Vec<Vec<u8>> {
     let compressions = [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)];
     let rewrite = |bytes: Vec<u8>, compression| {
@@ -111,7 +111,7 @@ fn decode_node(bytes: &[u8]) -> bool {
         assert!(node.find_message(message.key).is_some());
     }
     if !node.is_leaf() {
-        // Whether there is such a file shows when it is read.
+        // Whether the child exists is only found out when it is read.
         (0..=node.n_keys()).for_each(|i| drop(node.child(i).to_string()));
     }
     let _ = Draft::of(&node, node.height().unwrap_or_default());
@@ -185,7 +185,7 @@ fn decode_name(bytes: &[u8]) -> bool {
     if let Some((kind, namespace, name)) = sizes.decode_parts(text) {
         is_any = true;
         assert_eq!(ObjectKind::of_key(text), Some(kind));
-        // A key that somebody else wrote may hold a name that nobody here could choose.
+        // A key of another writer may contain a name that this library would refuse.
         if let Some(key) = is_accepted(sizes.key(kind, namespace, name)) {
             assert_eq!(key, text);
         }

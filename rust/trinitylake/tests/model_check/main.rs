@@ -1,14 +1,14 @@
-//! A model of the commit protocol, and every order in which its steps can happen.
+//! Model check of the commit protocol: explores all orders of its steps.
 //!
-//! Writers race for roots on a store that loses requests, loses replies and does some writes late; they
-//! crash and come again, are overtaken by an expiry, and find the latest version by a hint that may say
-//! anything. The model is small: a tree is, for each key, the set of ids that were appended. What the code
-//! does in each step is named next to it, so that a change there can be followed here.
+//! Writers race for roots on a store that loses requests, loses replies and applies some writes late. They crash and
+//! restart, their base versions expire, and they search for the latest version with a hint that may contain any number.
+//! The model is small: a tree contains, for each key, the set of ids that were appended. Next to each step is the name
+//! of the function that it models, so that a change of the code can be repeated here.
 //!
-//! The commit queue has a model of its own (`queue`).
+//! The intent queue has a model of its own (`queue`).
 //!
-//! Each named [`Bug`] is a step left out. Every one must yield a counterexample, or the properties would say
-//! nothing. `TRINITYLAKE_DEEP=1` lets one fault more happen in each history.
+//! Each [`Bug`] omits one step of the protocol. Each of them must violate a property, otherwise the properties would
+//! prove nothing. `TRINITYLAKE_DEEP=1` allows one more fault per history.
 
 mod promises;
 mod protocol;
@@ -22,8 +22,8 @@ use std::hash::Hash;
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 
 use promises::{
-    ABSENT, ALL_COMMIT, CONFLICT, DENIED, DOUBT, GIVEN_UP, LOST_UPDATE, MISLED, OVERTAKEN, PRESENT, REBASE,
-    ROLLED_BACK, SPOILED, STOPPED, TOO_LATE, TWICE, TWO_WINNERS, UNTOLD, VOID, WENT_ON,
+    ABSENT, ALL_COMMIT, CONFLICT, CONTINUED, DENIED, DOUBT, LOST_UPDATE, MISLED, OVERTAKEN, PRESENT, REBASE,
+    ROLLED_BACK, ROLLED_BACK_ONCE, SPOILED, STOPPED, TOO_LATE, TWICE, TWO_WINNERS, UNACKNOWLEDGED, VOID,
 };
 use queue_state::Queue;
 use state::{Budget, Bug, Commits, Kind, Work, work};
@@ -33,8 +33,8 @@ const DISJOINT: [Work; 3] = [work(Kind::Plain, 0, 0), work(Kind::Plain, 1, 1), w
 const RESUMERS: [Work; 3] = [work(Kind::Resumed, 0, 0), work(Kind::Resumed, 0, 0), work(Kind::Plain, 1, 1)];
 const CHOSEN: [Work; 3] = [work(Kind::Chosen, 0, 0), work(Kind::Chosen, 0, 0), work(Kind::Plain, 1, 1)];
 
-/// What may go wrong in one history. Each kind of trouble makes the model many times as large, so that
-/// by default not all of them happen in the same histories.
+/// Numbers of faults in one history. Each kind of fault multiplies the size of the model, so by default not all of them
+/// occur in the same history.
 const LOST_AND_LATE: Budget =
     Budget { faults: 1, late: 1, crashes: 0, expiries: 1, spoiled_hints: 0, rollbacks: 0 };
 const CRASHES: Budget =
@@ -46,12 +46,12 @@ const ROLLBACKS: Budget =
 const LATE_AND_DENIED: Budget =
     Budget { faults: 1, late: 1, crashes: 0, expiries: 0, spoiled_hints: 0, rollbacks: 0 };
 
-/// How many faults more a deep run has.
+/// Number of additional faults in a deep run.
 fn more_faults() -> u8 {
     u8::from(std::env::var("TRINITYLAKE_DEEP").is_ok())
 }
 
-/// All states of a model, in which these things must happen; returns how many there are.
+/// Checks all states of a model, in which each of `must_happen` must occur; returns the number of states.
 fn check(works: &[Work], budget: Budget, must_happen: &[&str]) -> usize {
     let budget = Budget { faults: budget.faults + more_faults(), ..budget };
     println!("{budget:?}");
@@ -92,41 +92,44 @@ where
 
 #[test]
 fn three_writers_race() {
-    let must_happen = [ALL_COMMIT, CONFLICT, REBASE, DOUBT, OVERTAKEN, VOID, UNTOLD];
-    // With two on one key not all can commit; with three keys there is no conflict.
+    let must_happen = [ALL_COMMIT, CONFLICT, REBASE, DOUBT, OVERTAKEN, VOID, UNACKNOWLEDGED];
+    // With two writers on one key not all can commit; with three keys there is no conflict.
     let states = check(&RACE, LOST_AND_LATE, &must_happen[1..])
-        + check(&DISJOINT, LOST_AND_LATE, &[ALL_COMMIT, REBASE, DOUBT, OVERTAKEN, VOID, UNTOLD])
+        + check(&DISJOINT, LOST_AND_LATE, &[ALL_COMMIT, REBASE, DOUBT, OVERTAKEN, VOID, UNACKNOWLEDGED])
         + check(&RACE, SPOILED_HINTS, &[CONFLICT, REBASE, SPOILED]);
     assert!(states > 100_000, "{states}");
 }
 
 #[test]
-fn two_go_on_with_one_saved_transaction() {
-    let states = check(&RESUMERS, LOST_AND_LATE, &[REBASE, DOUBT, UNTOLD, WENT_ON])
-        + check(&RESUMERS, CRASHES, &[REBASE, DOUBT, UNTOLD, WENT_ON]);
+fn two_processes_resume_a_saved_transaction() {
+    let states = check(&RESUMERS, LOST_AND_LATE, &[REBASE, DOUBT, UNACKNOWLEDGED, CONTINUED])
+        + check(&RESUMERS, CRASHES, &[REBASE, DOUBT, UNACKNOWLEDGED, CONTINUED]);
     assert!(states > 10_000, "{states}");
 }
 
 #[test]
-fn an_id_is_committed_again_until_it_is_told_to_be() {
-    let states = check(&CHOSEN, LOST_AND_LATE, &[ALL_COMMIT, REBASE, DOUBT, UNTOLD])
-        + check(&CHOSEN, CRASHES, &[ALL_COMMIT, REBASE, DOUBT, UNTOLD]);
+fn a_chosen_id_is_repeated_until_it_is_reported_as_committed() {
+    let states = check(&CHOSEN, LOST_AND_LATE, &[ALL_COMMIT, REBASE, DOUBT, UNACKNOWLEDGED])
+        + check(&CHOSEN, CRASHES, &[ALL_COMMIT, REBASE, DOUBT, UNACKNOWLEDGED]);
     assert!(states > 100_000, "{states}");
 }
 
-/// Two hold the same saved transaction, and each may commit it or roll it back, while requests are late, lost and
-/// denied.
+/// Two processes hold the same saved transaction, and each may commit it or roll it back, while requests are late, lost
+/// and denied.
 #[test]
-fn of_a_commit_and_a_rollback_one_counts_for_everybody() {
-    let must_happen = [GIVEN_UP, TOO_LATE, STOPPED, DENIED, REBASE, DOUBT];
+fn a_commit_or_a_rollback_counts_for_all_processes() {
+    let must_happen = [ROLLED_BACK_ONCE, TOO_LATE, STOPPED, DENIED, REBASE, DOUBT];
     let states = check(&RESUMERS, ROLLBACKS, &must_happen);
     assert!(states > 10_000, "{states}");
-    let states =
-        check_queue(&OTHER_KEYS, QUEUE_ROLLBACKS, &[queue::GIVEN_UP, queue::TOO_LATE, queue::CARRIED]);
+    let states = check_queue(
+        &OTHER_KEYS,
+        QUEUE_ROLLBACKS,
+        &[queue::ROLLED_BACK_ONCE, queue::TOO_LATE, queue::BY_ANOTHER],
+    );
     assert!(states > 10_000, "{states}");
 }
 
-/// The model, which has a bug, breaks that promise, or it could not see it.
+/// Checks that the model with this bug violates the property; otherwise the model could not detect the bug.
 fn breaks<M>(bug: impl Debug, model: M, promise: &'static str)
 where
     M: Model + Send + Sync + 'static,
@@ -136,7 +139,7 @@ where
     let wanted = HasDiscoveries::AnyOf([promise].into());
     let checker = model.checker().threads(2).finish_when(wanted).spawn_bfs().join();
     let path = checker.discovery(promise);
-    assert!(path.is_some(), "{bug:?} goes unnoticed in {} states", checker.unique_state_count());
+    assert!(path.is_some(), "{bug:?} is not detected in {} states", checker.unique_state_count());
     println!("{bug:?} breaks \"{promise}\":{}", steps(path.as_ref()));
 }
 
@@ -145,28 +148,28 @@ fn race_breaks(bug: Bug, works: &[Work], budget: Budget, promise: &'static str) 
 }
 
 #[test]
-fn a_step_left_out_breaks_a_promise() {
+fn an_omitted_step_violates_a_property() {
     race_breaks(Bug::OverwritesInsteadOfCreating, &RACE, LOST_AND_LATE, TWO_WINNERS);
     race_breaks(Bug::OverwritesInsteadOfCreating, &RACE, LOST_AND_LATE, PRESENT);
-    race_breaks(Bug::TakesErrorsForFailures, &RACE, LOST_AND_LATE, TWICE);
-    race_breaks(Bug::TakesExistsForLost, &RACE, LOST_AND_LATE, ABSENT);
-    race_breaks(Bug::RebasesWithoutLooking, &RACE, LOST_AND_LATE, LOST_UPDATE);
+    race_breaks(Bug::TreatsErrorsAsNotCommitted, &RACE, LOST_AND_LATE, TWICE);
+    race_breaks(Bug::TreatsExistsAsLost, &RACE, LOST_AND_LATE, ABSENT);
+    race_breaks(Bug::RebasesWithoutValidation, &RACE, LOST_AND_LATE, LOST_UPDATE);
     race_breaks(Bug::DoesNotRecordIds, &RESUMERS, LOST_AND_LATE, TWICE);
     race_breaks(Bug::DoesNotRecordIds, &CHOSEN, CRASHES, TWICE);
-    race_breaks(Bug::DoesNotAskForTheBoundary, &RACE, LOST_AND_LATE, PRESENT);
-    race_breaks(Bug::BelievesTheHint, &RACE, SPOILED_HINTS, MISLED);
+    race_breaks(Bug::DoesNotReadTheBoundary, &RACE, LOST_AND_LATE, PRESENT);
+    race_breaks(Bug::TrustsTheHint, &RACE, SPOILED_HINTS, MISLED);
     race_breaks(Bug::DoesNotListWithoutAHint, &RACE, SPOILED_HINTS, MISLED);
-    race_breaks(Bug::BelievesAnExpiredRoot, &DISJOINT, LOST_AND_LATE, ABSENT);
+    race_breaks(Bug::TrustsAnExpiredRoot, &DISJOINT, LOST_AND_LATE, ABSENT);
     race_breaks(Bug::ValidatesBelowTheBoundary, &RACE, LOST_AND_LATE, LOST_UPDATE);
-    race_breaks(Bug::RollsBackByAFile, &RESUMERS, ROLLBACKS, ROLLED_BACK);
-    race_breaks(Bug::RollsBackWithoutLooking, &RESUMERS, ROLLBACKS, ROLLED_BACK);
-    race_breaks(Bug::CommitsPastARollback, &RESUMERS, ROLLBACKS, ROLLED_BACK);
-    race_breaks(Bug::BelievesADenial, &RACE, LATE_AND_DENIED, ABSENT);
+    race_breaks(Bug::RecordsRollbackInStateFile, &RESUMERS, ROLLBACKS, ROLLED_BACK);
+    race_breaks(Bug::RollsBackWithoutValidation, &RESUMERS, ROLLBACKS, ROLLED_BACK);
+    race_breaks(Bug::CommitsAfterARollback, &RESUMERS, ROLLBACKS, ROLLED_BACK);
+    race_breaks(Bug::TrustsADenial, &RACE, LATE_AND_DENIED, ABSENT);
 }
 
 const SAME_KEY: [queue_state::Work; 3] = [appends(0), appends(0), appends(1)];
 const OTHER_KEYS: [queue_state::Work; 3] = [appends(0), appends(1), appends(2)];
-/// Each of two watches what the other writes.
+/// The first two writers watch the keys that the other one writes.
 const WATCHERS: [queue_state::Work; 3] = [watches(0, 1), watches(1, 0), appends(2)];
 
 const fn appends(key: usize) -> queue_state::Work {
@@ -196,41 +199,41 @@ fn check_queue(works: &[queue_state::Work], budget: queue_state::Budget, must_ha
 }
 
 #[test]
-fn who_waits_in_the_queue_is_carried_once_or_never() {
-    let all = [queue::CARRIED, queue::SHARED, queue::GUESTS_ONLY, queue::REFUSED];
+fn an_intent_is_committed_at_most_once() {
+    let all = [queue::BY_ANOTHER, queue::SHARED, queue::GUESTS_ONLY, queue::REFUSED];
     let states = check_queue(&SAME_KEY, QUEUE_FAULTS, &all)
         + check_queue(&SAME_KEY, QUEUE_LATE, &all)
-        + check_queue(&SAME_KEY, QUEUE_CRASHES, &[queue::CARRIED, queue::ORPHAN])
-        + check_queue(&OTHER_KEYS, QUEUE_FAULTS, &[queue::CARRIED, queue::SHARED, queue::LATER])
-        + check_queue(&WATCHERS, QUEUE_CRASHES, &[queue::CARRIED, queue::ORPHAN, queue::REFUSED]);
+        + check_queue(&SAME_KEY, QUEUE_CRASHES, &[queue::BY_ANOTHER, queue::ORPHAN])
+        + check_queue(&OTHER_KEYS, QUEUE_FAULTS, &[queue::BY_ANOTHER, queue::SHARED, queue::LATER])
+        + check_queue(&WATCHERS, QUEUE_CRASHES, &[queue::BY_ANOTHER, queue::ORPHAN, queue::REFUSED]);
     assert!(states > 100_000, "{states}");
 }
 
 #[test]
-fn a_step_left_out_of_the_queue_breaks_a_promise() {
+fn an_omitted_step_of_the_queue_violates_a_property() {
     let breaks = |bug, works: &[queue_state::Work], promise| {
         breaks(bug, queue(works, QUEUE_FAULTS, Some(bug)), promise);
     };
-    breaks(queue_state::Bug::CarriesWithoutLooking, &SAME_KEY, queue::UNSEEN);
-    breaks(queue_state::Bug::CarriesWithoutLooking, &OTHER_KEYS, queue::TWICE);
-    breaks(queue_state::Bug::ForgetsTheMembersBefore, &SAME_KEY, queue::UNSEEN);
-    breaks(queue_state::Bug::GivesUpForCertain, &OTHER_KEYS, queue::ABSENT);
-    breaks(queue_state::Bug::DoesNotLookForItself, &OTHER_KEYS, queue::ABSENT);
-    breaks(queue_state::Bug::ForgetsWhatIsWatched, &WATCHERS, queue::UNSEEN);
+    breaks(queue_state::Bug::AdmitsWithoutValidation, &SAME_KEY, queue::UNSEEN);
+    breaks(queue_state::Bug::AdmitsWithoutValidation, &OTHER_KEYS, queue::TWICE);
+    breaks(queue_state::Bug::IgnoresEarlierMembers, &SAME_KEY, queue::UNSEEN);
+    breaks(queue_state::Bug::ReportsQueuedAsRefused, &OTHER_KEYS, queue::ABSENT);
+    breaks(queue_state::Bug::DoesNotSearchForItself, &OTHER_KEYS, queue::ABSENT);
+    breaks(queue_state::Bug::IgnoresWatchedReads, &WATCHERS, queue::UNSEEN);
 }
 
 #[test]
-fn a_rollback_that_the_queue_does_not_heed_breaks_a_promise() {
-    for bug in [queue_state::Bug::RollsBackByItself, queue_state::Bug::CarriesPastARollback] {
-        // So many versions that one is left for the intent after that of the rollback.
+fn ignoring_a_rollback_in_the_queue_violates_a_property() {
+    for bug in [queue_state::Bug::RollsBackWithoutARecord, queue_state::Bug::AdmitsAfterARollback] {
+        // Large enough that an intent may still be admitted in the version after the rollback.
         let model = Queue { queued_versions: 3, ..queue(&OTHER_KEYS, QUEUE_ROLLBACKS, Some(bug)) };
         breaks(bug, model, queue::ROLLED_BACK);
     }
 }
 
 #[test]
-fn who_gives_up_relies_on_the_last_version_of_his_intent() {
-    let bug = queue_state::Bug::CarriesPastTheLastVersion;
+fn ignoring_the_last_version_of_an_intent_violates_a_property() {
+    let bug = queue_state::Bug::AdmitsAfterTheLastVersion;
     let hasty = |bug| Queue { queued_versions: 1, max_attempts: 1, ..queue(&OTHER_KEYS, QUEUE_FAULTS, bug) };
     check_all(hasty(None), &[queue::REFUSED, queue::LATER]);
     breaks(bug, hasty(Some(bug)), queue::ABSENT);

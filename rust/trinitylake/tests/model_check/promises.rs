@@ -1,4 +1,4 @@
-//! What must hold in every state of the model, and what must happen in some.
+//! Properties that must hold in every state of the model, and events that must occur in some state.
 
 use std::collections::BTreeSet;
 
@@ -9,25 +9,25 @@ use crate::state::{Answer, Broken, Commits, Kind, Phase, Root, State, Tree, Why,
 pub const TWO_WINNERS: &str = "a version has one winner";
 pub const LOST_UPDATE: &str = "no update is lost";
 pub const TWICE: &str = "an id is applied at most once";
-pub const PRESENT: &str = "what is acknowledged is there";
-pub const ABSENT: &str = "what is refused is not there";
-pub const ROLLED_BACK: &str = "what is rolled back is in no version";
-pub const GAP: &str = "versions have no gap";
+pub const PRESENT: &str = "an acknowledged transaction is in its version";
+pub const ABSENT: &str = "a refused transaction is in no version";
+pub const ROLLED_BACK: &str = "a rolled back transaction is in no version";
+pub const GAP: &str = "versions are contiguous";
 pub const MISLED: &str = "every reader finds the latest version";
 
 pub const ALL_COMMIT: &str = "all commit";
 pub const CONFLICT: &str = "a conflict";
 pub const REBASE: &str = "a rebase";
-pub const DOUBT: &str = "a doubt is resolved";
-pub const OVERTAKEN: &str = "an expiry overtakes a writer";
-pub const VOID: &str = "a void root lies below the boundary";
-pub const UNTOLD: &str = "committed, and reported as an error";
-pub const WENT_ON: &str = "somebody else went on";
+pub const DOUBT: &str = "an unknown outcome is settled";
+pub const OVERTAKEN: &str = "the base of a writer expires";
+pub const VOID: &str = "a void root below the boundary";
+pub const UNACKNOWLEDGED: &str = "committed, and reported as an error";
+pub const CONTINUED: &str = "another process continued the transaction";
 pub const SPOILED: &str = "a spoiled hint";
-pub const GIVEN_UP: &str = "a rollback";
-pub const TOO_LATE: &str = "a rollback that comes too late";
-pub const STOPPED: &str = "a commit that a rollback stops";
-pub const DENIED: &str = "a denial that is believed";
+pub const ROLLED_BACK_ONCE: &str = "a rollback";
+pub const TOO_LATE: &str = "a rollback after the commit";
+pub const STOPPED: &str = "a commit after a rollback is refused";
+pub const DENIED: &str = "a denial is the final result";
 
 pub fn promises() -> Vec<Property<Commits>> {
     vec![
@@ -56,7 +56,7 @@ pub fn promises() -> Vec<Property<Commits>> {
         }),
         Property::always(ABSENT, |model: &Commits, state: &State| {
             state.writers.iter().enumerate().zip(&model.works).all(|((index, writer), work)| {
-                // Where two go on with the same transaction, the other one may have committed it.
+                // Another process that resumed the same transaction may have committed it.
                 !matches!(writer.phase, Phase::Done(Answer::Refused(_)))
                     || !commits(state).any(|root| {
                         root.commit.0 == index as u8 || (root.id == work.id && work.kind == Kind::Plain)
@@ -83,7 +83,7 @@ pub fn promises() -> Vec<Property<Commits>> {
         Property::sometimes(REBASE, |model: &Commits, state: &State| {
             let works = state.writers.iter().zip(&model.works);
             works.into_iter().any(|(writer, work)| {
-                // A crash of such a writer is its end.
+                // A writer with a generated id does not continue after a crash.
                 let is_committed = matches!(writer.phase, Phase::Done(Answer::Committed(_)));
                 work.kind == Kind::Plain && is_committed && writer.attempt > 0
             })
@@ -96,14 +96,16 @@ pub fn promises() -> Vec<Property<Commits>> {
             let mut roots = state.roots.iter().zip(&state.chain);
             roots.any(|(root, winner)| root.is_some_and(|root| root.commit != winner.commit))
         }),
-        Property::sometimes(UNTOLD, |_, state: &State| {
+        Property::sometimes(UNACKNOWLEDGED, |_, state: &State| {
             state.chain.iter().any(|root| {
                 let answer = state.writers[usize::from(root.commit.0)].phase;
                 matches!(answer, Phase::Done(Answer::Unknown | Answer::None))
             })
         }),
-        Property::sometimes(WENT_ON, |_, state: &State| is_any(state, Answer::Refused(Why::WentOnElsewhere))),
-        Property::sometimes(GIVEN_UP, |_, state: &State| is_any(state, Answer::RolledBack)),
+        Property::sometimes(CONTINUED, |_, state: &State| {
+            is_any(state, Answer::Refused(Why::ContinuedElsewhere))
+        }),
+        Property::sometimes(ROLLED_BACK_ONCE, |_, state: &State| is_any(state, Answer::RolledBack)),
         Property::sometimes(TOO_LATE, |model: &Commits, state: &State| {
             let is_asked = state.budget.rollbacks < model.budget.rollbacks;
             is_asked && !state.chain.iter().any(|root| root.is_rollback)
@@ -116,7 +118,7 @@ pub fn promises() -> Vec<Property<Commits>> {
     ]
 }
 
-/// The roots that really happened, and committed something.
+/// The roots of the history that commit a transaction.
 fn commits(state: &State) -> impl Iterator<Item = &Root> {
     state.chain.iter().filter(|root| !root.is_rollback)
 }

@@ -1,4 +1,4 @@
-//! The steps of the model: what a writer does next, and what becomes of its requests.
+//! The steps of the model: the next steps of each writer, and the results of its requests.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ impl Commits {
         self.bug == Some(bug)
     }
 
-    /// `discovery::latest`: start at the hint or the boundary; go up from there, or list if nothing is there.
+    /// `discovery::latest`: starts at the hint or the boundary and searches upwards, or lists the roots if there is
+    /// none.
     fn discover(&self, state: &State) -> u8 {
         let start = state.hint.unwrap_or(0).max(state.boundary);
         if !state.exists(start) {
@@ -26,13 +27,13 @@ impl Commits {
             let highest = (1..=state.roots.len() as u8).rev().find(|version| state.root(*version).is_some());
             return highest.unwrap_or(0);
         }
-        if self.has(Bug::BelievesTheHint) && state.hint.is_some() {
+        if self.has(Bug::TrustsTheHint) && state.hint.is_some() {
             return start;
         }
         (start..).take_while(|version| state.exists(*version)).last().unwrap_or(start)
     }
 
-    /// `Transaction::begin` or `resume`: the latest version, what it holds, and whether the id is in it.
+    /// `Transaction::begin` or `resume`: reads the latest version, its tree, and the record of the id.
     fn begin(&self, state: &mut State, index: usize) {
         let work = self.works[index];
         let base = self.discover(state);
@@ -61,7 +62,8 @@ impl Commits {
         };
     }
 
-    /// The commit of a saved transaction begins with a save, which only one who resumed that state can do.
+    /// The commit of a saved transaction begins with a save, which only one of the processes that resumed the state can
+    /// make.
     fn claim(&self, state: &mut State, index: usize) {
         let writer = &mut state.writers[index];
         if state.saved == writer.sequence || self.has(Bug::DoesNotRecordIds) {
@@ -69,14 +71,14 @@ impl Commits {
             writer.sequence += 1;
             writer.phase = Phase::Putting;
         } else {
-            writer.phase = Phase::Done(Answer::Refused(Why::WentOnElsewhere));
+            writer.phase = Phase::Done(Answer::Refused(Why::ContinuedElsewhere));
         }
     }
 
     fn root_of(&self, writer: &Writer, index: usize) -> Root {
         let work = self.works[index];
         let mut tree = writer.tree;
-        // A definition holds what was read, and the append.
+        // A definition contains the previous ids and the appended one.
         tree.appended[work.key] = writer.read | bit(work.id);
         if work.kind != Kind::Plain && !self.has(Bug::DoesNotRecordIds) {
             tree.recorded |= bit(work.id);
@@ -85,15 +87,15 @@ impl Commits {
         Root { commit, id: work.id, key: work.key, sequence: writer.sequence, tree, is_rollback: false }
     }
 
-    /// `Transaction::rollback` of a saved transaction: a commit on top of the latest version, which requires that
-    /// the record is absent.
+    /// `Transaction::rollback` of a saved transaction: a commit on top of the latest version that requires that the id
+    /// has no record.
     fn roll_back(&self, state: &mut State, index: usize) {
         state.budget.rollbacks -= 1;
         let work = self.works[index];
         let latest = state.latest();
         let mut tree = state.tree(latest);
-        let is_recorded = tree.recorded & bit(work.id) != 0 && !self.has(Bug::RollsBackWithoutLooking);
-        let answer = if self.has(Bug::RollsBackByAFile) {
+        let is_recorded = tree.recorded & bit(work.id) != 0 && !self.has(Bug::RollsBackWithoutValidation);
+        let answer = if self.has(Bug::RecordsRollbackInStateFile) {
             state.saved += 1;
             Answer::RolledBack
         } else if is_recorded && !state.is_rolled_back(work.id) {
@@ -110,7 +112,7 @@ impl Commits {
         state.writers[index].phase = Phase::Done(answer);
     }
 
-    /// `claim`: any answer but "created" is a question.
+    /// `claim`: after any answer but "created", the outcome is open.
     fn put(&self, state: &mut State, index: usize, delivery: Delivery) {
         let writer = state.writers[index];
         let (version, root) = (writer.validated + 1, self.root_of(&writer, index));
@@ -129,14 +131,14 @@ impl Commits {
         }
         let writer = &mut state.writers[index];
         writer.tries += 1;
-        let is_believed = !writer.is_in_doubt || self.has(Bug::BelievesADenial);
+        let is_trusted = !writer.is_in_doubt || self.has(Bug::TrustsADenial);
         writer.is_in_doubt |= delivery != Delivery::Refused;
         writer.phase = match delivery {
-            Delivery::Refused if is_believed => Phase::Done(Answer::Refused(Why::Denied)),
+            Delivery::Refused if is_trusted => Phase::Done(Answer::Refused(Why::Denied)),
             Delivery::Answered if was_created => Phase::Confirming { was_in_doubt: false },
-            Delivery::Answered if self.has(Bug::TakesExistsForLost) => Phase::CatchingUp,
+            Delivery::Answered if self.has(Bug::TreatsExistsAsLost) => Phase::CatchingUp,
             Delivery::Answered => Phase::ReadingBack,
-            _ if self.has(Bug::TakesErrorsForFailures) => Phase::Idle,
+            _ if self.has(Bug::TreatsErrorsAsNotCommitted) => Phase::Idle,
             _ => Phase::ReadingBack,
         };
         if writer.phase == Phase::Idle {
@@ -151,8 +153,9 @@ impl Commits {
         let found = state.root(writer.validated + 1).map(|root| root.commit);
         state.writers[index].phase = match found {
             Some(found) if found == commit => Phase::Confirming { was_in_doubt: true },
-            // A root below the boundary is no verdict: it may have come late, after the true one was deleted.
-            Some(_) if state.boundary > writer.validated + 1 && !self.has(Bug::BelievesAnExpiredRoot) => {
+            // A root below the boundary settles nothing: it may have been created late, after the first one was
+            // deleted.
+            Some(_) if state.boundary > writer.validated + 1 && !self.has(Bug::TrustsAnExpiredRoot) => {
                 Phase::Done(Answer::Unknown)
             }
             Some(_) => Phase::CatchingUp,
@@ -160,7 +163,7 @@ impl Commits {
         };
     }
 
-    /// `catch_up` and `validate`: every version since is looked at; then it is valid on the latest.
+    /// `catch_up` and `validate`: compares the transaction with every version since its validation.
     fn catch_up(&self, state: &mut State, index: usize) {
         let (work, writer) = (self.works[index], state.writers[index]);
         let latest =
@@ -170,22 +173,22 @@ impl Commits {
             (writer.validated + 1..=latest).map(|version| state.root(version).copied()).collect();
         let has_expired = state.boundary > writer.validated + 1 && !self.has(Bug::ValidatesBelowTheBoundary);
         let next = if has_expired || between.iter().any(Option::is_none) {
-            // `TransactionExpired`: nobody can tell what it missed.
+            // `TransactionExpired`: the versions since its base are unknown.
             Err(Answer::Refused(Why::Expired))
         } else if between.iter().flatten().any(|root| root.id == work.id && root.is_rollback)
-            && !self.has(Bug::CommitsPastARollback)
+            && !self.has(Bug::CommitsAfterARollback)
         {
             Err(Answer::Refused(Why::RolledBack))
         } else if let Some(own) =
             between.iter().flatten().find(|root| root.id == work.id && !root.is_rollback)
         {
             if work.kind == Kind::Resumed && own.sequence != writer.sequence {
-                Err(Answer::Refused(Why::WentOnElsewhere))
+                Err(Answer::Refused(Why::ContinuedElsewhere))
             } else {
                 Err(Answer::Committed(state.find_in_log(own.id).unwrap_or(latest)))
             }
         } else if between.iter().flatten().any(|root| root.key == work.key && !root.is_rollback)
-            && !self.has(Bug::RebasesWithoutLooking)
+            && !self.has(Bug::RebasesWithoutValidation)
         {
             Err(Answer::Refused(Why::Conflict))
         } else {
@@ -205,13 +208,13 @@ impl Commits {
         }
     }
 
-    /// `confirm` and `look_back`: a root below the boundary counts only if others went on from it.
+    /// `confirm` and `look_back`: a root below the boundary counts only if later versions are based on it.
     fn confirm(&self, state: &mut State, index: usize, writes_hint: bool) {
         let (work, version) = (self.works[index], state.writers[index].validated + 1);
         if writes_hint {
             state.hint = Some(version);
         }
-        let answer = if state.boundary <= version || self.has(Bug::DoesNotAskForTheBoundary) {
+        let answer = if state.boundary <= version || self.has(Bug::DoesNotReadTheBoundary) {
             Answer::Committed(version)
         } else {
             let is_there = state.tree(state.latest()).appended[work.key] & bit(work.id) != 0;
@@ -239,7 +242,7 @@ impl Model for Commits {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        // A writer adds a version at most; one that commits twice, by a bug, needs room for that.
+        // Each writer creates at most one version. A writer that commits twice because of a bug needs one more.
         let versions = self.works.len() + 2 + usize::from(self.budget.rollbacks);
         vec![State {
             writers: vec![IDLE; self.works.len()],
@@ -272,7 +275,7 @@ impl Model for Commits {
                 }
                 Phase::ReadingBack => {
                     actions.push(Action::ReadBack(index));
-                    // The deadline passes, and what is read back is an error.
+                    // The deadline passes, and reading the root back fails.
                     actions.push(Action::GiveUp(index));
                 }
                 Phase::CatchingUp => actions.push(Action::CatchUp(index)),
@@ -284,7 +287,7 @@ impl Model for Commits {
                 }
                 Phase::Done(_) => {}
             }
-            // By the process that resumed it, and has not begun to commit or does not know the outcome.
+            // Only a process that resumed the transaction and has not begun to commit, or does not know the outcome.
             let may_roll_back =
                 matches!(writer.phase, Phase::Idle | Phase::Claiming | Phase::Done(Answer::Unknown));
             if may_roll_back && self.works[index].kind == Kind::Resumed && state.budget.rollbacks > 0 {

@@ -1,9 +1,9 @@
-//! A model of the commit queue (`transaction/commit_queue.rs`): intents that anybody may carry into a root.
+//! Model of the intent queue (`transaction/commit/intent_queue.rs`): any writer may commit the intents of others.
 //!
-//! Each writer has one transaction, which appends to a key and may watch another one. It races for the next
-//! root, alone or with the intents that it has found, or leaves an intent of its own and waits. Requests
-//! are lost, replies are lost, writes happen late, and a process may be gone after any step; what it left in
-//! the queue stays. Versions do not expire here, and the latest is found: the other model has that.
+//! Each writer has one transaction, which appends to a key and may watch another one. It races for the next root, alone
+//! or together with the intents that it has found, or creates an intent of its own and waits. Requests are lost,
+//! replies are lost, writes are applied late, and a process may die after any step; its intents remain in the queue.
+//! Versions do not expire, and the latest one is always found: the other model covers that.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ impl Queue {
         self.bug == Some(bug)
     }
 
-    /// Bit i of a key: a root up to `version` holds an append of id i.
+    /// Bit i of a key: id i was appended in a root up to `version`.
     fn appended(&self, state: &State, version: u8) -> [u8; KEYS] {
         let mut appended = [0; KEYS];
         for member in state.chain.iter().take(usize::from(version)).flat_map(|root| &root.members) {
@@ -26,19 +26,19 @@ impl Queue {
         appended
     }
 
-    /// Bit i: key i was written by these.
+    /// Bit i: one of these members writes key i.
     fn written<'a>(&self, members: impl IntoIterator<Item = &'a Intent>) -> u8 {
         members.into_iter().fold(0, |written, member| written | 1 << self.works[usize::from(member.id)].key)
     }
 
     fn is_touched(&self, id: u8, written: u8) -> bool {
         let work = self.works[usize::from(id)];
-        let watched = work.watched.filter(|_| !self.has(Bug::ForgetsWhatIsWatched));
+        let watched = work.watched.filter(|_| !self.has(Bug::IgnoresWatchedReads));
         written & (1 << work.key) != 0 || watched.is_some_and(|key| written & (1 << key) != 0)
     }
 
-    /// `shared_root::admit`: in order, each held against what was written since it was validated and against
-    /// those before it.
+    /// `admission::admit`: compares each member, in order, with everything written since its validation and with the
+    /// members admitted before it.
     fn admit(&self, state: &State, previous: u8, group: Vec<Intent>) -> Vec<Intent> {
         let mut admitted: Vec<Intent> = Vec::new();
         for member in group {
@@ -49,9 +49,9 @@ impl Queue {
             let written = self.written(between.iter().flat_map(|root| &root.members));
             let before = self.written(&admitted);
             let is_given_up = between.iter().any(|root| root.gives_up == Some(member.id));
-            let is_out = self.is_touched(member.id, written) && !self.has(Bug::CarriesWithoutLooking)
-                || self.is_touched(member.id, before) && !self.has(Bug::ForgetsTheMembersBefore)
-                || is_given_up && !self.has(Bug::CarriesPastARollback);
+            let is_out = self.is_touched(member.id, written) && !self.has(Bug::AdmitsWithoutValidation)
+                || self.is_touched(member.id, before) && !self.has(Bug::IgnoresEarlierMembers)
+                || is_given_up && !self.has(Bug::AdmitsAfterARollback);
             if !is_out {
                 admitted.push(member);
             }
@@ -63,7 +63,7 @@ impl Queue {
         Intent { id: index as u8, validated: writer.validated, last_version: writer.queued_until }
     }
 
-    /// `line_up`: who cannot tell whether his intent is there goes ahead by himself.
+    /// `wait_in_queue`: a writer that does not know whether its intent exists goes ahead alone.
     fn intend(&self, state: &mut State, index: usize, delivery: Delivery) {
         let previous = state.latest();
         let writer = &mut state.writers[index];
@@ -93,7 +93,7 @@ impl Queue {
         let own = self.own(&state.writers[index], index);
         let previous = if is_behind { own.validated } else { state.latest() };
         let may_come = |guest: &&Intent| {
-            **guest != own && (guest.last_version > previous || self.has(Bug::CarriesPastTheLastVersion))
+            **guest != own && (guest.last_version > previous || self.has(Bug::AdmitsAfterTheLastVersion))
         };
         let guests = state.intents.iter().filter(may_come).copied().collect();
         state.writers[index].phase = Phase::Leading { previous, guests };
@@ -144,8 +144,8 @@ impl Queue {
         };
     }
 
-    /// `Queue::leave`: the own intent goes, and so do those that are done with, unless the delete fails. An
-    /// answer is given by the root, or by a look at it.
+    /// `Intents::leave`: removes the own intent and completed ones, unless the deletion fails. The root, or a read of
+    /// the new versions, gives the answer.
     fn leave(&self, state: &mut State, index: usize, deletes: bool) {
         let Phase::Leaving { version, guests } = state.writers[index].phase.clone() else { return };
         let own = self.own(&state.writers[index], index);
@@ -165,11 +165,11 @@ impl Queue {
         writer.phase = if is_committed { Phase::Done(Answer::Committed(version)) } else { Phase::CatchingUp };
     }
 
-    /// `Transaction::catch_up`: the versions since it was validated, up to the latest.
+    /// `Transaction::catch_up`: compares the transaction with the versions since its validation, up to the latest.
     fn catch_up(&self, state: &mut State, index: usize) {
         let (id, latest) = (index as u8, state.latest());
         let validated = state.writers[index].validated;
-        let own = state.versions_of(id, validated).next().filter(|_| !self.has(Bug::DoesNotLookForItself));
+        let own = state.versions_of(id, validated).next().filter(|_| !self.has(Bug::DoesNotSearchForItself));
         let between = &state.chain[usize::from(validated)..];
         let written = self.written(between.iter().flat_map(|root| &root.members));
         let is_touched = self.is_touched(id, written);
@@ -184,14 +184,14 @@ impl Queue {
         writer.tries = 0;
     }
 
-    /// `in_doubt`: the limits are reached, after a root that was another's.
+    /// `TransactionState::fail`: the limits are reached after lost races.
     fn give_up(&self, state: &mut State, index: usize) {
         let writer = &mut state.writers[index];
-        let is_certain = writer.queued_until <= writer.validated || self.has(Bug::GivesUpForCertain);
+        let is_certain = writer.queued_until <= writer.validated || self.has(Bug::ReportsQueuedAsRefused);
         writer.phase = Phase::Done(if is_certain { Answer::Refused } else { Answer::Unknown });
     }
 
-    /// `give_up`: a process with an unknown outcome reads all versions, and takes the next one for the
+    /// `Transaction::rollback`: a process with an unknown outcome reads all versions, and creates the next one with the
     /// record.
     fn roll_back(&self, state: &mut State, index: usize) {
         state.budget.rollbacks -= 1;
@@ -200,7 +200,7 @@ impl Queue {
         state.writers[index].phase = Phase::Done(match found {
             Some(version) => Answer::Committed(version),
             None => {
-                if !self.has(Bug::RollsBackByItself) {
+                if !self.has(Bug::RollsBackWithoutARecord) {
                     let commit = (id, state.writers[index].attempt + 100);
                     let version = state.latest() + 1;
                     state.create(version, Root { commit, members: Vec::new(), gives_up: Some(id) });
@@ -212,18 +212,18 @@ impl Queue {
 }
 
 pub const TWICE: &str = "no transaction is in two roots";
-pub const PRESENT: &str = "what is acknowledged is in that version";
-pub const ABSENT: &str = "what is refused is in no version";
-pub const UNSEEN: &str = "nothing was written that a transaction has not seen";
-pub const CARRIED: &str = "carried by another";
-pub const ORPHAN: &str = "carried after its owner was gone";
-pub const LATER: &str = "committed after its owner gave up";
-pub const SHARED: &str = "several share a root";
-pub const GUESTS_ONLY: &str = "a root without its leader's own";
+pub const PRESENT: &str = "an acknowledged transaction is in its version";
+pub const ABSENT: &str = "a refused transaction is in no version";
+pub const UNSEEN: &str = "a transaction is validated against all earlier writes";
+pub const BY_ANOTHER: &str = "committed by another writer";
+pub const ORPHAN: &str = "committed after its owner died";
+pub const LATER: &str = "committed after its owner reported an unknown outcome";
+pub const SHARED: &str = "a root with several transactions";
+pub const GUESTS_ONLY: &str = "a root without the transaction of its leader";
 pub const REFUSED: &str = "refused";
-pub const ROLLED_BACK: &str = "what is rolled back is in no version";
-pub const GIVEN_UP: &str = "a rollback";
-pub const TOO_LATE: &str = "a rollback that comes too late";
+pub const ROLLED_BACK: &str = "a rolled back transaction is in no version";
+pub const ROLLED_BACK_ONCE: &str = "a rollback";
+pub const TOO_LATE: &str = "a rollback after the commit";
 
 fn holds(state: &State, id: u8) -> bool {
     state.versions_of(id, 0).next().is_some()
@@ -360,12 +360,14 @@ impl Model for Queue {
                     is_seen
                 })
             }),
-            Property::sometimes(GIVEN_UP, |_, state: &State| any_answer(state, Answer::RolledBack, false)),
+            Property::sometimes(ROLLED_BACK_ONCE, |_, state: &State| {
+                any_answer(state, Answer::RolledBack, false)
+            }),
             Property::sometimes(TOO_LATE, |model: &Queue, state: &State| {
                 state.budget.rollbacks < model.budget.rollbacks
                     && state.chain.iter().all(|root| root.gives_up.is_none())
             }),
-            Property::sometimes(CARRIED, |_, state: &State| {
+            Property::sometimes(BY_ANOTHER, |_, state: &State| {
                 let is_guest = |root: &Root| root.members.iter().any(|member| member.id != root.commit.0);
                 state.chain.iter().any(is_guest)
             }),

@@ -1,4 +1,4 @@
-//! What the model of the commit queue consists of: what is stored, what each writer remembers, and what may go wrong.
+//! State of the model of the intent queue: stored files, the state of each writer, and possible faults.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ pub const MAX_TRIES: u8 = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// The key that it appends its id to; the id is the number of the writer.
+    /// The key to which it appends its id, which is the index of the writer.
     pub key: usize,
     pub watched: Option<usize>,
 }
 
-/// A transaction as its submission tells of it.
+/// An intent with one transaction.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Intent {
     pub id: u8,
@@ -24,22 +24,22 @@ pub struct Intent {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Root {
-    /// Writer and attempt: the `commit_id`.
+    /// Writer and attempt, like the `commit_id`.
     pub commit: (u8, u8),
-    /// What was admitted, in order, each with the version up to which it was looked at.
+    /// The admitted transactions in order.
     pub members: Vec<Intent>,
-    /// The transaction that this root records as rolled back; then it has no member.
+    /// The transaction whose rollback this root records; such a root has no members.
     pub gives_up: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Answer {
     Committed(u8),
-    /// Certainly not.
+    /// Certainly not committed.
     Refused,
     RolledBack,
     Unknown,
-    /// The process is gone.
+    /// The process has died.
     None,
 }
 
@@ -47,7 +47,7 @@ pub enum Answer {
 pub enum Phase {
     Ready,
     Waiting,
-    /// Has looked into the queue, and found these.
+    /// Has listed the queue and found these intents.
     Leading {
         previous: u8,
         guests: Vec<Intent>,
@@ -56,7 +56,7 @@ pub enum Phase {
         previous: u8,
         guests: Vec<Intent>,
     },
-    /// Its root is there, or that of another is.
+    /// A root was created, by this writer or another one.
     Leaving {
         version: u8,
         guests: Vec<Intent>,
@@ -72,7 +72,7 @@ pub struct Writer {
     pub queued_until: u8,
     pub attempt: u8,
     pub tries: u8,
-    /// Is an intent of this attempt in the queue, as far as it knows?
+    /// Whether the writer knows that an intent of this attempt is in the queue.
     pub has_intent: bool,
 }
 
@@ -86,7 +86,7 @@ pub struct State {
     pub budget: Budget,
 }
 
-/// How much may still go wrong.
+/// Numbers of faults that may still occur.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct Budget {
     pub faults: u8,
@@ -95,23 +95,23 @@ pub struct Budget {
     pub rollbacks: u8,
 }
 
-/// A step left out.
+/// A bug: one step of the protocol is omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// Carries an intent without holding it against the versions since it was validated.
-    CarriesWithoutLooking,
-    /// Holds the members of a root against the versions before, but not against each other.
-    ForgetsTheMembersBefore,
-    CarriesPastTheLastVersion,
-    /// Takes what it could not commit for not committed, though its intent is still about.
-    GivesUpForCertain,
-    /// Looks for conflicts before it looks for its own id.
-    DoesNotLookForItself,
-    ForgetsWhatIsWatched,
-    /// Rolls back without a root that says so.
-    RollsBackByItself,
-    /// Carries an intent without requiring that its record is absent.
-    CarriesPastARollback,
+    /// Admits an intent without comparing it with the versions since its validation.
+    AdmitsWithoutValidation,
+    /// Compares the members of a root with earlier versions, but not with each other.
+    IgnoresEarlierMembers,
+    AdmitsAfterTheLastVersion,
+    /// Reports a transaction as not committed although its intent may still be in the queue.
+    ReportsQueuedAsRefused,
+    /// Checks for conflicts before it searches for its own id.
+    DoesNotSearchForItself,
+    IgnoresWatchedReads,
+    /// Rolls back without a root that records it.
+    RollsBackWithoutARecord,
+    /// Admits an intent without requiring that its id has no record.
+    AdmitsAfterARollback,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub enum Action {
     Intend(usize, Delivery),
     GoAlone(usize),
     Look(usize),
-    /// Lists the intents. The latest version that it knows may be older.
+    /// Lists the intents. The writer may not know the latest version.
     Gather {
         writer: usize,
         is_behind: bool,
@@ -141,7 +141,7 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct Queue {
     pub works: Vec<Work>,
-    /// So many versions after the one that it was validated on may hold an intent.
+    /// Number of versions after its validated one that may contain an intent.
     pub queued_versions: u8,
     pub max_attempts: u8,
     pub budget: Budget,
@@ -161,7 +161,7 @@ impl State {
         is_free
     }
 
-    /// The versions that hold an id, above `validated`.
+    /// The versions above `validated` that contain an id.
     pub fn versions_of(&self, id: u8, validated: u8) -> impl Iterator<Item = u8> {
         let roots = (1..).zip(&self.chain).skip(usize::from(validated));
         roots

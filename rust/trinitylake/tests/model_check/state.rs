@@ -1,13 +1,13 @@
-//! What the model of the commit protocol consists of: what is stored, what each writer remembers, and what may go wrong.
+//! State of the model of the commit protocol: stored files, the state of each writer, and possible faults.
 
 use std::collections::BTreeSet;
 
-/// How a transaction came by its id.
+/// Kind of a transaction id.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Kind {
-    /// Generated. No process commits it again after a crash.
+    /// Generated. No process repeats the transaction after a crash.
     Plain,
-    /// Chosen by the user. The process commits it again until the outcome is "committed".
+    /// Chosen by the user. The process repeats the transaction until it is reported as committed.
     Chosen,
     /// Saved. Several processes resume it, also after a crash.
     Resumed,
@@ -17,7 +17,7 @@ pub enum Kind {
 pub struct Work {
     pub kind: Kind,
     pub id: u8,
-    /// The key that it appends its id to.
+    /// The key to which it appends its id.
     pub key: usize,
 }
 
@@ -29,58 +29,58 @@ pub const KEYS: usize = 3;
 
 #[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
 pub struct Tree {
-    /// Bit i of a key: it holds an append of id i.
+    /// Bit i of a key: id i was appended.
     pub appended: [u8; KEYS],
-    /// Bit i: the record of id i is in the tree.
+    /// Bit i: id i has a record in the tree.
     pub recorded: u8,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct Root {
-    /// Writer and attempt: the `commit_id`.
+    /// Writer and attempt, like the `commit_id`.
     pub commit: (u8, u8),
     pub id: u8,
     pub key: usize,
-    /// Of a resumed transaction: which of its saved states the record names.
+    /// For a resumed transaction: the saved state that the record names.
     pub sequence: u8,
     pub tree: Tree,
-    /// It only records that the transaction was given up.
+    /// Whether it only records a rollback of the transaction.
     pub is_rollback: bool,
 }
 
-/// What became of one request to create a root.
+/// Result of one request to create a root.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Delivery {
     Answered,
     RequestLost,
     ReplyLost,
-    /// Done at any later time, or never; the writer has its error now.
+    /// Applied at any later time or never; the writer receives an error now.
     Late,
-    /// An answer that proves that this request did nothing.
+    /// An answer that proves that this request had no effect.
     Refused,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Why {
     Conflict,
-    /// What it would be held against has expired.
+    /// The versions for its validation have expired.
     Expired,
-    WentOnElsewhere,
+    ContinuedElsewhere,
     RolledBack,
     Denied,
-    /// The hint names more than there is.
+    /// The hint names a version above all existing ones.
     Lost,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Answer {
     Committed(u8),
-    /// Certainly not, or not by this one: somebody else went on with it.
+    /// Certainly not committed, or committed by another process that continued it.
     Refused(Why),
-    /// For everybody.
+    /// Rolled back for all processes.
     RolledBack,
     Unknown,
-    /// The process is gone, and will not come again.
+    /// The process has died and does not restart.
     None,
 }
 
@@ -92,7 +92,7 @@ pub enum Phase {
     ReadingBack,
     CatchingUp,
     Confirming {
-        /// Its root was read back, after an answer that said nothing.
+        /// Whether its root was read back after an answer that left the outcome open.
         was_in_doubt: bool,
     },
     Done(Answer),
@@ -101,14 +101,14 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct Writer {
     pub phase: Phase,
-    /// The version it is valid on, and its tree as it was read then.
+    /// The version up to which it is validated, and the tree of that version.
     pub validated: u8,
     pub tree: Tree,
-    /// What its key held when it was read.
+    /// The appended ids of its key when it was read.
     pub read: u8,
     pub attempt: u8,
     pub tries: u8,
-    /// Was a request of this attempt left without an answer?
+    /// Whether a request of this attempt had no answer.
     pub is_in_doubt: bool,
     pub sequence: u8,
 }
@@ -116,11 +116,11 @@ pub struct Writer {
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub struct State {
     pub writers: Vec<Writer>,
-    /// What is stored under the name of each version.
+    /// The root file of each version.
     pub roots: Vec<Option<Root>>,
-    /// What really happened: the roots that were created on top of the latest one, in order.
+    /// The history: the roots that were created on top of the latest one, in order.
     pub chain: Vec<Root>,
-    /// Creations that may still be done.
+    /// Requests that may still create a root.
     pub late: BTreeSet<(u8, (u8, u8), LateRoot)>,
     pub hint: Option<u8>,
     pub boundary: u8,
@@ -130,7 +130,7 @@ pub struct State {
     pub is_broken: Option<Broken>,
 }
 
-/// A root, ordered so that it can be in a set.
+/// A root with an order, so that it can be in a set.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LateRoot {
     pub id: u8,
@@ -140,7 +140,7 @@ pub struct LateRoot {
     pub recorded: u8,
 }
 
-/// How much may still go wrong.
+/// Numbers of faults that may still occur.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct Budget {
     pub faults: u8,
@@ -154,38 +154,38 @@ pub struct Budget {
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Broken {
-    /// A root was replaced by another.
+    /// A root was replaced by another one.
     TwoWinners,
-    /// Something older than the latest version was taken for it.
+    /// An older version was used as the latest one.
     Misled,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     OverwritesInsteadOfCreating,
-    /// Takes an error for "not done" and begins again, instead of reading back.
-    TakesErrorsForFailures,
-    /// Takes "exists" for "another's", instead of reading back.
-    TakesExistsForLost,
-    RebasesWithoutLooking,
+    /// Treats an error as "not committed" and begins again, instead of reading the root back.
+    TreatsErrorsAsNotCommitted,
+    /// Treats "exists" as a lost race, instead of reading the root back.
+    TreatsExistsAsLost,
+    RebasesWithoutValidation,
     DoesNotRecordIds,
-    DoesNotAskForTheBoundary,
-    /// Believes a hint that names a version which exists.
-    BelievesTheHint,
-    /// Takes a lakehouse for empty where the hint and the boundary lead nowhere.
+    DoesNotReadTheBoundary,
+    /// Treats the version in the hint as the latest one if it exists.
+    TrustsTheHint,
+    /// Reports a missing lakehouse if neither the hint nor the boundary leads to a root.
     DoesNotListWithoutAHint,
-    /// Takes a root in its slot for the winner, without asking whether the slot has expired.
-    BelievesAnExpiredRoot,
-    /// Holds a transaction against roots without asking whether they have expired.
+    /// Treats the root under its name as the winner, without checking whether the version has expired.
+    TrustsAnExpiredRoot,
+    /// Validates a transaction against roots without checking whether they have expired.
     ValidatesBelowTheBoundary,
-    /// Rolls back by a saved state that says so, and by nothing in the tree.
-    RollsBackByAFile,
-    /// Rolls back without a look whether the transaction is committed.
-    RollsBackWithoutLooking,
-    /// Commits without requiring that the record is absent.
-    CommitsPastARollback,
-    /// Takes a denial for the end, though an earlier request was not answered.
-    BelievesADenial,
+    /// Records the rollback in a saved state, and not in the tree.
+    RecordsRollbackInStateFile,
+    /// Rolls back without checking whether the transaction was committed.
+    RollsBackWithoutValidation,
+    /// Commits without requiring that the id has no record.
+    CommitsAfterARollback,
+    /// Treats a denial as the final result, although an earlier request had no answer.
+    TrustsADenial,
 }
 
 pub const MAX_TRIES: u8 = 2;
@@ -220,7 +220,7 @@ impl State {
     }
 
     pub fn exists(&self, version: u8) -> bool {
-        // Version 0 holds nothing; it expires like any other.
+        // Version 0 is empty, and expires like any other version.
         if version == 0 { self.boundary == 0 } else { self.root(version).is_some() }
     }
 
@@ -232,7 +232,7 @@ impl State {
         self.root(version).map(|root| root.tree).unwrap_or_default()
     }
 
-    /// The version that committed an id, if its root is still there.
+    /// The version that committed an id, if its root still exists.
     pub fn find_in_log(&self, id: u8) -> Option<u8> {
         let versions = (self.boundary.max(1)..=self.latest()).rev();
         let commits = |root: &Root| root.id == id && !root.is_rollback;

@@ -36,7 +36,7 @@ pub enum Statement {
     Append(ObjectKind, Name),
     Drop(ObjectKind, Name),
     Rename(Name, Name),
-    /// A table with the data file of another transaction, whether a version reaches that file or not.
+    /// Registers a table with the data file of another transaction, which may or may not be referenced by a version.
     Register(Name, String),
 }
 
@@ -71,12 +71,12 @@ pub enum Result {
 #[derive(Clone, Debug)]
 pub struct Record {
     pub id: String,
-    /// Number of the handle it began on.
+    /// Number of the handle on which it began.
     pub process: usize,
     pub isolation: Isolation,
     /// Whether its reads are watched.
     pub is_watching: bool,
-    /// Number of times that it repeated its watched reads.
+    /// Number of times that it repeated its watched reads after a conflict.
     pub looked_again: u64,
     pub base: u64,
     pub statements: Vec<Statement>,
@@ -87,7 +87,7 @@ pub struct Record {
     pub was_resumed: bool,
     /// Whether it was rolled back while others might have committed it.
     pub was_rolled_back: bool,
-    /// Files that it found and could not register, since a collection might delete them.
+    /// Number of files that it found but could not register, because a collection might delete them.
     pub not_registered: u64,
 }
 
@@ -165,7 +165,7 @@ async fn write(
 ) {
     for _ in 0..10 + world.below(20) {
         tokio::time::sleep(Duration::from_millis(world.below(60))).await;
-        // Some commit several transactions at the same time, which may conflict.
+        // Some writers commit several transactions at the same time, which may conflict.
         let several = if world.chance(20) { 2 + world.below(3) } else { 1 };
         let mut prepared = Vec::new();
         for _ in 0..several {
@@ -221,7 +221,7 @@ async fn prepare(world: &Arc<World>, handle: &Arc<Lakehouse>, handles: &[Arc<Lak
     if record.is_watching {
         transaction.begin_watch().unwrap();
     }
-    // Its data file is written first, and that may take long.
+    // Its data file is written first, which may take long.
     let data = handle.storage().put_unique(&data_path(&record.id), Bytes::from(record.id.clone())).await;
     if world.chance(10) {
         tokio::time::sleep(Duration::from_millis(world.below(4000))).await;
@@ -398,7 +398,7 @@ async fn rebase(
 /// Repeats watched reads of objects that it does not write, at the newest version.
 async fn look_again(transaction: &mut Transaction, record: &mut Record) -> CoreResult<()> {
     if record.was_resumed {
-        return Err(Error::InvalidArgument("what the first writer read is not known here".into()));
+        return Err(Error::InvalidArgument("the reads of the first writer are not known here".into()));
     }
     transaction.begin_watch()?;
     let written: BTreeSet<&Name> = record.statements.iter().flat_map(Statement::names).collect();
@@ -472,7 +472,7 @@ async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> (Re
     *committed.or(rolled_back).unwrap_or(&answers[0])
 }
 
-/// Rolls back versions and expires some, now and then.
+/// Rolls back and expires some versions from time to time.
 async fn disturb(world: &Arc<World>, handle: &Arc<Lakehouse>) {
     for _ in 0..world.below(8) {
         tokio::time::sleep(Duration::from_millis(200 + world.below(2000))).await;
@@ -517,7 +517,8 @@ pub async fn change_names(
     transaction.commit(CommitLimits::default()).await.map(drop)
 }
 
-/// Collects garbage with a very short grace period while others work; sometimes the collector dies at one of its requests.
+/// Collects garbage with a very short grace period during the work of others. Some collectors die at one of their
+/// requests.
 async fn collect(world: &Arc<World>, is_over: &AtomicBool) {
     for _ in 0..MOST_ROUNDS {
         tokio::time::sleep(Duration::from_millis(world.below(1200))).await;
@@ -547,7 +548,8 @@ async fn collect(world: &Arc<World>, is_over: &AtomicBool) {
     }
 }
 
-/// Expires versions, by number or by age and count, while others work; sometimes the process dies at one of its requests.
+/// Expires versions, by number or by age and count, during the work of others. Some of these processes die at one of
+/// their requests.
 async fn let_go(world: &Arc<World>, is_over: &AtomicBool) {
     for _ in 0..MOST_ROUNDS {
         tokio::time::sleep(Duration::from_millis(world.below(2500))).await;
@@ -580,7 +582,7 @@ fn data_id(path: &str) -> Option<String> {
     (data_path(id) == path).then(|| id.to_string())
 }
 
-/// Tables whose definitions are lists of transactions: each has a data file.
+/// Contents of test tables, whose definitions are lists of transactions: each transaction has a data file.
 #[derive(Debug)]
 pub struct Lines;
 
@@ -595,7 +597,7 @@ impl Contents for Lines {
     }
 }
 
-/// Opens the lakehouse again and again, and checks its tree.
+/// Opens the lakehouse repeatedly, and checks its tree.
 async fn watch(world: &Arc<World>) {
     let mut newest = 0;
     for _ in 0..10 {

@@ -51,7 +51,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
     for version in oldest..=latest {
         assert!(roots.contains(&version), "version {version} of {oldest}..={latest} is missing");
     }
-    // A late write may still create the next root; none may be further ahead.
+    // A late request may still create the next root, but none after it.
     assert!(roots.iter().all(|version| *version <= latest), "a gap below {:?}", roots.last());
 
     let archive = world.everything();
@@ -88,16 +88,16 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         for file in locations(&version).await {
             let is_there = world.was_before(&file, &version.root_path);
             let is_held = version.metadata.inline_definitions.contains_key(&file);
-            assert!(is_there || is_held, "version {number} was created before {file}, and does not hold it");
+            assert!(
+                is_there || is_held,
+                "version {number} was created before {file}, and does not contain it"
+            );
         }
         let mut model = states.last().cloned().unwrap_or_default();
         let mut processes = BTreeSet::new();
         for transaction in &version.metadata.committed {
             if let Some(id) = transaction.gives_up() {
-                assert!(
-                    !committed_in.contains_key(id),
-                    "{id} is given up in version {number}, and committed"
-                );
+                assert!(!committed_in.contains_key(id), "{id} is aborted in version {number}, and committed");
                 continue;
             }
             if [COLLECT_MESSAGE, NAME_MESSAGE].contains(&transaction.message.as_str()) {
@@ -113,8 +113,8 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
                 findings.abandoning_versions += 1;
                 // Other members of its group have their own records.
                 for id in recorded_ids(&version).into_iter().filter(|id| !version.metadata.commits(id)) {
-                    // A transaction whose record was removed long ago, or that was undone, may have left a saved state.
-                    // Its outcome is unknown or undone, not rolled back.
+                    // A transaction whose record was removed long ago, or that was undone, may have a remaining saved
+                    // state. Its outcome is unknown or undone, not rolled back.
                     let versions = committed_in.get(&id).map(Vec::as_slice).unwrap_or_default();
                     let is_gone =
                         forgotten.contains(&id) || versions.iter().all(|version| *version < last_rollback);
@@ -125,7 +125,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             }
             assert!(!abandoned.contains(&transaction.id), "{} was aborted before {number}", transaction.id);
             let record = by_id.get(transaction.id.as_str()).unwrap_or_else(|| {
-                panic!("version {number} holds transaction {}, which nobody made", transaction.id)
+                panic!("version {number} contains transaction {}, which no writer committed", transaction.id)
             });
             let versions = committed_in.entry(transaction.id.clone()).or_default();
             let is_first = versions.last().is_none_or(|before| *before < last_rollback);
@@ -175,7 +175,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         let versions = committed_in.get(&record.id);
         let expected = versions.and_then(|versions| versions.last()).filter(|version| **version >= oldest);
         match outcome_of(&living, &record.id).await {
-            // The late write of the next root has arrived meanwhile.
+            // The late request for the next root has arrived in the meantime.
             Ok(TransactionOutcome::Committed(Some(version))) if version > latest => {
                 let is_next = version == latest + 1 && world.roots().contains(&version);
                 assert!(versions.is_none() && is_next, "{record:?} is in {versions:?} and {version}");
@@ -192,7 +192,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
                 assert!(versions.is_none(), "{record:?} is rolled back and in {versions:?}")
             }
             Ok(TransactionOutcome::NotCommitted) => assert_eq!(expected, None, "{record:?}"),
-            // A late boundary may have arrived meanwhile.
+            // A late boundary may have been created in the meantime.
             Ok(TransactionOutcome::Unknown) => {
                 let oldest = world.boundary();
                 let last = versions.and_then(|versions| versions.last());
@@ -271,7 +271,7 @@ async fn objects(version: &Version) -> Objects {
         let locations = batch.locations.unwrap();
         for (object_key, location) in batch.keys.iter().flatten().zip(locations.iter().flatten()) {
             let Some((kind, namespace, name)) = version.config.names.decode_parts(object_key) else {
-                panic!("{object_key:?} is no key");
+                panic!("{object_key:?} is not a key");
             };
             if kind == ObjectKind::TransactionRecord {
                 continue;

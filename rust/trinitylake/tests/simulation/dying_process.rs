@@ -1,4 +1,4 @@
-//! Processes that die at a request, before it is sent or after it was applied.
+//! Processes that die at a request, before it is sent or after it was executed.
 
 use std::future::{Future, pending};
 use std::ops::Range;
@@ -17,14 +17,14 @@ use crate::world::{Line, Process, World};
 #[derive(Debug)]
 pub struct Life {
     left: AtomicI64,
-    /// Whether the last request is applied without an answer.
+    /// Whether the last request is executed without an answer.
     is_last_carried_out: bool,
     died: Notify,
     deleted: AtomicU64,
 }
 
 impl Life {
-    /// Half of all die within `most` requests.
+    /// Half of all processes die within `most` requests.
     pub fn new(world: &World, most: u64) -> Arc<Life> {
         let left = if world.chance(50) { 1 + world.below(most) as i64 } else { i64::MAX };
         Arc::new(Life {
@@ -58,7 +58,7 @@ impl Life {
                 self.died.notify_one();
                 pending().await
             }
-            // Below zero: requests that were sent before, and arrive late.
+            // A negative number: the request was sent before the process died, and arrives late.
             _ => request.await,
         }
     }

@@ -1,8 +1,10 @@
-//! Writers that are suspended between their last observation and their root, while versions expire at once.
+//! Writers that are suspended between their last observation and the creation of their root, while versions expire
+//! immediately.
 //!
-//! The name of an expired root is unused again, and a root that is created under it is void. A commit that sends no
-//! request after its root must be certain that this did not happen. So here machines are suspended with their clocks,
-//! other clocks run too fast or too slow, stop and are set by hand, and the store is slow (docs/decisions/0034).
+//! The name of an expired root is unused again, and a root created under it is void. A commit that sends no request
+//! after the creation of its root must be certain that its root is not void. Here machines are suspended together with
+//! their clocks, other clocks run too fast or too slow, stop or are set by hand, and the store is slow
+//! (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -51,7 +53,7 @@ async fn write(world: &Arc<World>, writer: u64, committed: &Answers) -> u64 {
     spared
 }
 
-/// Keeps nothing but the latest version.
+/// Expires all versions but the latest, repeatedly.
 async fn expire_all(world: &Arc<World>) {
     let process = Process::new(world);
     let Ok(lakehouse) = Lakehouse::open(Line::of(&process), process, None).await else { return };
@@ -62,7 +64,7 @@ async fn expire_all(world: &Arc<World>) {
     }
 }
 
-/// What happened in one history: commits, those that asked for no boundary, and roots that were held up.
+/// Results of one history: number of commits, commits without a request for the boundary, and delayed roots.
 fn run(seed: u64) -> (u64, u64, u64) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -73,7 +75,7 @@ fn run(seed: u64) -> (u64, u64, u64) {
         let writers = join_all((0..WRITERS).map(|writer| write(&world, writer, &committed)));
         let expiries = join_all((0..2).map(|_| expire_all(&world)));
         let (spared, _) = join(writers, expiries).await;
-        // The first root that was ever created under a name is that of the version.
+        // The first root created under a name is that of the version.
         let archive = world.everything();
         let past = Lakehouse::open(Line::new(&archive), Process::new(&archive), None).await.unwrap();
         let committed = committed.into_inner().unwrap();
@@ -89,11 +91,12 @@ fn run(seed: u64) -> (u64, u64, u64) {
     })
 }
 
-/// A virtual machine was suspended after it had observed that the next version did not exist. An hour later it continued,
-/// and its clocks did not show that. Meanwhile others had created that version, and it had expired: the root was created
-/// under the unused name and counted as in time, and an acknowledged commit was in no version.
+/// A virtual machine was suspended after it had observed that the next version did not exist. It resumed an hour later,
+/// and its clocks did not show the suspension. Meanwhile others had created that version, and it had expired. The
+/// machine created the root under the unused name and considered it to be in time, so that an acknowledged commit was
+/// in no version.
 #[test]
-fn no_commit_counts_whose_number_had_expired_whatever_the_clocks_say() {
+fn no_root_with_an_expired_number_is_committed_for_any_clocks() {
     let one = std::env::var("TRINITYLAKE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let seeds = one.map_or(0..SEEDS, |seed| seed..seed + 1);
     let (mut commits, mut spared, mut held_up) = (0, 0, 0);
@@ -103,7 +106,7 @@ fn no_commit_counts_whose_number_had_expired_whatever_the_clocks_say() {
         spared += happened.1;
         held_up += happened.2;
     }
-    println!("{commits} commits, {spared} looks spared, {held_up} roots held up");
+    println!("{commits} commits, {spared} without a request for the boundary, {held_up} delayed roots");
     if one.is_none() {
         assert!(
             spared > commits / 4 && held_up > SEEDS,

@@ -1,7 +1,7 @@
-//! One slow writer among fast ones: number of versions that overtake its commit.
+//! Fairness: how many versions overtake the commits of one slow writer among fast ones.
 //!
-//! Eight processes commit as fast as they can, each to its own key, on a store without faults. Each request of one of them
-//! takes longer. Only the protocol decides which process is next.
+//! Eight processes commit as fast as they can, each to its own key, on a store without faults. The requests of one of
+//! them take longer. Only the protocol determines which process commits next.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use crate::world::{Line, Process, World};
 
 const FAST_WRITERS: usize = 7;
 const SEEDS: u64 = 4;
-/// Number of attempts of a commit.
+/// Maximum number of attempts of a commit.
 const MAX_ATTEMPTS: u32 = 40;
 
-/// Numbers of versions that overtook each commit, ascending, and the number of commits that failed.
+/// Number of versions that overtook each commit, ascending, and the number of failed commits.
 #[derive(Debug, Default)]
 struct Passed {
     by: Vec<u64>,
@@ -44,7 +44,7 @@ impl std::fmt::Display for Passed {
         let mean = self.by.iter().sum::<u64>() as f64 / self.by.len() as f64;
         write!(
             formatter,
-            "{} commits, {} given up; passed by {mean:.1} versions on average, {} in half, 99 % {}, at most {}",
+            "{} commits, {} failed; overtaken by {mean:.1} versions on average, {} in half, 99 % {}, at most {}",
             self.by.len(),
             self.given_up,
             self.at(50),
@@ -109,7 +109,7 @@ fn race(commits: usize, extra_millis: u64, coordination: Coordination) -> (Passe
 }
 
 #[test]
-fn no_writer_is_overtaken_without_end() {
+fn no_writer_is_overtaken_indefinitely() {
     let (first, others) = race(40, 0, Coordination::None);
     println!("eight alike\n  one: {first}\n  the others: {others}");
     assert_eq!((first.given_up, others.given_up), (0, 0));

@@ -1,5 +1,5 @@
-//! Check of garbage collection: no file that a retained version reached was deleted, and in the end no other file is left.
-//! The files that a version reaches are computed here independently, from the nodes alone.
+//! Check of garbage collection: no file that a retained version references was deleted, and in the end no unreferenced
+//! file is left. The references of a version are computed here independently, from the nodes alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use trinitylake::version::root_metadata::RootMetadata;
 use crate::actors::{Lines, change_names, data_path, lines};
 use crate::world::World;
 
-/// Time after which late requests have arrived, and saved transactions are too old to be resumed.
+/// Time after which all late requests have arrived and saved transactions are too old to be resumed.
 const AGES: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// All files that a version reaches, except records of transactions, which have other rules. `archive` holds every file
-/// that ever existed.
+/// All files that a version references, except records of transactions, which follow other rules. `archive` contains
+/// every file that ever existed.
 fn reached(
     archive: &World,
     version: u64,
@@ -96,15 +96,16 @@ fn pinned(archive: &World, version: u64) -> BTreeSet<u64> {
     LakehouseDefinition::decode_file(&file, path).unwrap().pinned_versions().collect()
 }
 
-/// Whether a version with a tag when `newest` was the latest was tagged while it was retained. A later tag is dropped by its
-/// creator, and retains nothing.
+/// Whether a version that has a tag at version `newest` was tagged while it was retained. A tag that was created later
+/// is dropped again by its creator, and retains nothing.
 fn is_kept_by_name(world: &World, names: &[BTreeSet<u64>], version: u64, newest: u64) -> bool {
     let is_named = |at: &u64| names[*at as usize].contains(&version);
     let named_since = (0..=newest).rev().take_while(is_named).last();
     named_since.is_some_and(|since| world.boundary_at(since) <= version)
 }
 
-/// No deleted file was reached by a version that was retained at that moment, and all retained versions have their files.
+/// Checks that no deleted file was referenced by a version that was retained at that time, and that all retained
+/// versions have their files.
 pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
     let mut known = BTreeMap::new();
     let all: Vec<BTreeSet<String>> =
@@ -117,18 +118,18 @@ pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
         let missing: Vec<&String> = reached.iter().filter(is_missing).collect();
         assert!(
             missing.is_empty(),
-            "version {version} was created before {missing:?}, and does not hold them"
+            "version {version} was created before {missing:?}, and does not contain them"
         );
     }
     for deletion in world.deletions() {
-        // A root above all others is void.
+        // A root above the latest version is void.
         let newest = deletion.latest.min(latest.number);
         let named = names[newest as usize].iter().copied();
         let named = named.filter(|version| is_kept_by_name(world, &names, *version, newest));
         for version in (deletion.oldest..=newest).chain(named) {
             assert!(
                 !all[version as usize].contains(&deletion.path),
-                "{} was deleted, and version {version} reaches it: kept were {}..={}, and those with names",
+                "{} was deleted, but version {version} references it; retained were {}..={} and tagged versions",
                 deletion.path,
                 deletion.oldest,
                 deletion.latest
@@ -146,11 +147,11 @@ pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
     }
 }
 
-/// After the last collection no unreachable file is left.
+/// Checks that no unreferenced file is left after a final collection.
 pub async fn nothing_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
     let latest = lakehouse.latest().await.unwrap();
     tokio::time::sleep(AGES).await;
-    // A tag that was created too late, and could not be dropped.
+    // Drops tags that were created too late and that their creators could not drop.
     if !latest.definition.pinned_versions().all(|version| world.roots().contains(&version)) {
         change_names(lakehouse, |names| names.clear()).await.unwrap();
     }
@@ -177,11 +178,11 @@ pub async fn nothing_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
         let is_system = path.starts_with("_expired/") || path.as_str() == "_latest_hint.txt";
         // Markers of dead collections stay as long as unknown files exist.
         let is_system = is_system || (has_unknown && path.starts_with("_collecting/"));
-        // Files of transactions whose names no table writer gives, which no collection may delete.
+        // Data files with names that no table writer creates, which no collection may delete.
         let is_unknown = path.starts_with("data/");
         !is_system && !is_unknown && transaction_file(path).is_none() && !wanted.contains(*path)
     };
     let there = world.paths();
     let left: Vec<&String> = there.iter().filter(is_litter).collect();
-    assert!(left.is_empty(), "unreachable files are left: {left:?}");
+    assert!(left.is_empty(), "unreferenced files are left: {left:?}");
 }

@@ -1,13 +1,13 @@
 //! Deterministic simulation: several processes, some of them with several writers, on one faulty store.
 //!
-//! A seed decides everything: the work of the actors, the duration of each request, its faults, and the error of each clock.
-//! Time is virtual, so a day takes a moment. Afterwards the transactions of the log are replayed in order in a dictionary,
-//! and every version, answer and read is compared with it (`check.rs`).
+//! A seed determines everything: the work of the actors, the duration of each request, its faults, and the error of
+//! each clock. Time is virtual, so that a day takes a moment. Afterwards the transactions of the log are replayed in
+//! order on a dictionary, and every version, answer and read is compared with it (`check.rs`).
 //!
-//! `TRINITYLAKE_SEED=n` replays one seed; with `TRINITYLAKE_TRACE=text` it prints every change of files whose paths contain
-//! the text. `TRINITYLAKE_SEEDS=n` sets the number of seeds and `TRINITYLAKE_FIRST_SEED=n` the first one, so that a long
-//! run can be divided; `TRINITYLAKE_DEEP=1` runs twenty times as many. Seeds are independent, so each processor takes the
-//! next one. Sums are printed every thousand seeds, and add up over parts.
+//! `TRINITYLAKE_SEED=n` replays one seed; `TRINITYLAKE_TRACE=text` then prints every change of files whose paths
+//! contain the text. `TRINITYLAKE_SEEDS=n` sets the number of seeds and `TRINITYLAKE_FIRST_SEED=n` the first one, so
+//! that a long run can be divided; `TRINITYLAKE_DEEP=1` runs twenty times as many. Seeds are independent and run on all
+//! processors. Totals are printed every thousand seeds; those of several parts can be added.
 
 mod actors;
 mod check;
@@ -27,7 +27,7 @@ use actors::{Record, Result as Answer, Statement};
 use world::{Collections, World};
 
 const SEEDS: u64 = 1000;
-/// After so many seeds, sums are printed.
+/// Number of seeds after which totals are printed.
 const REPORTED_SEEDS: u64 = 1000;
 
 #[derive(Default)]
@@ -148,19 +148,19 @@ fn run(seed: u64, totals: &Mutex<Totals>) {
     });
 }
 
-/// Regressions. First: the answer to the creation of the file that measures the store's time was lost, and a collector had
-/// deleted the file. Second: a late commit got an error about damage, because the request for the boundary failed. Third: a
-/// late root of an unknown transaction arrived during the final check. Last: all known versions expired during the search
-/// for one of them, and the search went above the latest one.
+/// Seeds that found faults. First: the answer to the creation of the file that measures the store's time was lost, and
+/// a collector had deleted the file. Second: a late commit reported damage, because the request for the boundary
+/// failed. Third: a late root of an unknown transaction was created during the final check. Last: all known versions
+/// expired during the search for one of them, and the search continued above the latest one.
 #[test]
-fn histories_that_found_faults_pass() {
+fn seeds_that_found_faults_pass() {
     for seed in [913, 5259, 8708, 9424] {
         run(seed, &Mutex::new(Totals::default()));
     }
 }
 
 #[test]
-fn no_history_loses_or_invents_anything() {
+fn random_histories_equal_the_dictionary() {
     let totals = Mutex::new(Totals::default());
     if let Some(seed) = number("TRINITYLAKE_SEED") {
         println!("seed {seed}");

@@ -29,7 +29,7 @@ pub const FAULTS: [&str; 9] = [
     "broken disk",
     "late delete",
 ];
-/// A part of paths whose files are traced.
+/// Part of the paths whose changes are traced.
 static TRACED: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("TRINITYLAKE_TRACE").ok());
 const START_MILLIS: u64 = 1_700_000_000_000;
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
@@ -74,14 +74,15 @@ pub struct World {
     boundaries: Mutex<BTreeMap<u64, u64>>,
     faults: Mutex<BTreeMap<&'static str, u64>>,
     is_healthy: AtomicBool,
-    /// Faults among a thousand requests.
+    /// Number of faults per thousand requests.
     fault_rate: u64,
-    /// Whether nodes are compressed, in one of eight worlds: it takes a tenth of the time, and decides nothing.
+    /// Whether nodes are compressed. Only in one of eight worlds, because it takes a tenth of the time and does not
+    /// affect the result.
     pub is_compressed: bool,
     /// Whether writers use the intent queue.
     pub queues: bool,
-    /// Percentage of roots that are delayed: the machine is suspended right before the request, or the store dates its answer
-    /// and then applies the request late. A quarter as many of other files.
+    /// Percentage of roots that are delayed: the machine is suspended just before the request, or the store dates its
+    /// answer and executes the request late. A quarter of this percentage applies to other files.
     pub stops: u64,
     start: Instant,
 }
@@ -207,7 +208,7 @@ impl World {
         PutOutcome::Created
     }
 
-    /// Dates an answer in whole seconds, by one of several machines whose clocks differ a little.
+    /// Dates an answer in whole seconds, by one of several machines whose clocks differ slightly.
     fn date_answer(&self) {
         answered(Some((self.store_millis() + self.below(500)) / 1000 * 1000));
     }
@@ -284,7 +285,7 @@ impl Line {
         }
     }
 
-    /// Delays a file on its way.
+    /// Delays the creation of a file.
     async fn hold_up(&self, percent: u64) {
         let world = &self.0;
         if !world.chance(percent) {
@@ -431,9 +432,9 @@ impl Storage for Line {
     }
 }
 
-/// A process. Its wall clock is wrong by up to five days in either direction. In a world with suspended machines it also
-/// jumps now and then, both clocks are a quarter too fast or a fifth too slow, and the elapsed clock stops for a
-/// while.
+/// A process. Its wall clock is wrong by up to five days in either direction. In a world with suspended machines it
+/// also jumps from time to time, both clocks run a quarter too fast or a fifth too slow, and the elapsed clock stops
+/// for some time.
 #[derive(Debug)]
 pub struct Process {
     world: Arc<World>,
@@ -487,7 +488,7 @@ impl Process {
         }
     }
 
-    /// Time of the world without those periods.
+    /// Time of the world without the periods in which the process was suspended.
     fn world_millis(&self) -> u64 {
         let now = self.world.start.elapsed().as_millis() as u64;
         let passed = |stop: &Range<u64>| now.clamp(stop.start, stop.end) - stop.start;
