@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +76,15 @@ class Case:
     evolution: str
     statement: str
     version: int
+    is_merge_on_read: bool
+
+    @property
+    def form(self) -> str:
+        """The format version and mode of the table."""
+        return f"v{self.version}{'-merge-on-read' if self.is_merge_on_read else ''}"
 
     def __str__(self) -> str:
-        parts = (self.kind, self.transform, self.evolution, self.statement, f"v{self.version}")
-        return "/".join(parts).replace(" ", "")
+        return "/".join((self.kind, self.transform, self.evolution, self.statement, self.form)).replace(" ", "")
 
     @classmethod
     def of(cls, text: str) -> Case:
@@ -88,7 +93,7 @@ class Case:
 
 
 def all_cases() -> Iterator[Case]:
-    """Every type with all of its transforms, evolutions, statements and format versions."""
+    """Every type with all of its transforms, evolutions, statements, format versions and modes."""
     for name, kind in KINDS.items():
         for transform in ("none", *kind.transforms):
             for evolution in EVOLUTIONS:
@@ -97,11 +102,11 @@ def all_cases() -> Iterator[Case]:
                 for statement in STATEMENTS:
                     if statement == "upsert-by-v" and (evolution == "source-dropped" or kind.is_nested):
                         continue
-                    for version in range(kind.format_version, 4):
-                        yield Case(name, transform, evolution, statement, version)
+                    for version, in_place in product(range(kind.format_version, 4), (False, True)):
+                        yield Case(name, transform, evolution, statement, version, in_place)
 
 
-NEW_PAIRS = 6
+NEW_PAIRS = 7
 
 
 def sample(seed: int) -> list[Case]:
@@ -110,7 +115,7 @@ def sample(seed: int) -> list[Case]:
     random.Random(seed).shuffle(cases)
     chosen, seen = [], set()
     for case in cases:
-        parts = (case.kind, f"{case.kind} {case.transform}", case.evolution, case.statement, str(case.version))
+        parts = (case.kind, f"{case.kind} {case.transform}", case.evolution, case.statement, case.form)
         pairs = set(combinations(parts[1:], 2)) | set(combinations((parts[0], *parts[2:]), 2))
         # A lower number of new pairs makes the sample much larger: it has to run in a minute.
         if len(pairs - seen) >= NEW_PAIRS:
@@ -166,6 +171,8 @@ class History:
         schema = pa.schema([("k", pa.int64()), ("v", self._kind.arrow), ("w", pa.int64())])
         spec = None if case.transform == "none" else [case.transform]
         properties = {"format-version": str(case.version)}
+        if case.is_merge_on_read:
+            properties |= {f"write.{mode}.mode": "merge-on-read" for mode in ("delete", "update", "merge")}
         self._lake.create_table("n.t", schema, partition_spec=spec, properties=properties)
 
     def close(self) -> None:
@@ -189,6 +196,9 @@ class History:
         rows = self._rows(100, [*self._kind.values, None])
         self._table.append(rows)
         self._insert(rows)
+        for k in (101, 102):  # so the statement meets delete files
+            self._table.delete(f"k = {k}")
+            self._oracle.execute(f"DELETE FROM t WHERE k = {k}")
         self._compare("appended again")
         getattr(self, f"_{self.case.statement.replace('-', '_')}")()
         self._compare(self.case.statement)

@@ -68,6 +68,8 @@ CLAUSES: dict[str, tuple[list[tuple[str, dict[str, Any]]], str]] = {
     ),
 }
 SPECS = [None, "day", "bucket(2, id)", "months(day)"]
+#: Partition specs and format versions of tables that are merge-on-read.
+IN_PLACE = [("day", "2"), (None, "3")]
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -89,9 +91,14 @@ def merged_by_duckdb(target: pa.Table, source: pa.Table, clauses: str) -> list[t
 
 @pytest.fixture
 def table(lake: tl.Lakehouse, request: pytest.FixtureRequest) -> tl.Table:
-    """Two files, and more with partitions, by a spec that the test names."""
+    """Two files, and more with partitions, by a spec that the test names, or one of `IN_PLACE`."""
     lake.create_namespace("ns")
-    table = lake.create_table("ns.t", TARGET, partition_spec=getattr(request, "param", None))
+    spec, properties = getattr(request, "param", None), {}
+    if isinstance(spec, tuple):
+        spec, version = spec
+        properties = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
+        properties["format-version"] = version
+    table = lake.create_table("ns.t", TARGET, partition_spec=spec, properties=properties)
     table.append(TARGET.slice(0, 3))
     table.append(TARGET.slice(3))
     return table
@@ -102,7 +109,7 @@ def now(lake: tl.Lakehouse) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("clauses", CLAUSES)
-@pytest.mark.parametrize("table", SPECS, indirect=True, ids=str)
+@pytest.mark.parametrize("table", [*SPECS, *IN_PLACE], indirect=True, ids=str)
 def test_merge_changes_the_rows_that_duckdb_changes(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, clauses: str
 ) -> None:
@@ -126,7 +133,7 @@ def stored_files(lake: tl.Lakehouse) -> set[str]:
     return {f"file://{path}" for path in Path(lake.uri.removeprefix("file://")).rglob("*.parquet")}
 
 
-@pytest.mark.parametrize("table", [None, "day"], indirect=True, ids=str)
+@pytest.mark.parametrize("table", [None, "day", *IN_PLACE], indirect=True, ids=str)
 def test_update_and_delete_change_the_rows_of_the_filter_only(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
@@ -134,6 +141,8 @@ def test_update_and_delete_change_the_rows_of_the_filter_only(
     done = tl.spark.update(spark, lake.uri, "ns.t", {"n": "n * 2", "NAME": "upper(name)"}, filter="id = 2")
     assert tuple(done) == (2, 0, 0)
     assert before & files(lake), "files without matching rows stay"
+    in_place = "write.update.mode" in table.properties
+    assert bool(lake.table("ns.t").iceberg.inspect.delete_files().num_rows) == in_place
     done = tl.spark.delete(spark, lake.uri, "ns.t", "year(day) = 2024 and name like 'B_'")
     assert tuple(done) == (0, 1, 0)
     with duckdb.connect() as oracle:

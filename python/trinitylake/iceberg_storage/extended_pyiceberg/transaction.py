@@ -50,7 +50,7 @@ from trinitylake.iceberg_storage.data_files.existing_files import existing_data_
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
 from trinitylake.iceberg_storage.data_files.write_defaults import filled
-from trinitylake.iceberg_storage.extended_pyiceberg.copy_on_write import rows_without
+from trinitylake.iceberg_storage.extended_pyiceberg.delete_by_filter import delete_by_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import (
@@ -184,7 +184,7 @@ class StagedTransaction(Transaction):
         with self.looking_for("delete", filter, case_sensitive, branch, operation):
             metadata = self.table_metadata
             in_place = is_merge_on_read(metadata, self._statement)
-            removed, added, n_deleted = rows_without(metadata, self.io, filter, case_sensitive, branch, in_place)
+            removed, added, n_deleted = delete_by_filter(metadata, self.io, filter, case_sensitive, branch, in_place)
             self.n_deleted += n_deleted
             if n_deleted or removed:
                 self.replace_files(removed, added, snapshot_properties=snapshot_properties, branch=branch)

@@ -19,7 +19,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch,
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 
-def rows_without(
+def delete_by_filter(
     metadata: TableMetadata,
     io: FileIO,
     filter: BooleanExpression,
@@ -52,7 +52,7 @@ def rows_without(
             split.append(task)
     added = deletes.write(metadata, io)
     if split:
-        columns = carried_schema(metadata).column_names
+        columns = [field.name for field in carried_schema(metadata).fields]
         writer = DataFileWriter(metadata, io, carries_rows=True)
         added += writer.written(_staying(live, split, compiled, columns))
     return deletes.removed, added, n_deleted
