@@ -97,7 +97,7 @@ def load(
     ] = None,
     delimiter: Annotated[str, typer.Option(help="Between fields of CSV; default: by the header.")] = "",
     decimal: Annotated[Literal[".", ","], typer.Option("--decimal", help="Decimal separator.")] = ".",
-    encoding: Annotated[str, typer.Option(help=f"Encoding of CSV: {', '.join(ENCODINGS)}.")] = "utf-8",
+    encoding: Annotated[str, typer.Option(help=f"Encoding of CSV and JSON: {', '.join(ENCODINGS)}.")] = "utf-8",
     skip: Annotated[int, typer.Option(min=0, help="Lines before the header of CSV.")] = 0,
     header: Annotated[
         bool, typer.Option("--header/--no-header", help="Without a header the columns are column1, column2, ….")
