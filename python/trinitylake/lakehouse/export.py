@@ -24,6 +24,7 @@ import pyarrow as pa
 from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
+from trinitylake.core import KeySizes
 from trinitylake.definitions import (
     LakehouseDef,
     parse_lakehouse_def,
@@ -47,7 +48,6 @@ from trinitylake.lakehouse.object_copier import (
     ObjectCopier,
     OnProgress,
     ThisProcess,
-    key_sizes_of,
 )
 
 Mode: TypeAlias = Literal["minimal", "full"]
@@ -320,7 +320,7 @@ def _changed(state: _core.Version, older: _core.Version) -> Iterator[ExportedObj
 
 def _part_rows(state: _core.Version, part: Part) -> Iterator[tuple[str, ExportedObject]]:
     """Keys and definitions of the objects in a part."""
-    sizes = key_sizes_of(state.definition)
+    sizes = KeySizes.of(parse_lakehouse_def(state.definition))
     for batch in pa.RecordBatchReader.from_stream(state.scan()):
         names = _core.decode_keys(batch.column(0), sizes).to_pylist()
         rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), names, strict=True)

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from trinitylake.base.markup import Markup, element, framed, shown, table
+from trinitylake.base.markup import Markup, element, framed, heading, shown, table, utc_text
 from trinitylake.base.qualified_names import full_name
 from trinitylake.errors import VersionExpired
-from trinitylake.lakehouse.html_repr import heading, utc_text
 from trinitylake.printable import printable
 
 if TYPE_CHECKING:
@@ -353,33 +352,3 @@ def changes_of(info: VersionInfo, rows: Iterable[dict[str, Any]]) -> list[Transa
         )
         for position, transaction in enumerate(entry.transactions)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class SavedTransaction:
-    """A transaction that waits to be resumed, from `lake.transactions()`."""
-
-    id: str
-    isolation: str
-    message: str
-    author: str
-    properties: dict[str, str] = field(repr=False)
-    base_version: int
-    began_at: datetime
-    expires_at: datetime
-    times_saved: int
-
-
-OutcomeStatus: TypeAlias = Literal["committed", "undone", "rolled back", "not committed", "unknown"]
-
-
-class Outcome(NamedTuple):
-    """What became of a transaction.
-
-    `status` is "committed", with its `version`; "undone": committed in that `version`, and a rollback went back to
-    before it; "rolled back": it was given up, and will never be committed; "not committed": it is not in the log,
-    though a writer that still runs may yet commit it; or "unknown": whatever could tell has expired.
-    """
-
-    status: OutcomeStatus
-    version: int | None

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trinitylake import _core
-from trinitylake.base.markup import framed, pairs, shown
+from trinitylake.base.markup import framed, heading, pairs, shown, utc_text
 from trinitylake.lakehouse.history import LogEntry, log_entry, time_of
-from trinitylake.lakehouse.html_repr import heading, utc_text
 from trinitylake.lakehouse.reader import Reader, first_names
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trinitylake.base.markup import framed, pairs, shown
-from trinitylake.lakehouse.html_repr import heading
+from trinitylake.base.markup import framed, heading, pairs, shown
 
 
 @dataclass(frozen=True, slots=True)
