@@ -189,7 +189,7 @@ class _Copy:
             StorageForTasks(source.storage),
             StorageForTasks(target),
             keeps_history=mode == "full",
-            is_resumed=there is None and _has_files(target),
+            is_resumed=there is None and any(target.list(f"{bits:04b}/") for bits in range(16)),
             is_same_store=_options(source.storage) == _options(target),
         )
         self.copied = Copied()
@@ -256,7 +256,6 @@ class _Copy:
         return serialize(definition)
 
     def _keep_snapshots(self, definition: LakehouseDef, state: _core.Version) -> None:
-        """Keep the tags whose versions are exported."""
         for name, path in list(definition.exported_snapshots.items()):
             number = _core.root_version(path)
             if self._mode == "minimal" or number is None or not self._source.oldest() <= number <= state.number:
@@ -312,7 +311,6 @@ class _Copy:
 
 
 def _changed(state: _core.Version, older: _core.Version) -> Iterator[ExportedObject]:
-    """Objects that are new or changed."""
     for row in older.diff(state).to_pylist():
         if row["after"] is not None:
             yield ExportedObject(row["kind"], row["after"], row["before"])
@@ -341,10 +339,6 @@ def opened_at(target: _core.Storage) -> _core.Lakehouse | None:
         return _core.Lakehouse.open(target)
     except NotALakehouse:
         return None
-
-
-def _has_files(storage: _core.Storage) -> bool:
-    return any(storage.list(f"{bits:04b}/") for bits in range(16))
 
 
 def _options(storage: _core.Storage) -> tuple[Mapping[str, str], str]:

@@ -183,7 +183,6 @@ class VersionLog(Sequence[LogEntry]):
 
     @shown
     def _repr_html_(self) -> str:
-        """The newest versions, and how many there are."""
         newest = self[:SHOWN]
         title = heading("log", "", f"the newest {len(newest):,} of {len(self):,} versions")
         return framed(title, log_table(newest, tags_by_version(self._core)))
@@ -204,7 +203,6 @@ class Log(list[LogEntry]):
 
     @shown
     def _repr_html_(self) -> str:
-        """The versions with their tags."""
         return framed(log_table(self, {} if self._core is None else tags_by_version(self._core)))
 
     def __reduce__(self) -> tuple[type[Log], tuple[list[LogEntry]]]:
@@ -295,7 +293,6 @@ class Diff:
 
     @shown
     def _repr_html_(self) -> str:
-        """The difference in a notebook, each kind of change with its count."""
         words = {"+": "added", "-": "removed", "~": "changed"}
         rows = [(words[sign], change.kind, change.name) for sign, change in islice(self, DIFF_SHOWN)]
         counts = f"{len(self.added):,} added, {len(self.removed):,} removed, {len(self.changed):,} changed"

@@ -453,7 +453,6 @@ class Lakehouse(Statements):
 
     @property
     def _core(self) -> _core.Lakehouse:
-        """The handle of the core, for catalogs, servers and engines."""
         return self._handle.core
 
     @property

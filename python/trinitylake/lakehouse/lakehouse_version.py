@@ -84,7 +84,6 @@ class LakehouseVersion(Reader):
 
     @shown
     def _repr_html_(self) -> str:
-        """The version in a notebook. A few files are read."""
         entry = self.entry
         facts = [
             ("created", utc_text(self.created_at)),

@@ -20,5 +20,4 @@ class Namespace:
 
     @shown
     def _repr_html_(self) -> str:
-        """The namespace in a notebook."""
         return framed(heading("namespace", self.name), pairs(self.properties.items(), caption="properties"))

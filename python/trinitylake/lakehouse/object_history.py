@@ -188,7 +188,6 @@ class _Walk:
         )
 
     def _id(self, kind: Kind, location: str) -> str:
-        """The id in a definition file."""
         if (kind, location) not in self._ids:
             self._ids[kind, location] = object_id(kind, read_definition(self._core.storage, location), location)
         return self._ids[kind, location]

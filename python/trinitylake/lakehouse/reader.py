@@ -186,7 +186,6 @@ class Reader(ABC):
         raise InvalidArgument("a version is read-only: write in a transaction, or on the lakehouse")
 
     def _at_one_moment(self) -> Reader:
-        """A reader of one state, for a query over several tables."""
         return self
 
     def _similar_names(self, identifier: Identifier) -> list[str]:

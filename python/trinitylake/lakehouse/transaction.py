@@ -73,7 +73,6 @@ _FINAL_ERRORS = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAlreadyE
 
 
 def _span_attributes(core: _core.Transaction, base: _core.Version) -> dict[str, tracing.Value]:
-    """Attributes of the tracing span of a transaction."""
     return {
         "trinitylake.transaction.id": core.id,
         "trinitylake.transaction.isolation": core.isolation,

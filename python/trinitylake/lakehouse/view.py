@@ -83,7 +83,6 @@ class View:
 
     @shown
     def _repr_html_(self) -> str:
-        """The view in a notebook."""
         texts = ((dialect, element("code", sql)) for dialect, sql in self.representations.items())
         return framed(heading("view", self.name), table(("dialect", "SQL"), texts))
 

@@ -232,7 +232,6 @@ def _check_whole(rows: DataFrame, counts: Counts) -> None:
 
 
 def _check_parts(parts: pa.Table) -> None:
-    """Raise the first error that a task reported."""
     for problem in parts.filter(pc.is_valid(parts["error_kind"])).to_pylist()[:1]:
         if problem["error_kind"] == errors.InvalidName.kind:
             raise errors.InvalidName(problem["error"])
@@ -326,7 +325,6 @@ def _existing(
     sizes: KeySizes,
     ranges: list[KeyRange],
 ) -> DataFrame:
-    """The objects of a version, read by the executors."""
     carried = StorageForTasks(lake.storage)
 
     def scanned(batches: Batches) -> Iterator[pa.RecordBatch]:
