@@ -290,7 +290,7 @@ _RULES: dict[str, Rule] = {
     "repair": flag,
     "restart": flag,
     "rewrite": flag,
-    "since": version_number,
+    "since": version_reference,
     "snapshot_id": functools.partial(whole_number, minimum=-math.inf, maximum=math.inf),
     "source": location,
     "source_storage_options": text_mapping,
@@ -301,7 +301,7 @@ _RULES: dict[str, Rule] = {
     "target": location,
     "timeout_seconds": seconds,
     "transaction_id": text,
-    "until": version_number,
+    "until": version_reference,
     "uri": location,
     "version": version_number,
 }

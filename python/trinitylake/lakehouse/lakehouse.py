@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from trinitylake import _core
-from trinitylake.base.arguments import checked, checked_as, texts, version_reference
+from trinitylake.base.arguments import checked, checked_as, flag, texts, version_reference
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
-from trinitylake.base.markup import framed, heading, pairs, shown
+from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.base.qualified_names import Identifier
+from trinitylake.base.version_reference import VersionReference, find_version
 from trinitylake.errors import NotALakehouse
 from trinitylake.lakehouse.bulk.engines import engine_module
+from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 from trinitylake.lakehouse.handle import Handle
 from trinitylake.lakehouse.history import (
     Diff,
@@ -28,6 +30,7 @@ from trinitylake.lakehouse.history import (
     log_table,
     tags_by_version,
 )
+from trinitylake.lakehouse.html_repr import heading
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.maintenance import LakehouseMaintenance
 from trinitylake.lakehouse.reader import first_names
@@ -36,7 +39,6 @@ from trinitylake.lakehouse.statements import Statements
 from trinitylake.lakehouse.tags import Tags
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.transactions import Transactions
-from trinitylake.lakehouse.version_reference import VersionReference, find_version
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -46,11 +48,11 @@ if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
     from trinitylake.lakehouse.bulk.catalog_import import CatalogImport
     from trinitylake.lakehouse.bulk.registration import Progress as RegistrationProgress
-    from trinitylake.lakehouse.bulk.registration import Registration
     from trinitylake.lakehouse.export import Export, Mode
     from trinitylake.lakehouse.object_copier import OnProgress as OnExportProgress
     from trinitylake.lakehouse.object_history import ObjectChange
     from trinitylake.lakehouse.object_rollback import ObjectRollback
+    from trinitylake.lakehouse.transaction_rows import TransactionRowChanges
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
@@ -127,10 +129,7 @@ class Lakehouse(Statements):
         properties: Mapping[str, str] | None = None,
         restart: bool = False,
     ) -> Transaction:
-        """Begin a transaction on the latest version.
-
-        In a `with` statement it commits at the end of the block, and rolls back on an exception; without one, end it
-        by `commit` or `rollback`. `transaction` is another name of this method.
+        """Begin a transaction on the latest version; end it with its `commit` or `rollback`.
 
         Args:
             isolation: "snapshot" fails on what both transactions wrote, "serializable" also on what this one read and
@@ -149,7 +148,20 @@ class Lakehouse(Statements):
             isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
         )
 
-    transaction = begin
+    def transaction(
+        self,
+        *,
+        isolation: Isolation | None = None,
+        message: str = "",
+        author: str = "",
+        id: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        restart: bool = False,
+    ) -> Transaction:
+        """`begin`, for a `with` statement: commits at the end of the block, rolls back on an exception."""
+        return self.begin(
+            isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
+        )
 
     @checked
     def resume(self, id: str, *, allow_checks: str | Iterable[str] = ()) -> Transaction:
@@ -234,18 +246,44 @@ class Lakehouse(Statements):
         newer = self._core.latest() if after is None else self._core.version(after)
         return diff_of(older.number, newer.number, older.diff(newer).to_pylist())
 
-    @checked
-    def changes(self, since: int, until: int | None = None) -> Iterator[TransactionChanges]:
+    @overload
+    def changes(
+        self, since: VersionReference, until: VersionReference | None = None, *, rows: Literal[False] = False
+    ) -> Iterator[TransactionChanges]: ...
+
+    @overload
+    def changes(
+        self, since: VersionReference, until: VersionReference | None = None, *, rows: Literal[True]
+    ) -> Iterator[TransactionRowChanges]: ...
+
+    @checked_as(rows=flag)
+    def changes(
+        self, since: VersionReference, until: VersionReference | None = None, *, rows: bool = False
+    ) -> Iterator[TransactionChanges]:
         """What each transaction changed, in commit order, from the version after `since` to the latest or `until`.
 
         A consumer continues with the `version` of the last entry that it processed. Versions are read as the iterator
-        advances. Raises `VersionExpired` if `since` is older than the oldest kept version.
+        advances. Transactions that shared a version changed different objects, so each can be applied by itself.
+
+        Args:
+            since: a version as for `at`; its own changes are not included.
+            until: the last version.
+            rows: also the changed rows: `entry.rows` maps the name of each table to a stream of them, as
+                `Table.changes` returns it.
+
+        Raises `VersionExpired` if a version after `since` has expired.
         """
-        last = self._core.latest().number if until is None else until
-        previous = self._core.version(since)
-        for number in range(since + 1, last + 1):
+        previous = find_version(self._core, since)
+        last = find_version(self._core, until)
+        for number in range(previous.number + 1, last.number + 1):
             version = self._core.version(number)
-            yield from changes_of(version.info, version.changes(previous).to_pylist())
+            entries = changes_of(version.info, version.changes(previous).to_pylist())
+            if rows:
+                from trinitylake.lakehouse.transaction_rows import with_rows
+
+                yield from with_rows(self._storage, previous, version, entries)
+            else:
+                yield from entries
             previous = version
 
     @overload
@@ -396,7 +434,7 @@ class Lakehouse(Statements):
             InvalidName, InvalidArgument: for a name that no key can hold; for columns that are missing or unknown.
             CommitConflict: with `engine`, if another version was committed meanwhile; without, it starts again.
         """
-        from trinitylake.lakehouse.bulk.registration import RegistrationOptions, register
+        from trinitylake.lakehouse.bulk.registration import register
 
         options = RegistrationOptions(message, author, replace, dry_run, file_io_properties or {})
         return register(self._handle, objects, options, engine)
@@ -453,6 +491,7 @@ class Lakehouse(Statements):
 
     @property
     def _core(self) -> _core.Lakehouse:
+        """The handle of the core, for catalogs, servers and engines."""
         return self._handle.core
 
     @property

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, cast
 from trinitylake.base.arguments import checked, checked_as, flag, version_or_moment, versions, whole_number
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
+from trinitylake.base.version_reference import find_version
 from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
 from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.maintenance_policy import MaintainedTables, MaintenanceReport, maintain_tables, policy_of
 from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
 from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, VacuumRequest, vacuumed
-from trinitylake.lakehouse.version_reference import find_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trinitylake.base.markup import framed, heading, pairs, shown
+from trinitylake.base.markup import framed, pairs, shown
+from trinitylake.lakehouse.html_repr import heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,4 +21,5 @@ class Namespace:
 
     @shown
     def _repr_html_(self) -> str:
+        """The namespace in a notebook."""
         return framed(heading("namespace", self.name), pairs(self.properties.items(), caption="properties"))

@@ -18,10 +18,10 @@ from trinitylake.lakehouse.opening import open as open_lakehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from trinitylake.base.version_reference import VersionReference
     from trinitylake.lakehouse.export import Mode
     from trinitylake.lakehouse.object_copier import OnProgress
     from trinitylake.lakehouse.opening import Durability
-    from trinitylake.lakehouse.version_reference import VersionReference
 
 
 @checked_as(version=version_reference)

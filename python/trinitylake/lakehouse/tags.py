@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from trinitylake import _core
 from trinitylake.base.arguments import checked, checked_as, version_reference
+from trinitylake.base.timestamps import time_of
+from trinitylake.base.version_reference import VersionReference, find_version
 from trinitylake.errors import InvalidName, ObjectAlreadyExists, ObjectNotFound, VersionExpired
-from trinitylake.lakehouse.history import time_of
-from trinitylake.lakehouse.version_reference import VersionReference, find_version
 
 if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef

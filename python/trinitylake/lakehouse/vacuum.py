@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from trinitylake.base.commit_info import CommitInfo
-from trinitylake.lakehouse.history import time_of
+from trinitylake.base.timestamps import time_of
 
 if TYPE_CHECKING:
     from trinitylake import _core

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from trinitylake import core
 from trinitylake.base.pickling import StorageForTasks
+from trinitylake.base.version_reference import find_version
 from trinitylake.definitions import MANAGED, PARSERS, TableDef, parse_lakehouse_def, read_definition
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.lakehouse.fsck import Finding, FsckReport, Versions
-from trinitylake.lakehouse.version_reference import find_version
 from trinitylake.spark.runtime import require_driver
 
 if TYPE_CHECKING:
@@ -240,8 +240,13 @@ def fsck(session: SparkSession, lake: _core.Lakehouse, version: Versions, files:
     require_driver(session, "fsck")
     checked = find_version(lake, version)
     definition = parse_lakehouse_def(checked.definition)
+    sizes = core.KeySizes(
+        definition.namespace_name_max_size_bytes,
+        definition.table_name_max_size_bytes,
+        definition.view_name_max_size_bytes,
+    )
     storage = lake.storage.uncached()
-    checker = Checker(definition.order, core.KeySizes.of(definition), files or data, data)
+    checker = Checker(definition.order, sizes, files or data, data)
     wanted = session.sparkContext.defaultParallelism * SUBTREES_PER_CORE
     result, subtrees = checker.split(storage, Subtree(core.root_path(checked.number)), wanted)
     if version is None and lake.loss is not None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from trinitylake import _core
+    from trinitylake._core import Lakehouse as CoreLakehouse
+    from trinitylake._core import Version
     from trinitylake.base.qualified_names import Identifier
     from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -47,13 +49,15 @@ class LatestVersion(Protocol):
     def _storage(self) -> _core.Storage: ...
     @property
     def version(self) -> int: ...
-    def _state(self) -> _core.Version: ...
+    @property
+    def _core(self) -> CoreLakehouse: ...
+    def _state(self) -> Version: ...
     def _read_definition(self, kind: Literal["table"], namespace: str, name: str) -> bytes: ...
     def _execute(
         self,
         statement: Callable[[TransactionWithTables], Result],
         note: CommitInfo = NO_COMMIT_INFO,
-        base: _core.Version | None = None,
+        base: Version | None = None,
     ) -> Result: ...
     def begin(self, *, message: str = "", author: str = "") -> AbstractContextManager[TransactionWithTables]: ...
 
@@ -86,6 +90,9 @@ class AutocommitTable(FrozenTable):
 
     def _shown_version(self) -> int:
         return self._lakehouse.version
+
+    def _history(self) -> tuple[_core.Lakehouse, _core.Version]:
+        return self._lakehouse._core, self._lakehouse._state()
 
     def refresh(self) -> None:
         """Read the latest version from now on. Raises `ObjectNotFound` if the table is gone."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import Table as IcebergTable
 
+from trinitylake import _core
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, Schema, parse_table_def, serialize
 from trinitylake.errors import CorruptFile, InvalidArgument
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
-    from trinitylake import _core
     from trinitylake.definitions import TableDef
+    from trinitylake.tables.change_feed.table_versions import TableState
 
 
 class FrozenTable(Table):
@@ -57,6 +58,13 @@ class FrozenTable(Table):
                 self._opened = open_elsewhere(self._definition)
         return self._opened
 
+    def _history(self) -> tuple[_core.Lakehouse, _core.Version]:
+        core = _core.Lakehouse.open(self._storage)
+        return core, core.version(self._shown_version())
+
+    def _past(self, state: TableState) -> IcebergTable:
+        return table_of_state(self._storage, state)
+
     def _open_managed(self) -> IcebergTable:
         check_kept = None if self._version is None else partial(self._storage.check_retained, self._version)
         io = LakehouseFileIO(self._storage, check_kept=check_kept)
@@ -82,6 +90,11 @@ class FrozenTable(Table):
         raise InvalidArgument(
             f"table {self.name} is read-only here: it belongs to version {self._version}; write in a transaction"
         )
+
+
+def table_of_state(storage: _core.Storage, state: TableState) -> IcebergTable:
+    """The table as a version has it, for reading."""
+    return FrozenTable(storage, *state.key, serialize(state.definition), state.version)._iceberg()
 
 
 class ReadOnlyIcebergTable(ReadAheadTable):

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from trinitylake.base.arguments import checked, checked_as, table_properties, texts, user_names
+from trinitylake.base.arguments import checked, checked_as, flag, table_properties, texts, user_names
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import shown
 from trinitylake.base.qualified_names import full_name
 from trinitylake.base.tracing import span, traced
+from trinitylake.base.version_reference import VersionReference, find_version
 from trinitylake.definitions import Schema
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
@@ -27,6 +28,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.tables import input_rows as rows
+from trinitylake.tables.change_feed.table_versions import TableName, net_step_of_table, state_of, steps_of_table
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.maintenance import TableMaintenance
 from trinitylake.tables.merge import Merge, WriteResult
@@ -48,7 +50,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.update.schema import UpdateSchema
     from pyiceberg.table.update.spec import UpdateSpec
 
+    from trinitylake import _core
     from trinitylake.definitions import TableDef
+    from trinitylake.tables.change_feed.feed import Names
+    from trinitylake.tables.change_feed.table_versions import TableState
 
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
@@ -254,6 +259,75 @@ class Table(ABC):
     def head(self, limit: int = 10) -> pa.Table:
         """The first rows, in no particular order."""
         return self.scan(limit=limit).to_arrow()
+
+    @checked_as(net=flag)
+    def changes(
+        self,
+        since: VersionReference,
+        until: VersionReference | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        net: bool = False,
+        names: Names = "trinitylake",
+    ) -> pa.RecordBatchReader:
+        """The rows that changed after version `since`, up to and including version `until`.
+
+        The rows of `since` with these changes are the rows of `until`. Versions come in order. After the columns of
+        the table, as `until` has them, each row has:
+
+        - `_change_type`: "insert", "delete", or "update_preimage" followed by "update_postimage" for an updated row,
+          which is recognised by its row id (format version 3) or its primary key; without these an update is a delete
+          and an insert;
+        - `_version`, `_committed_at` (UTC) and `_transaction_id` of the commit.
+
+        Rows that were only moved to other files did not change. The table is identified by its id, whatever its name
+        was; a version that drops it deletes its rows, and one that restores it inserts them. Memory is bounded.
+
+        Args:
+            since: a version as for `lake.at`: a number, a time or a tag. Its own changes are not included.
+            until: the last version, by default the latest one that this handle can see.
+            columns: columns of the table to return, by default all.
+            net: compare the two versions alone, instead of each version with the one before: a row that changed
+                several times shows one change, and one that was inserted and deleted shows none. `_version` is then
+                `until`, with its time and without a transaction. Versions in between may have expired.
+            names: "iceberg" for the columns of Iceberg's `create_changelog_view`: `_change_type` ("INSERT", "DELETE",
+                "UPDATE_BEFORE", "UPDATE_AFTER"), `_change_ordinal` and `_commit_snapshot_id`.
+
+        Raises:
+            VersionExpired: a version after `since` has expired.
+            InvalidArgument: the table is in another catalog, `until` is older than `since`, or a column is unknown.
+        """
+        from trinitylake.tables.change_feed.feed import ChangeFeed
+
+        core, newest = self._history()
+        first = find_version(core, since)
+        last = newest if until is None else find_version(core, until)
+        if last.number < first.number:
+            raise InvalidArgument(f"version {last.number} is older than version {first.number}: exchange them")
+        if self.type == "federated":
+            raise InvalidArgument(f"table {self.name} is in another catalog, so its changes have no versions here")
+        key = TableName(self._namespace, self._name)
+        now = state_of(last, key, self.id)
+        iceberg = self._iceberg() if now is None else self._past(now)
+        feed = ChangeFeed(
+            core.storage,
+            self._past,
+            iceberg.schema(),
+            None if columns is None else tuple(columns),
+            names,
+            first.number,
+            self._subject,
+        )
+        find = net_step_of_table if net else steps_of_table
+        return feed.reader(find(core, self.id, key, first, last))
+
+    @abstractmethod
+    def _history(self) -> tuple[_core.Lakehouse, _core.Version]:
+        """The handle of the lakehouse, and the latest version that the table can see."""
+
+    @abstractmethod
+    def _past(self, state: TableState) -> IcebergTable:
+        """The table as a version has it, for reading."""
 
     # Writing
 

@@ -10,6 +10,7 @@ from weakref import ref
 
 from pyiceberg.expressions import BooleanExpression
 
+from trinitylake import _core
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.definitions import (
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
 
-    from trinitylake import _core
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+    from trinitylake.tables.change_feed.table_versions import TableState
 
 
 class TransactionTable(Table):
@@ -73,6 +74,15 @@ class TransactionTable(Table):
 
     def _shown_version(self) -> int:
         return self._open_core().base.number
+
+    def _history(self) -> tuple[_core.Lakehouse, _core.Version]:
+        core = self._open_core()
+        return _core.Lakehouse.open(core.storage), core.base
+
+    def _past(self, state: TableState) -> IcebergTable:
+        from trinitylake.tables.frozen_table import table_of_state
+
+        return table_of_state(self._open_core().storage, state)
 
     def _iceberg(self) -> IcebergTable:
         self._use()

@@ -25,7 +25,8 @@ from trinitylake.errors import (
     TrinityLakeError,
 )
 from trinitylake.lakehouse.bulk.definition_writer import READ_THREADS, ObjectRow
-from trinitylake.lakehouse.bulk.registration import Progress, RegistrationOptions, register
+from trinitylake.lakehouse.bulk.registration import Progress, register
+from trinitylake.lakehouse.bulk.registration_options import RegistrationOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

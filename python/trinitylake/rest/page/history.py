@@ -13,8 +13,9 @@ from typing import Any
 from starlette.responses import Response
 
 from trinitylake.base.pickling import StorageForTasks
+from trinitylake.base.timestamps import millis_of
 from trinitylake.errors import VersionExpired, VersionNotFound
-from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_entry, millis_of
+from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_entry
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, require_something, whole_number, work
@@ -207,6 +208,7 @@ def _transaction(
 
 
 def _text_of(shown: dict[str, Any]) -> str:
+    """The text that is searched."""
     texts = [str(shown["version"]), *shown["tags"]]
     for one in shown["transactions"]:
         texts += [

@@ -8,8 +8,8 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from trinitylake import core
-from trinitylake.lakehouse.history import millis_of
-from trinitylake.lakehouse.transactions import SavedTransaction
+from trinitylake.base.timestamps import millis_of
+from trinitylake.lakehouse.history import SavedTransaction
 from trinitylake.rest.catalog.addresses import prefix_of
 from trinitylake.rest.handlers import transactions
 from trinitylake.rest.page import rows, visibility

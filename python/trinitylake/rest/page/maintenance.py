@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from trinitylake.lakehouse.history import millis_of
+from trinitylake.base.timestamps import millis_of
 from trinitylake.lakehouse.vacuum import Files
 from trinitylake.rest.maintenance.estimates import Estimate
 from trinitylake.rest.page.answers import answer

@@ -9,9 +9,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, Summary
 from starlette.responses import Response
 
+from trinitylake.base.timestamps import millis_of
 from trinitylake.errors import ObjectNotFound
 from trinitylake.iceberg.namespaces import object_name
-from trinitylake.lakehouse.history import millis_of
 from trinitylake.lakehouse.object_history import changes_of_object
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.handlers.external_tables import with_deadline

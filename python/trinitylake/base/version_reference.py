@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from trinitylake.base.arguments import moment, version_number
 from trinitylake.base.durations import milliseconds
+from trinitylake.base.timestamps import millis_of
 from trinitylake.errors import InvalidArgument, TrinityLakeError, VersionNotFound
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
     if isinstance(reference, str):
         return _find_text(core, reference.strip())
     if isinstance(reference, date):
-        return core.version_at(_millis(moment(reference, "the time of a version")))
+        return core.version_at(millis_of(moment(reference, "the time of a version")))
     return _find_number(core, reference)
 
 
@@ -56,11 +57,11 @@ def _find_text(core: _core.Lakehouse, text: str) -> _core.Version:
     try:
         if ago := _AGO.fullmatch(text):
             age = timedelta(milliseconds=milliseconds(ago["duration"], "the age of a version"))
-            return core.version_at(_millis(datetime.now(UTC) - age))
+            return core.version_at(millis_of(datetime.now(UTC) - age))
         time = moment(text, "the time of a version")
     except (TrinityLakeError, OverflowError):
         raise InvalidArgument(f"{text!r} is no version; use {_EXAMPLES}") from None
-    return core.version_at(_millis(time))
+    return core.version_at(millis_of(time))
 
 
 def _find_number(core: _core.Lakehouse, number: int) -> _core.Version:
@@ -70,9 +71,3 @@ def _find_number(core: _core.Lakehouse, number: int) -> _core.Version:
             raise VersionNotFound(f"there is no version {number}: the latest version is {latest}")
         number += latest
     return core.version(version_number(number, "a version"))
-
-
-def _millis(time: datetime) -> int:
-    from trinitylake.lakehouse.history import millis_of
-
-    return millis_of(time)

@@ -1,0 +1,349 @@
+"""The change feed of one table as a stream of record batches.
+
+Versions come in order. Within a version deleted rows come first, then updated ones, each preimage directly before its
+postimage, then inserted ones. All rows have the columns of the latest schema, which are found by their ids in older
+files. Rows of files that were only added or only removed are streamed; other rows are compared (`row_comparison.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from trinitylake.definitions import MANAGED, MANIFEST_LIST
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_ROWS
+from trinitylake.iceberg_storage.data_files.row_lineage import ROW_ID
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.tables.change_feed.file_changes import (
+    FileChanges,
+    TableFiles,
+    all_are,
+    appended_files,
+    file_changes,
+    share_row_ids,
+    snapshots_between,
+)
+from trinitylake.tables.change_feed.row_comparison import ChangeType, RowIdentity, SideRows, compare_rows
+from trinitylake.tables.change_feed.table_versions import TableState, TableStep
+from trinitylake.tables.read_ahead import ReadAhead
+from trinitylake.tables.streamed_rows import READ_AHEAD, runs
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.metadata import TableMetadata
+
+    from trinitylake import _core
+
+Names: TypeAlias = Literal["trinitylake", "iceberg"]
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+#: Versions whose appended files are looked up together, in the manifests of the last one.
+PAGE_VERSIONS = 256
+
+_NO_POSITIONS = np.empty(0, np.int64)
+CHANGE_TYPE = "_change_type"
+#: The columns that follow those of the table.
+COLUMNS: dict[Names, pa.Schema] = {
+    "trinitylake": pa.schema(
+        [
+            pa.field(CHANGE_TYPE, pa.string(), False),
+            pa.field("_version", pa.int64(), False),
+            pa.field("_committed_at", pa.timestamp("ms", "UTC"), False),
+            pa.field("_transaction_id", pa.string()),
+        ]
+    ),
+    "iceberg": pa.schema(
+        [
+            pa.field(CHANGE_TYPE, pa.string(), False),
+            pa.field("_change_ordinal", pa.int32(), False),
+            pa.field("_commit_snapshot_id", pa.int64()),
+        ]
+    ),
+}
+_ICEBERG_TYPES: dict[ChangeType, str] = {
+    "insert": "INSERT",
+    "delete": "DELETE",
+    "update_preimage": "UPDATE_BEFORE",
+    "update_postimage": "UPDATE_AFTER",
+}
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A version with the state of the table before and after it, and its number among those with changes of rows."""
+
+    step: TableStep
+    ordinal: int
+    before: TableFiles | None
+    after: TableFiles | None
+
+
+@dataclass(frozen=True)
+class _Streamed:
+    """A file whose live rows are all of one kind of change."""
+
+    step: _Step
+    kind: Literal["insert", "delete"]
+    task: FileScanTask
+    files: TableFiles
+
+    @property
+    def file(self) -> Any:
+        return self.task.file
+
+
+class _Part(NamedTuple):
+    """A file whose rows are compared: all live rows, or those at chosen positions."""
+
+    is_added: bool
+    files: TableFiles
+    task: FileScanTask
+    chosen: npt.NDArray[np.int64] | None = None
+
+
+class ChangeFeed:
+    """The changes of rows in some versions of a table.
+
+    Args:
+        storage: the storage of the lakehouse.
+        open_table: opens the table of a version.
+        schema: the columns of the result, with the primary key.
+        columns: names of the columns of the table to return; None for all.
+        names: of the columns that follow.
+        kept: a version that is kept as long as the files are.
+        subject: the table, in errors.
+
+    Raises `InvalidArgument` for an unknown column, and for a table that has a column with the name of one that follows.
+    """
+
+    def __init__(
+        self,
+        storage: _core.Storage,
+        open_table: Callable[[TableState], IcebergTable],
+        schema: Schema,
+        columns: Sequence[str] | None,
+        names: Names,
+        kept: int,
+        subject: Callable[[], str],
+    ) -> None:
+        self._storage = storage
+        self._open_table = open_table
+        self._io = LakehouseFileIO(storage, check_kept=partial(storage.check_retained, kept))
+        self._subject = subject
+        if names not in tuple(COLUMNS):
+            raise InvalidArgument(f"names must be 'trinitylake' or 'iceberg', got {names!r}")
+        self._names: Names = names
+        own = {field.name: field for field in schema.fields}
+        if unknown := [name for name in columns or () if name not in own]:
+            raise InvalidArgument(f"{subject()} has no column {', '.join(unknown)}; it has {', '.join(own)}")
+        chosen = list(own) if columns is None else list(dict.fromkeys(columns))
+        if taken := [name for name in chosen if name in COLUMNS[names].names]:
+            raise InvalidArgument(
+                f"{subject()} has a column {taken[0]}, which is a name of the feed: choose other columns, columns=[…]"
+            )
+        # A row of an older version may lack a column that is required now.
+        optional = {name: field.model_copy(update={"required": False}) for name, field in own.items()}
+        self._whole = Schema(*optional.values())
+        self._with_row_ids = Schema(*self._whole.fields, ROW_ID)
+        self._wanted = Schema(*(optional[name] for name in chosen))
+        key = [schema.find_column_name(id) or "" for id in schema.identifier_field_ids]
+        self._key = key if all(name in own for name in key) else []
+        self.schema = pa.schema([*arrow_schema(self._wanted), *COLUMNS[names]])
+        self._listed: dict[str, tuple[TableMetadata, Snapshot]] = {}
+
+    def reader(self, steps: Iterable[TableStep]) -> pa.RecordBatchReader:
+        """The changes of versions in order, which are read as the reader advances."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches(iter(steps)))
+
+    def _batches(self, steps: Iterator[TableStep]) -> Batches:
+        with translated(self._subject):
+            ordinal = 0
+            while page := list(islice(steps, PAGE_VERSIONS)):
+                opened = list(self._opened(page, ordinal))
+                ordinal += len(opened)
+                streamed: list[_Streamed] = []
+                for step, changes in self._changes(opened):
+                    if changes.redeleted or (changes.removed and changes.added):
+                        yield from self._stream(streamed)
+                        streamed = []
+                        yield from self._compared(step, changes)
+                        continue
+                    streamed += [_Streamed(step, "delete", task, _there(step.before)) for task in changes.removed]
+                    streamed += [_Streamed(step, "insert", task, _there(step.after)) for task in changes.added]
+                yield from self._stream(streamed)
+
+    # Which files changed
+
+    def _opened(self, page: list[TableStep], ordinal: int) -> Iterator[_Step]:
+        """The states of some versions, without versions that have the same snapshot as the one before.
+
+        The last one is opened first: its metadata mostly lists the snapshots of all.
+        """
+        for step in reversed(page):
+            if step.after is not None:
+                self._files(step.after)
+                break
+        after: TableFiles | None = None
+        last: TableState | None = None
+        for step in page:
+            before = after if step.before is last else self._files(step.before)
+            last, after = step.after, self._files(step.after)
+            if (None if before is None else before.snapshot_id) != (None if after is None else after.snapshot_id):
+                yield _Step(step, ordinal, before, after)
+                ordinal += 1
+
+    def _files(self, state: TableState | None) -> TableFiles | None:
+        if state is None:
+            return None
+        path = state.definition.format_properties.get(MANIFEST_LIST, "")
+        if state.definition.table_type != MANAGED:
+            table = self._open_table(state)
+            return TableFiles(table.metadata, table.current_snapshot(), table.io)
+        if path not in self._listed:
+            metadata = self._open_table(state).metadata
+            current = metadata.current_snapshot()
+            if current is None:
+                return TableFiles(metadata, None, self._io)
+            self._listed = {self._io.path_of(one.manifest_list): (metadata, one) for one in metadata.snapshots}
+            path = self._io.path_of(current.manifest_list)
+        metadata, snapshot = self._listed[path]
+        return TableFiles(metadata, snapshot, self._io)
+
+    def _changes(self, steps: Sequence[_Step]) -> Iterator[tuple[_Step, FileChanges]]:
+        appended: dict[int, list[FileScanTask]] = {}
+        for number, step in enumerate(steps):
+            chain = None if step.after is None else snapshots_between(step.before, step.after)
+            if all_are(chain, Operation.REPLACE) and self._has_all_columns(step.after):  # such as a compaction
+                continue
+            if chain and all_are(chain, Operation.APPEND):
+                if not all(one.snapshot_id in appended for one in chain):
+                    appended = self._appended(steps[number:])
+                if all(one.snapshot_id in appended for one in chain):
+                    yield step, FileChanges(added=[task for one in chain for task in appended[one.snapshot_id]])
+                    continue
+            yield step, file_changes(step.before, step.after)
+
+    def _has_all_columns(self, files: TableFiles | None) -> bool:
+        """Whether the writer of a snapshot knew all columns of the result, so that rows it moved have all values.
+
+        It did not if a column was dropped before and came back with a rollback.
+        """
+        assert files is not None
+        assert files.snapshot is not None
+        schemas = {one.schema_id: one for one in files.metadata.schemas}
+        known = schemas.get(files.snapshot.schema_id) if files.snapshot.schema_id is not None else None
+        return known is not None and {field.field_id for field in self._whole.fields} <= known.field_ids
+
+    def _appended(self, steps: Sequence[_Step]) -> dict[int, list[FileScanTask]]:
+        """The files of the first versions, as far as these only append, by snapshot."""
+        snapshot_ids: set[int] = set()
+        last: TableFiles | None = None
+        for step in steps:
+            chain = None if step.after is None else snapshots_between(step.before, step.after)
+            if not chain or not all_are(chain, Operation.APPEND):
+                break
+            snapshot_ids.update(one.snapshot_id for one in chain)
+            last = step.after
+        assert last is not None
+        return appended_files(last, snapshot_ids) or {}
+
+    # Their rows
+
+    def _stream(self, files: Sequence[_Streamed]) -> Batches:
+        """The rows of files that need no comparison, of several files at the same time."""
+
+        def read(run: Sequence[_Streamed]) -> Iterator[pa.RecordBatch]:
+            # Different states may have different deletes for one file.
+            tasks: dict[TableFiles, list[FileScanTask]] = {}
+            for one in run:
+                tasks.setdefault(one.files, []).append(one.task)
+            live = {files: LiveRows(files.metadata, files.io, some) for files, some in tasks.items()}
+            for one in run:
+                for batch in live[one.files].matching(one.task, self._wanted):
+                    yield self._labelled(batch, one.step, one.kind)
+
+        if files:
+            read_data_ahead(files[0].files.io, [one.task for one in files])
+            yield from ReadAhead(list(runs(files)), read, READ_AHEAD)  # type: ignore[arg-type]
+
+    def _compared(self, step: _Step, changes: FileChanges) -> Batches:
+        """The changed rows of a version that replaced files, or deleted rows of files."""
+        then, now = step.before, step.after
+        assert then is not None
+        assert now is not None
+        parts = [
+            *(_Part(False, then, task) for task in changes.removed),
+            *(_Part(True, now, task) for task in changes.added),
+        ]
+        if changes.redeleted:
+            gone = LiveRows(then.metadata, then.io, [before for before, _ in changes.redeleted]).deletes
+            gone_now = LiveRows(now.metadata, now.io, [after for _, after in changes.redeleted]).deletes
+            for before, after in changes.redeleted:
+                positions = [found.get(before.file.file_path, _NO_POSITIONS) for found in (gone, gone_now)]
+                parts.append(_Part(False, then, before, np.setdiff1d(positions[1], positions[0])))
+                parts.append(_Part(True, now, after, np.setdiff1d(positions[0], positions[1])))
+        parts = sorted((one for one in parts if one.chosen is None or len(one.chosen)), key=lambda one: one.is_added)
+        read_data_ahead(now.io, [one.task for one in parts])
+        kinds: list[Literal["insert", "delete"]] = ["insert" if one.is_added else "delete" for one in parts]
+        if not parts:  # the same deletes in other files
+            return
+        if len(set(kinds)) < 2:  # nothing to compare with
+            for rows in ReadAhead(parts, partial(_rows_of_part, wanted=self._wanted), READ_AHEAD):
+                yield self._labelled(rows.batch, step, kinds[0])
+            return
+        chosen, values = ([field.name for field in some.fields] for some in (self._wanted, self._whole))
+        row_id = ROW_ID.name if share_row_ids(then, now) and ROW_ID.name not in values else None
+        wanted = self._with_row_ids if row_id else self._whole
+        both = ReadAhead(parts, partial(_rows_of_part, wanted=wanted), READ_AHEAD)
+        for found in compare_rows(iter(both), arrow_schema(wanted), RowIdentity(values, row_id, self._key)):
+            for batch in found.rows.select(chosen).combine_chunks().to_batches(max_chunksize=BATCH_ROWS):  # even
+                yield self._labelled(batch, step, found.kind)
+
+    def _labelled(self, batch: pa.RecordBatch, step: _Step, kind: str) -> pa.RecordBatch:
+        """The rows with the columns of the feed; updates are in pairs."""
+        count = batch.num_rows
+        if kind == "update":
+            pair = pa.array([self._type("update_preimage"), self._type("update_postimage")])
+            types = pair.take(pa.array(np.arange(count) % 2))
+        else:
+            types = pa.repeat(pa.scalar(self._type(kind)), count)  # type: ignore[arg-type]
+        if self._names == "iceberg":
+            snapshot_id = None if step.after is None else step.after.snapshot_id
+            values: list[Any] = [step.ordinal, snapshot_id]
+        else:
+            values = [step.step.version, step.step.committed_at, step.step.transaction_id]
+        kinds = COLUMNS[self._names].types[1:]
+        constants = [pa.repeat(pa.scalar(value, kind), count) for value, kind in zip(values, kinds, strict=True)]
+        return pa.RecordBatch.from_arrays([*batch.columns, types, *constants], schema=self.schema)
+
+    def _type(self, kind: ChangeType) -> str:
+        return _ICEBERG_TYPES[kind] if self._names == "iceberg" else kind
+
+
+def _there(files: TableFiles | None) -> TableFiles:
+    assert files is not None  # it has files that changed
+    return files
+
+
+def _rows_of_part(part: _Part, wanted: Schema) -> Iterator[SideRows]:
+    if part.chosen is not None and part.task.file.file_format != FileFormat.PARQUET:
+        raise InvalidArgument(f"{part.task.file.file_path} is not a Parquet file, and deletes of its rows are not read")
+    live = LiveRows(part.files.metadata, part.files.io, [part.task] if part.chosen is None else [])
+    for batch in live.matching(part.task, wanted, chosen=part.chosen):
+        yield SideRows(part.is_added, batch)

@@ -1,0 +1,153 @@
+"""The data files that differ between two states of a table.
+
+Files that both states have with the same deletes cancel. Snapshots that only append, as most do, are not compared: the
+manifests of the last of them list the files of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile
+from trinitylake.iceberg_storage.delete_files import blob_of
+from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter, plan_files
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
+    #: Identifies a delete file: path, and offset and length in a Puffin file.
+    DeleteKey: TypeAlias = tuple[str, tuple[int, int] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class TableFiles:
+    """The Iceberg state of a table in one version.
+
+    Attributes:
+        metadata: that lists the snapshot; it may be later than the version.
+        snapshot: the current snapshot of the version; None for a table that was never written.
+        io: the file access of the table.
+    """
+
+    metadata: TableMetadata
+    snapshot: Snapshot | None
+    io: FileIO
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The id of the snapshot."""
+        return None if self.snapshot is None else self.snapshot.snapshot_id
+
+
+@dataclass
+class FileChanges:
+    """Data files that differ between two states, with the delete files that apply to them.
+
+    Attributes:
+        added: of the later state alone.
+        removed: of the earlier state alone.
+        redeleted: of both, with other deletes: as the earlier state and as the later state has them.
+    """
+
+    added: list[FileScanTask] = field(default_factory=list)
+    removed: list[FileScanTask] = field(default_factory=list)
+    redeleted: list[tuple[FileScanTask, FileScanTask]] = field(default_factory=list)
+
+
+def snapshots_between(before: TableFiles | None, after: TableFiles) -> list[Snapshot] | None:
+    """The snapshots that lead from one state to the next, the newest first; None if they are not listed, as after a
+    rollback."""
+    end = None if before is None else before.snapshot_id
+    chain: list[Snapshot] = []
+    snapshot = after.snapshot
+    while snapshot is not None and snapshot.snapshot_id != end:
+        chain.append(snapshot)
+        if snapshot.parent_snapshot_id is None:
+            return chain if end is None else None
+        snapshot = after.metadata.snapshot_by_id(snapshot.parent_snapshot_id)
+    return None if snapshot is None else chain
+
+
+def share_row_ids(before: TableFiles, after: TableFiles) -> bool:
+    """Whether a row id means the same row in both states.
+
+    It does if one state descends from the other. After a rollback ids are assigned again to other rows.
+    """
+    if min(before.metadata.format_version, after.metadata.format_version) < ROW_IDS_SINCE:
+        return False
+    return snapshots_between(before, after) is not None or snapshots_between(after, before) is not None
+
+
+def all_are(snapshots: list[Snapshot] | None, operation: Operation) -> bool:
+    """Whether all snapshots, of which there is at least one, have an operation."""
+    operations = [None if one.summary is None else one.summary.operation for one in snapshots or ()]
+    return bool(operations) and all(one == operation for one in operations)
+
+
+def appended_files(last: TableFiles, snapshot_ids: Collection[int]) -> dict[int, list[FileScanTask]] | None:
+    """The files that snapshots appended, by the id of the snapshot. None if one of them has delete files, too.
+
+    Args:
+        last: the state after the last of the snapshots, which are consecutive.
+        snapshot_ids: of snapshots that only append.
+    """
+    assert last.snapshot is not None
+    # Manifests with these files were written by one of the snapshots, because a later one may merge earlier manifests.
+    own = [one for one in manifest_lists.read(last.io, last.snapshot) if one.added_snapshot_id in snapshot_ids]
+    files: dict[int, list[FileScanTask]] = {id: [] for id in snapshot_ids}
+    for manifest in own:
+        for entry in read_entries(last.io, manifest):
+            if entry.snapshot_id in files:
+                if manifest.content == ManifestContent.DELETES:
+                    return None
+                files[entry.snapshot_id].append(PlannedFile(entry.data_file, sequence_number=entry.sequence_number))
+    return files
+
+
+def file_changes(before: TableFiles | None, after: TableFiles | None) -> FileChanges:
+    """The files that differ between two states; None is a table that does not exist."""
+    lists = [_manifests(one) for one in (before, after)]
+    paths = [{manifest.manifest_path for manifest in one} for one in lists]
+    deletes = [{one.manifest_path for one in some if one.content == ManifestContent.DELETES} for some in lists]
+    # A new delete file may apply to any data file.
+    shared = paths[0] & paths[1] if deletes[0] == deletes[1] else set()
+    then, now = (
+        {} if state is None else {task.file.file_path: task for task in _planned(state, manifests, shared)}
+        for state, manifests in zip((before, after), lists, strict=True)
+    )
+    return FileChanges(
+        added=[task for path, task in now.items() if path not in then],
+        removed=[task for path, task in then.items() if path not in now],
+        redeleted=[
+            (task, now[path]) for path, task in then.items() if path in now and _deletes(task) != _deletes(now[path])
+        ],
+    )
+
+
+def _manifests(state: TableFiles | None) -> tuple[ManifestFile, ...]:
+    return () if state is None or state.snapshot is None else manifest_lists.read(state.io, state.snapshot)
+
+
+def _planned(state: TableFiles, manifests: tuple[ManifestFile, ...], shared: set[str]) -> Iterator[FileScanTask]:
+    wanted = [one for one in manifests if one.content == ManifestContent.DELETES or one.manifest_path not in shared]
+    yield from plan_files(state.io, wanted, AlwaysTrue(), FilesOfFilter(state.metadata, AlwaysTrue()))
+
+
+def _deletes(task: FileScanTask) -> set[DeleteKey]:
+    return {_key(file) for file in task.delete_files}
+
+
+def _key(file: DataFile) -> DeleteKey:
+    return file.file_path, blob_of(file)

@@ -1,0 +1,233 @@
+"""Compares the rows of files that were removed with those of files that were added.
+
+Rows that both sides have are no changes. Rows of one side alone were deleted or inserted; two of them with the same row
+id, or else the same primary key, are one updated row. Equal rows are interchangeable, except for their row ids.
+
+Rows are compared in memory. Beyond `MEMORY_MAX_SIZE_BYTES` they are divided by their row id or key, through temporary
+files, so that each part fits.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trinitylake.tables.change_feed.row_alignment import AlignedRun, aligned_runs
+from trinitylake.tables.change_feed.row_signatures import Signatures, signatures
+from trinitylake.tables.merging.differences import differing
+from trinitylake.tables.merging.take_rows import take_rows
+
+ChangeType: TypeAlias = Literal["insert", "delete", "update_preimage", "update_postimage"]
+_Numbers: TypeAlias = "npt.NDArray[np.int64]"
+
+#: Size of the rows of both sides that are compared at a time, as Arrow holds them.
+MEMORY_MAX_SIZE_BYTES = 256 << 20
+#: Parts of rows that do not fit. Each writes two temporary files.
+_PARTS = 64
+
+
+@dataclass(frozen=True)
+class RowIdentity:
+    """What identifies a row.
+
+    Attributes:
+        values: the columns of the table.
+        row_id: the column of row ids, which is not a column of the table; None before format version 3.
+        key: the primary key; empty if the table has none.
+    """
+
+    values: Sequence[str]
+    row_id: str | None
+    key: Sequence[str]
+
+    def part_columns(self) -> Sequence[str]:
+        """The columns that rows have in common that are compared or paired."""
+        return (self.row_id,) if self.row_id else self.key or self.values
+
+
+class SideRows(NamedTuple):
+    """Rows of one side of a comparison."""
+
+    is_added: bool
+    batch: pa.RecordBatch
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.batch.nbytes)
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """Rows of one kind of change; those of an update are in pairs, the preimage first."""
+
+    kind: Literal["insert", "delete", "update"]
+    rows: pa.Table
+
+
+def compare_rows(rows: Iterator[SideRows], schema: pa.Schema, identity: RowIdentity) -> Iterator[ChangedRows]:
+    """The changes that turn the removed rows into the added ones; all batches have the given schema."""
+    held: list[SideRows] = []
+    size_bytes = 0
+    for one in rows:
+        held.append(one)
+        size_bytes += one.nbytes
+        if size_bytes > MEMORY_MAX_SIZE_BYTES:
+            yield from _compare_in_parts(chain(held, rows), schema, identity)
+            return
+    removed, added = (
+        pa.Table.from_batches([one.batch for one in held if one.is_added == is_added], schema)
+        for is_added in (False, True)
+    )
+    yield from _compare(removed, added, identity)
+
+
+def _compare_in_parts(rows: Iterable[SideRows], schema: pa.Schema, identity: RowIdentity) -> Iterator[ChangedRows]:
+    with ExitStack() as stack:
+        files: list[list[Any]] = [
+            [stack.enter_context(tempfile.TemporaryFile(prefix="trinitylake-rows-")) for _ in range(_PARTS)]
+            for _ in range(2)
+        ]
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        writers = [[pa.ipc.new_stream(file, schema, options=options) for file in some] for some in files]
+        for one in rows:
+            marks = signatures([one.batch.column(name) for name in identity.part_columns()], one.batch.num_rows)
+            part_of = (marks >> np.uint64(32)) % np.uint64(_PARTS)
+            for number in np.unique(part_of):
+                writers[one.is_added][int(number)].write_batch(one.batch.filter(pa.array(part_of == number)))
+        for writer in chain(*writers):
+            writer.close()
+        for then, now in zip(*files, strict=True):
+            yield from _compare(_read(then), _read(now), identity)
+
+
+def _read(file: BinaryIO) -> pa.Table:
+    """The rows in a temporary file, which is deleted."""
+    file.seek(0)
+    with file, pa.ipc.open_stream(file) as reader:
+        return reader.read_all()
+
+
+def _compare(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> Iterator[ChangedRows]:
+    updates: list[pa.Table] = []
+    if identity.row_id:
+        then, now = _pairs_by_id(removed.column(identity.row_id), added.column(identity.row_id))
+        before, after = take_rows(removed, then), take_rows(added, now)
+        changed = pa.array(_differ(before, after, identity))
+        updates.append(_interleaved(before.filter(changed), after.filter(changed)))
+        removed, added = _without(removed, then), _without(added, now)
+    removed, added = _without_equal(removed, added, identity)
+    if identity.key and removed.num_rows and added.num_rows:
+        then, now = _pairs_by_key(removed, added, identity.key)
+        updates.append(_interleaved(take_rows(removed, then), take_rows(added, now)))
+        removed, added = _without(removed, then), _without(added, now)
+    found = [ChangedRows("delete", removed), *(ChangedRows("update", one) for one in updates)]
+    yield from (one for one in (*found, ChangedRows("insert", added)) if one.rows.num_rows)
+
+
+def _differ(before: pa.Table, after: pa.Table, identity: RowIdentity) -> npt.NDArray[np.bool_]:
+    """Whether each row differs, compared in parts that need not be copied: where neither side begins a batch."""
+    before, after = before.select(identity.values), after.select(identity.values)
+    ends = np.unique([end for side in (before, after) for end in np.cumsum([len(one) for one in side.to_batches()])])
+    parts = [
+        differing(before.slice(begin, end - begin), after.slice(begin, end - begin))
+        for begin, end in pairwise([0, *map(int, ends)])
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
+
+
+def _pairs_by_id(removed: pa.ChunkedArray, added: pa.ChunkedArray) -> tuple[_Numbers, _Numbers]:
+    """The rows that have the same row id, as their numbers on both sides."""
+    places = [np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False)) for ids in (removed, added)]
+    ids = [ids.drop_null().to_numpy() for ids in (removed, added)]
+    _, then, now = np.intersect1d(*ids, return_indices=True)
+    return places[0][then], places[1][now]
+
+
+def _pairs_by_key(removed: pa.Table, added: pa.Table, key: Sequence[str]) -> tuple[_Numbers, _Numbers]:
+    """The rows whose key occurs once on each side, as their numbers there."""
+    both = pa.concat_tables([removed, added]).select(key).combine_chunks()
+    codes = _classes(both, signatures(both.columns, both.num_rows))
+    sides = codes[: removed.num_rows], codes[removed.num_rows :]
+    counts = [np.bincount(side, minlength=len(codes) + 1) for side in sides]
+    is_unique = (counts[0] == 1) & (counts[1] == 1)
+    then, now = (np.flatnonzero(is_unique[side]) for side in sides)
+    return then[np.argsort(sides[0][then])], now[np.argsort(sides[1][now])]
+
+
+def _without_equal(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple[pa.Table, pa.Table]:
+    """The rows of each side that have no equal one on the other side."""
+    if runs := aligned_runs(removed, added, [*identity.key, *identity.values]):
+        then, now = (_covered(runs, side, table.num_rows) for side, table in enumerate((removed, added)))
+        before, after = _filtered(removed, then), _filtered(added, now)
+        differs = _differ(before, after, identity)
+        for covered in (then, now):
+            covered[covered] = ~differs
+        removed, added = _filtered(removed, ~then), _filtered(added, ~now)
+    if not removed.num_rows or not added.num_rows:
+        return removed, added
+    both = pa.concat_tables([removed, added]).select(identity.values).combine_chunks()
+    codes = _classes(both, signatures(both.columns, both.num_rows))
+    matched = _matched(codes[: removed.num_rows], codes[removed.num_rows :])
+    return _without(removed, matched[0]), _without(added, matched[1])
+
+
+def _covered(runs: Sequence[AlignedRun], side: int, count: int) -> npt.NDArray[np.bool_]:
+    """Whether each row of one side is in a run."""
+    steps = np.zeros(count + 1, np.int8)
+    begins = np.array([run[side] for run in runs])
+    np.add.at(steps, begins, 1)
+    np.subtract.at(steps, begins + [run.length for run in runs], 1)
+    return np.cumsum(steps[:-1], dtype=np.int8).astype(bool)
+
+
+def _filtered(rows: pa.Table, stays: npt.NDArray[np.bool_]) -> pa.Table:
+    """The rows that stay, without a copy if these are consecutive."""
+    count = int(stays.sum())
+    first = int(stays.argmax()) if count else 0
+    return rows.slice(first, count) if stays[first : first + count].all() else rows.filter(pa.array(stays))
+
+
+def _classes(rows: pa.Table, marks: Signatures) -> _Numbers:
+    """A number for each row; equal rows, and no others, have the same number."""
+    _, first, codes = np.unique(marks, return_index=True, return_inverse=True)
+    pending = np.flatnonzero(first[codes] != np.arange(len(codes)))
+    representatives = list(first)
+    while len(pending):
+        chosen = np.array(representatives)[codes[pending]]
+        pending = pending[differing(take_rows(rows, pending), take_rows(rows, chosen))]
+        if len(pending):  # other rows with the same signature: the first of each class represents the next one
+            _, first, again = np.unique(codes[pending], return_index=True, return_inverse=True)
+            codes[pending] = len(representatives) + again
+            representatives += list(pending[first])
+            pending = np.delete(pending, first)
+    return codes.astype(np.int64)
+
+
+def _matched(removed: _Numbers, added: _Numbers) -> tuple[_Numbers, _Numbers]:
+    """As many rows of both sides as have the same number."""
+    orders = [np.argsort(side, kind="stable") for side in (removed, added)]
+    then, now = removed[orders[0]], added[orders[1]]
+    rank = np.arange(len(then)) - np.searchsorted(then, then)
+    place = np.searchsorted(now, then) + rank
+    is_matched = place < np.searchsorted(now, then, side="right")
+    return orders[0][is_matched], orders[1][place[is_matched]]
+
+
+def _without(rows: pa.Table, numbers: _Numbers) -> pa.Table:
+    stays = np.ones(rows.num_rows, dtype=bool)
+    stays[numbers] = False
+    return rows.filter(pa.array(stays))
+
+
+def _interleaved(before: pa.Table, after: pa.Table) -> pa.Table:
+    count = before.num_rows
+    order = np.arange(2 * count).reshape(2, count).T.ravel()
+    return take_rows(pa.concat_tables([before, after]).combine_chunks(), order)

@@ -1,0 +1,171 @@
+"""The versions that changed a table, found by the id of the table.
+
+A version is one atomic step: between it and its predecessor a table changes at most once, in one transaction. A table
+that one of the two versions does not have has no rows there, so a drop deletes its rows and a restore inserts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trinitylake.base.timestamps import time_of
+from trinitylake.definitions import parse_table_def
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.definitions import TableDef
+
+
+class TableName(NamedTuple):
+    """The key of a table in the tree."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as one version has it."""
+
+    version: int
+    key: TableName
+    definition: TableDef
+
+
+@dataclass(frozen=True, slots=True)
+class TableStep:
+    """What one version changed in one table.
+
+    Attributes:
+        version: its number.
+        committed_at: when it was committed, in UTC.
+        transaction: the position of the transaction in the version; None if the log does not have it.
+        transaction_id: its id.
+        before: the table in the version before; None if that does not have it.
+        after: the table in this version; None if it does not have it.
+    """
+
+    version: int
+    committed_at: datetime
+    transaction: int | None
+    transaction_id: str | None
+    before: TableState | None
+    after: TableState | None
+
+
+def state_of(version: _core.Version, key: TableName, id: str | None = None) -> TableState | None:
+    """The table that has a name in a version; None if there is none, or one of another id."""
+    found = version.read("table", *key)
+    if found is None:
+        return None
+    definition = parse_table_def(found)
+    return TableState(version.number, key, definition) if id in (None, definition.id) else None
+
+
+def steps_of_table(
+    core: _core.Lakehouse, id: str, key: TableName, since: _core.Version, until: _core.Version
+) -> Iterator[TableStep]:
+    """The versions after `since`, up to `until`, that changed a table, in order.
+
+    Args:
+        core: the handle of the lakehouse.
+        id: of the table.
+        key: a name that the table may have at `since`; another one is found if it is renamed to this one later.
+        since: the version before the first one.
+        until: the last version.
+
+    Raises `VersionExpired` when it reaches a version that has expired.
+    """
+    state = state_of(since, key, id)
+    others: set[TableName] = set()  # names of other tables, while it is unknown whether this one exists
+    is_unknown = state is None
+    previous = since
+    for number in range(since.number + 1, until.number + 1):
+        version = core.version(number)
+        changed = changed_keys(previous, version)
+        if state is not None and state.key in changed:
+            steps = steps_of_version(previous, version, changed, [state], id)
+        elif state is None and changed:
+            before = _states(previous, changed.keys() - others) if is_unknown else ()
+            steps = steps_of_version(previous, version, changed, before, id)
+            others |= changed.keys()
+        else:
+            steps = iter(())
+        for step in steps:
+            if step.before is not None and is_unknown:  # it had another name until now
+                yield from steps_of_table(core, id, step.before.key, since, previous)
+            yield step
+            state, is_unknown = step.after, False
+        previous = version
+
+
+def net_step_of_table(
+    core: _core.Lakehouse, id: str, key: TableName, since: _core.Version, until: _core.Version
+) -> Iterator[TableStep]:
+    """The two versions as one step, as if one transaction had made all changes. Arguments as for `steps_of_table`."""
+    before, after = state_of(since, key, id), state_of(until, key, id)
+    if before is None or after is None:  # it may have another name there
+        for number, step in enumerate(steps_of_table(core, id, key, since, until)):
+            before = step.before if number == 0 else before
+            after = step.after
+    yield _step(until, None, before, after)
+
+
+def changed_keys(previous: _core.Version, version: _core.Version) -> dict[TableName, int | None]:
+    """The names whose table a version created, changed or dropped, with the position of the transaction."""
+    return {
+        TableName(row["namespace"], row["name"]): row["transaction"]
+        for row in version.changes(previous).to_pylist()
+        if row["kind"] == "table"
+    }
+
+
+def steps_of_version(
+    previous: _core.Version,
+    version: _core.Version,
+    changed: dict[TableName, int | None],
+    before: Iterable[TableState] | None = None,
+    id: str | None = None,
+) -> Iterator[TableStep]:
+    """What a version changed in its tables, or in the one of an id.
+
+    Args:
+        previous: the version before.
+        version: the version.
+        changed: from `changed_keys`.
+        before: tables of the version before, if they are known.
+        id: of a table; None for all tables.
+    """
+    then = {one.definition.id: one for one in (_states(previous, changed) if before is None else before)}
+    # A change of a table mostly keeps its name, so other names are not looked at.
+    kept = None if id is None or id not in then else state_of(version, then[id].key, id)
+    now = {one.definition.id: one for one in ([kept] if kept is not None else _states(version, changed))}
+    for one in dict.fromkeys([*then, *now]):
+        if id in (None, one):
+            changing = now.get(one) or then[one]
+            yield _step(version, changed[changing.key], then.get(one), now.get(one))
+
+
+def _states(version: _core.Version, keys: Iterable[TableName]) -> Iterator[TableState]:
+    keys = list(keys)
+    for key, found in zip(keys, version.read_many("table", keys), strict=True):
+        if found is not None:
+            yield TableState(version.number, key, parse_table_def(found))
+
+
+def _step(
+    version: _core.Version, transaction: int | None, before: TableState | None, after: TableState | None
+) -> TableStep:
+    info: Any = version.info
+    transactions: Sequence[_core.TransactionInfo] = info.transactions
+    return TableStep(
+        version=version.number,
+        committed_at=time_of(info.created_at_millis),
+        transaction=transaction,
+        transaction_id=None if transaction is None else transactions[transaction].id,
+        before=before,
+        after=after,
+    )
