@@ -56,6 +56,17 @@ class KeySizes(NamedTuple):
     table_name_max_size_bytes: int = 100
     view_name_max_size_bytes: int = 100
 
+    @classmethod
+    def of(cls, config: HasKeySizes | None) -> KeySizes:
+        """The sizes of a lakehouse as plain numbers, which can be sent to other processes; None for the defaults."""
+        if config is None:
+            return cls()
+        return cls(
+            config.namespace_name_max_size_bytes or 100,
+            config.table_name_max_size_bytes or 100,
+            config.view_name_max_size_bytes or 100,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class NodeFile:
@@ -108,7 +119,7 @@ def root_version(path: str) -> int | None:
 
 def encode_namespace_keys(namespaces: Any, config: HasKeySizes | None = None) -> pa.StringArray:
     """The keys of namespaces (§4): (n,) names to (n,) keys of 4 + namespace size bytes. Raises `InvalidName`."""
-    return _array(_core.encode_keys("namespace", _strings(namespaces), None, _sizes(config)))
+    return _array(_core.encode_keys("namespace", _strings(namespaces), None, KeySizes.of(config)))
 
 
 def encode_table_keys(namespaces: Any, tables: Any, config: HasKeySizes | None = None) -> pa.StringArray:
@@ -130,7 +141,7 @@ def decode_keys(keys: Any, config: HasKeySizes | None = None) -> pa.RecordBatch:
 
     The name of a namespace row is empty. Raises `InvalidArgument` for what is not a key of these sizes.
     """
-    return _batch(_core.decode_keys(_strings(keys), _sizes(config)))
+    return _batch(_core.decode_keys(_strings(keys), KeySizes.of(config)))
 
 
 def read_node(data: bytes, path: str = "") -> NodeFile:
@@ -182,12 +193,7 @@ def decode_definition_file(path: str, file: bytes) -> bytes:
 def _object_keys(kind: _core.Kind, namespaces: Any, names: Any, config: HasKeySizes | None) -> pa.StringArray:
     names = _strings(names)
     namespaces = pa.repeat(namespaces, len(names)) if isinstance(namespaces, str) else _strings(namespaces)
-    return _array(_core.encode_keys(kind, namespaces, names, _sizes(config)))
-
-
-def _sizes(config: HasKeySizes | None) -> tuple[int, int, int]:
-    config = config or KeySizes()
-    return config.namespace_name_max_size_bytes, config.table_name_max_size_bytes, config.view_name_max_size_bytes
+    return _array(_core.encode_keys(kind, namespaces, names, KeySizes.of(config)))
 
 
 def _strings(data: Any) -> pa.StringArray:

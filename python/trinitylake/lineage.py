@@ -105,8 +105,6 @@ def recorded(
 
 
 class _Run:
-    """The run of a transaction, which emits events."""
-
     def __init__(
         self,
         lake: Lakehouse,

@@ -77,12 +77,11 @@ def test_bad_rows_are_counted_and_written_if_allowed(loader: Loader) -> None:
     assert json.loads(done.stdout)["bad_rows"] == 3
     assert loader.rows() == [{"a": 1, "b": 2}, {"a": 8, "b": 9}]
     rejected = [json.loads(line) for line in bad.read_text().splitlines()]
-    assert sorted((one["line"], one["column"], one["text"]) for one in rejected if one["line"]) == [
+    assert [(one["line"], one["column"], one["text"]) for one in rejected] == [
         (3, "b", "3"),
         (4, None, "4,5,6"),
+        (5, "a", '{"a": "x", "b": "7"}'),
     ]
-    [conversion] = [one for one in rejected if one["line"] is None]
-    assert (conversion["column"], json.loads(conversion["text"])) == ("a", {"a": "x", "b": "7"})
     before = loader.lake.version
     loader.load(text, "--max-bad-rows", "1", code=2)
     assert loader.lake.version == before
@@ -215,6 +214,113 @@ def test_line_of_an_error_counts_quoted_line_breaks_and_blank_lines(loader: Load
     packed = gzip.compress(b"a,b\n1,2\nx,3\n")
     refused = loader.load(packed, "--type", "a=int", name="rows.csv.gz", code=2)
     assert "line 3: 'x' in column a" in refused.stderr
+
+
+@pytest.mark.parametrize("skip", [0, 2])
+def test_bad_rows_have_the_line_in_which_they_end(loader: Loader, skip: int) -> None:
+    """A value of another type had no line. DuckDB counts a record with line breaks, and a blank line, as one line."""
+    before = "".join(f"# {number}\n" for number in range(skip))
+    text = 'a,b\n1,x\n"y","two\nlines"\n3,z,z\n\n4\nq,"m\nn\no",5\nw,w\n5,"k\n\nl"\nv,v\n'
+    bad = loader.folder / "bad.jsonl"
+    loader.load(before + text, "--skip", str(skip), "--type", "a=int", "--bad-rows", str(bad))
+    lines = [json.loads(line)["line"] for line in bad.read_text().splitlines()]
+    assert lines == [skip + line for line in (4, 5, 7, 10, 11, 15)]
+    loader.load('{"a": 1}\n\n{"a": "x"}\n', "--type", "a=int", "--bad-rows", str(bad), name="rows.jsonl")
+    assert [json.loads(line)["row"] for line in bad.read_text().splitlines()] == [2]
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "latin-1"])
+def test_other_encodings_are_read_whole(loader: Loader, format: str, encoding: str) -> None:
+    """DuckDB returns no row of big-endian UTF-16, and no error, so an empty table was loaded."""
+    text = "a,b\n1,ü\n2,y\n" if format == "csv" else '{"a": 1, "b": "ü"}\n{"a": 2, "b": "y"}\n'
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    stated = encoding.removesuffix("-be")
+    for data, suffix in ((text, ""), (text, ".gz")):
+        encoded = (mark + data).encode(encoding)
+        packed = gzip.compress(encoded) if suffix else encoded
+        loader.load(packed, "--encoding", stated, "--mode", "overwrite", name=f"rows.{format}{suffix}")
+        assert loader.rows() == [{"a": 1, "b": "ü"}, {"a": 2, "b": "y"}]
+    refused = loader.load(text.encode(encoding), name=f"rows.{format}", code=2)
+    assert ("UTF-16" if stated == "utf-16" else "utf-8") in refused.stderr.replace("UTF-8", "utf-8")
+    assert "Traceback" not in loader.load(text, "--encoding", "utf-16", name=f"rows.{format}", code=2).stderr
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_decimals_of_json_are_exact(loader: Loader, is_list: bool) -> None:
+    """DuckDB reads fractions of JSON as doubles, and 12345678901234567.89 became 12345678901234568.00."""
+    loader.lake.create_namespace("shop")
+    loader.lake.create_table("shop.t", {"d": "decimal(38, 2)", "s": "text", "l": "double"})
+    values = ["12345678901234567.89", "-0.10", "1e2", "7", '"1.50"', "null"]
+    texts = [f'{{"d": {value}, "s": "a \\"1.5\\" b", "l": 0.1}}' for value in values]
+    text = f"[{', '.join(texts)}]" if is_list else "\n".join(texts)
+    refused = loader.load(text, name="rows.json", code=2)  # no exponents, as in CSV
+    assert "row 3: '1e2' in column d is no decimal(38,2)" in refused.stderr
+    loader.load(text.replace("1e2", "100.00"), name="rows.json")
+    found = [row["d"] for row in loader.rows()]
+    assert found == [Decimal("12345678901234567.89"), Decimal("-0.10"), 100, 7, Decimal("1.50"), None]
+    assert {(row["s"], row["l"]) for row in loader.rows()} == {('a "1.5" b', 0.1)}
+    assert "'1.005' in column d" in loader.load('{"d": 1.005}', name="rows.json", code=2).stderr
+
+
+def test_numbers_of_json_are_texts_as_they_are(loader: Loader) -> None:
+    """In a column of texts 1.10 became 1.1 and 1e2 became 100.0; a number with 21 digits was cut to 17."""
+    values = ["1.10", "1e2", "12345678901234567890123", "true", '"x\\u00fc 1.50"', '[1, "2.50"]', '{"a": 1.5}', "null"]
+    text = "".join(f'{{"v": {value}, "w": {{"n": 1.50}}}}\n' for value in values)
+    expected = ["1.10", "1e2", "12345678901234567890123", "true", "xü 1.50", '[1,"2.50"]', '{"a":1.5}', None]
+    loader.load(text, name="rows.jsonl")
+    assert [row["v"] for row in loader.rows()] == expected
+    assert {row["w"]["n"] for row in loader.rows()} == {1.5}
+    loader.load('{"v": 1.12345678901234567890}', "--mode", "overwrite", name="rows.json")
+    assert [row["v"] for row in loader.rows()] == ["1.12345678901234567890"]
+    loader.run(loader.file('{"v": 0.1}', "more.json"), "shop.u", "--create", "--type", "v=decimal(30,20)")
+    loader.run(loader.file('{"v": 1.12345678901234567890}', "more.json"), "shop.u")
+    found = loader.lake.table("shop.u").scan().to_arrow()["v"].to_pylist()
+    assert sorted(found) == [Decimal("0.1"), Decimal("1.12345678901234567890")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "A": 2}',
+        '{"a": 1}\n{"A": 2}\n',
+        '{"": 1}',
+        "[1, 2]",
+        "5",
+        '[[{"a": 1}]]',
+        "{}",
+        "",
+        '{"s": {"a": 1}}\n{"s": {"A": 2}}',
+    ],
+)
+def test_json_whose_fields_are_no_columns_is_refused(loader: Loader, text: str) -> None:
+    """DuckDB called the fields a and A the columns a and A_1, and read NULL for the second one."""
+    refused = loader.load(text, name="rows.json", code=2).stderr
+    assert "invalid_argument" in refused
+    assert "LINE 1" not in refused
+    loader.load('{"json": 1, "a_1": 2, "C0": 3}', name="rows.json")
+    assert loader.rows() == [{"json": 1, "a_1": 2, "C0": 3}]
+
+
+@pytest.mark.parametrize("text", ['[{"a": 1}, {"a": 2}]', '{"a": 1}\n{"a": 2}\n'])
+def test_byte_order_mark_of_json_is_ignored(loader: Loader, text: str) -> None:
+    """An array after a byte order mark was one row with a column `json`."""
+    loader.load("\ufeff" + text, name="rows.json")
+    assert loader.rows() == [{"a": 1}, {"a": 2}]
+
+
+def test_long_integers_in_nested_json_are_exact_or_refused(loader: Loader) -> None:
+    """A list of 9007199254740993 and 1.5 became a list of doubles, in which the integer was another one."""
+    text = '{"l": [1, 1.5], "s": {"id": 9007199254740993, "x": 2.5}}\n{"l": [9007199254740993]}\n'
+    refused = loader.load(text, name="rows.jsonl", code=2)
+    assert "row 2: '[9007199254740993]' in column l is no DOUBLE[]" in refused.stderr
+    loader.load(text, "--max-bad-rows", "1", name="rows.jsonl")
+    assert loader.rows() == [{"l": [1.0, 1.5], "s": {"id": 9007199254740993, "x": 2.5}}]
+    loader.load(
+        text, "--type", "l=varchar", "--select", "SELECT l FROM input", "--mode", "overwrite", name="t.jsonl", code=2
+    )
+    loader.run(str(loader.folder / "rows.jsonl"), "shop.u", "--create", "--type", "l=varchar")
+    assert loader.lake.table("shop.u").scan().to_arrow()["l"].to_pylist() == ["[1,1.5]", "[9007199254740993]"]
 
 
 def test_standard_input_and_select(loader: Loader) -> None:

@@ -10,6 +10,7 @@ import functools
 import html
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 Owner = TypeVar("Owner")
@@ -100,6 +101,25 @@ def pairs(rows: Iterable[tuple[object, object]], *, caption: object = "") -> Mar
     """A table of names and values; the names are row headers."""
     lines = (element("tr", element("th", name, scope="row"), element("td", value)) for name, value in rows)
     return element("table", *([element("caption", caption)] if caption != "" else []), element("tbody", *lines))
+
+
+def listed(names: Sequence[str], is_cut: bool) -> Markup:
+    """Names of objects, separated by commas."""
+    if not names:
+        return element("span", "none", class_="quiet")
+    more = element("span", " and more", class_="quiet") if is_cut else Markup("")
+    return joined([", ".join(names), more])
+
+
+def heading(kind: str, name: str, note: str = "") -> Markup:
+    """The title of a representation: what the handle is, its name, and a note."""
+    quiet = element("span", f" {note}", class_="quiet") if note else Markup("")
+    return element("div", f"{kind} {name}".rstrip(), quiet, class_="title")
+
+
+def utc_text(time: datetime) -> str:
+    """A time in UTC, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def framed(*parts: object) -> str:

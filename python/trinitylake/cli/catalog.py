@@ -96,7 +96,6 @@ def show(
 
 
 def _list_objects(reader: Reader, namespace: str | None, recursive: bool, as_json: bool) -> None:
-    """Print namespaces, or the objects in one; with `recursive` also all nested objects."""
     document: dict[str, list[str]] = {"namespaces": reader.namespaces(namespace), "tables": [], "views": []}
     if recursive:
         within = document["namespaces"] + ([namespace] if namespace and reader.exists(namespace) else [])
@@ -115,7 +114,6 @@ def _list_objects(reader: Reader, namespace: str | None, recursive: bool, as_jso
 
 
 def _show_object(reader: Reader, identifier: str, as_json: bool) -> None:
-    """Print the table, view or namespace of that name. Raises `ObjectNotFound`."""
     match reader._kind(identifier):
         case "table":
             document, picture = _describe_table(reader.table(identifier))

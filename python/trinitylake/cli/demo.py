@@ -310,13 +310,11 @@ class Story:
 
 
 def _airtran(reader: Reader) -> tuple[int, int]:
-    """Flights of the merged airline, and its rows in the table of airlines."""
     mine = f"carrier = '{MERGED}'"
     return tuple(reader.table(name).scan(filter=mine).count() for name in ("nyc.flights", "nyc.airlines"))  # type: ignore[return-value]
 
 
 def _conflict_of(transaction: trinitylake.Transaction) -> CommitConflict | None:
-    """Commit a transaction that should conflict."""
     try:
         transaction.commit()
     except CommitConflict as conflict:

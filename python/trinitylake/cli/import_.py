@@ -76,7 +76,6 @@ def import_(
 
 
 def _catalog(name: str, properties: dict[str, str]) -> Catalog:
-    """Open a catalog. Raises `InvalidArgument` if its configuration is missing or wrong."""
     from pyiceberg.catalog import load_catalog
 
     try:

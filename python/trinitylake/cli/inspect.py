@@ -50,7 +50,6 @@ def stats(
 
 
 def _file_grids(files: FileStats) -> Iterator[RenderableType]:
-    """Files by kind and by table."""
     yield Text()
     kinds = grid("files", "number", "size", numbers=["number", "size"])
     rows = {
@@ -146,7 +145,8 @@ def _label(node: dict[str, Any], depth: int) -> Text:
     if node["first_key"] is not None:
         # The lines to its left take four columns for each level.
         width = (TREE_WIDTH - 4 * depth - len(" … ")) // 2
-        keys = [set_cell_size(key, width).rstrip() if cell_len(key) > width else key for key in _ends(node)]
+        ends = (_key(node["first_key"]), _key(node["last_key"]))
+        keys = [set_cell_size(key, width).rstrip() if cell_len(key) > width else key for key in ends]
         label.append(f"\n{keys[0]} … {keys[1]}", "dim")
     return label
 
@@ -159,10 +159,5 @@ def _short_name(path: str) -> str:
     return path.rpartition("node-")[2][:8]
 
 
-def _ends(node: dict[str, Any]) -> tuple[str, str]:
-    return _key(node["first_key"]), _key(node["last_key"])
-
-
 def _key(key: str) -> str:
-    """A key without its padding."""
     return f"{_KINDS.get(key[:4], key[:4])} {'.'.join(key[4:].split())}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -29,7 +28,7 @@ from trinitylake.cli.output import counted, counting, emit, emit_warning, grid, 
 from trinitylake.definitions import as_schema
 from trinitylake.definitions.declared_types import parse_type
 from trinitylake.errors import InvalidArgument, ObjectNotFound
-from trinitylake.tables.input_files import ENCODINGS, BadRow, TextOptions, format_of, input_files
+from trinitylake.tables.input_files import ENCODINGS, TextOptions, format_of, input_files
 from trinitylake.tables.text_conversion import is_convertible
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def load(
     ] = None,
     delimiter: Annotated[str, typer.Option(help="Between fields of CSV; default: by the header.")] = "",
     decimal: Annotated[Literal[".", ","], typer.Option("--decimal", help="Decimal separator.")] = ".",
-    encoding: Annotated[str, typer.Option(help=f"Encoding of CSV: {', '.join(ENCODINGS)}.")] = "utf-8",
+    encoding: Annotated[str, typer.Option(help=f"Encoding of CSV and JSON: {', '.join(ENCODINGS)}.")] = "utf-8",
     skip: Annotated[int, typer.Option(min=0, help="Lines before the header of CSV.")] = 0,
     header: Annotated[
         bool, typer.Option("--header/--no-header", help="Without a header the columns are column1, column2, ….")
@@ -190,7 +189,8 @@ def load(
         version, summary = _load(lake, target, rows, message, author, id)
         rejected = inputs.bad_rows
     if bad_rows is not None:
-        _write_bad_rows(bad_rows, rejected)
+        with bad_rows.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rejected)
     text = Text(f"version {version}: {summary}")
     if rejected:
         text.append(
@@ -229,8 +229,3 @@ def _load(
         else:
             table.append(rows, evolve_schema=target.evolve_schema)
     return transaction.version, transaction.summary
-
-
-def _write_bad_rows(file: Path, rows: Iterable[BadRow]) -> None:
-    with file.open("w", encoding="utf-8") as target:
-        target.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows)

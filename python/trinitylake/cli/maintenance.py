@@ -206,7 +206,6 @@ def _expired_text(expired: Expired, dry_run: bool) -> str:
 
 
 def _vacuumed_group(done: Vacuumed) -> RenderableType:
-    """Deleted and kept files, by kind and by table."""
     verb = "would be deleted" if done.dry_run else "deleted"
     parts: list[RenderableType] = [Text(f"{_files(done.total_deleted)} {verb}, {_files(done.total_kept)} kept")]
     kinds = grid("kind", verb, "size", "kept", "size", numbers=[verb, "size", "kept"])

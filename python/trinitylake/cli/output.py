@@ -155,7 +155,6 @@ def pairs(rows: dict[str, Any]) -> Grid:
 
 
 def _readable(name: str, value: Any) -> tuple[str, str]:
-    """A pair for people."""
     if type(value) is int and name.endswith("_millis"):
         return name.removesuffix("_millis"), duration_text(value)
     if type(value) is int and name.endswith("size_bytes"):
@@ -243,7 +242,6 @@ def _json(document: Any, indent: int | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON form of values that `json` cannot write."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
     if hasattr(value, "_asdict"):

@@ -150,7 +150,6 @@ def _target(output: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _writer(format: Format, target: BinaryIO, schema: pa.Schema, to_terminal: bool) -> Iterator[Any]:
-    """A function that writes a batch."""
     from trinitylake.tables.row_values import json_texts
 
     if format == "json":

@@ -229,7 +229,6 @@ class SqlShell:
         return [one for one in columns if one is not None]
 
     def _prepare_line(self) -> None:
-        """Set up history and completion if Python has `readline`."""
         try:
             import readline
         except ImportError:

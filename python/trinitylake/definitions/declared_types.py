@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from trinitylake.definitions.sql_type import MAX_DEPTH, parse
@@ -250,11 +250,6 @@ def duplicate_name(columns: Iterable[Column]) -> str:
             return f"two columns are named {column.name!r}"
         seen.add(column.name)
     return ""
-
-
-def with_id(column: Column, id: int) -> Column:
-    """The same column with another field id."""
-    return replace(column, id=id)
 
 
 def _built(kind: str, arguments: Sequence[int], fields: Sequence[tuple[str, Type, bool]]) -> Type:

@@ -97,10 +97,10 @@ class BoundCatalog(ExtendedCatalog, ABC):
     def _file_io_properties(self) -> dict[str, str]:
         """Properties of the file access for external tables."""
         options = storage_options(self.properties, self._storage_options)
-        return {**{key: value for key, value in options.items() if "." in key}, **self._py_io_impl()}
-
-    def _py_io_impl(self) -> dict[str, str]:
-        return {key: value for key, value in self.properties.items() if key == "py-io-impl"}
+        found = {key: value for key, value in options.items() if "." in key}
+        if (implementation := self.properties.get("py-io-impl")) is not None:
+            found["py-io-impl"] = implementation
+        return found
 
     def write(self, statement: Callable[[Transaction], Result]) -> Result:
         """Run a statement as a commit, or in the transaction. Raises `InvalidArgument` if read-only."""

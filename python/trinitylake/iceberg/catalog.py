@@ -175,7 +175,6 @@ class TrinityLakeCatalog(ViewCatalog):
         return io
 
     def _federated(self, definition: TableDef) -> Table:
-        """The table of another catalog."""
         return open_federated(definition)
 
     def table_exists(self, identifier: str | Identifier) -> bool:

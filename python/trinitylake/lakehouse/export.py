@@ -24,6 +24,7 @@ import pyarrow as pa
 from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
+from trinitylake.core import KeySizes
 from trinitylake.definitions import (
     LakehouseDef,
     parse_lakehouse_def,
@@ -47,7 +48,6 @@ from trinitylake.lakehouse.object_copier import (
     ObjectCopier,
     OnProgress,
     ThisProcess,
-    key_sizes_of,
 )
 
 Mode: TypeAlias = Literal["minimal", "full"]
@@ -189,7 +189,7 @@ class _Copy:
             StorageForTasks(source.storage),
             StorageForTasks(target),
             keeps_history=mode == "full",
-            is_resumed=there is None and _has_files(target),
+            is_resumed=there is None and any(target.list(f"{bits:04b}/") for bits in range(16)),
             is_same_store=_options(source.storage) == _options(target),
         )
         self.copied = Copied()
@@ -256,7 +256,6 @@ class _Copy:
         return serialize(definition)
 
     def _keep_snapshots(self, definition: LakehouseDef, state: _core.Version) -> None:
-        """Keep the tags whose versions are exported."""
         for name, path in list(definition.exported_snapshots.items()):
             number = _core.root_version(path)
             if self._mode == "minimal" or number is None or not self._source.oldest() <= number <= state.number:
@@ -312,7 +311,6 @@ class _Copy:
 
 
 def _changed(state: _core.Version, older: _core.Version) -> Iterator[ExportedObject]:
-    """Objects that are new or changed."""
     for row in older.diff(state).to_pylist():
         if row["after"] is not None:
             yield ExportedObject(row["kind"], row["after"], row["before"])
@@ -320,7 +318,7 @@ def _changed(state: _core.Version, older: _core.Version) -> Iterator[ExportedObj
 
 def _part_rows(state: _core.Version, part: Part) -> Iterator[tuple[str, ExportedObject]]:
     """Keys and definitions of the objects in a part."""
-    sizes = key_sizes_of(state.definition)
+    sizes = KeySizes.of(parse_lakehouse_def(state.definition))
     for batch in pa.RecordBatchReader.from_stream(state.scan()):
         names = _core.decode_keys(batch.column(0), sizes).to_pylist()
         rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), names, strict=True)
@@ -341,10 +339,6 @@ def opened_at(target: _core.Storage) -> _core.Lakehouse | None:
         return _core.Lakehouse.open(target)
     except NotALakehouse:
         return None
-
-
-def _has_files(storage: _core.Storage) -> bool:
-    return any(storage.list(f"{bits:04b}/") for bits in range(16))
 
 
 def _options(storage: _core.Storage) -> tuple[Mapping[str, str], str]:

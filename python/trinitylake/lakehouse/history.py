@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from trinitylake.base.markup import Markup, element, framed, shown, table
+from trinitylake.base.markup import Markup, element, framed, heading, shown, table, utc_text
 from trinitylake.base.qualified_names import full_name
 from trinitylake.base.timestamps import time_of
 from trinitylake.errors import VersionExpired
-from trinitylake.lakehouse.html_repr import heading, utc_text
 from trinitylake.printable import printable
 
 if TYPE_CHECKING:
@@ -165,7 +164,6 @@ class VersionLog(Sequence[LogEntry]):
 
     @shown
     def _repr_html_(self) -> str:
-        """The newest versions, and how many there are."""
         newest = self[:SHOWN]
         title = heading("log", "", f"the newest {len(newest):,} of {len(self):,} versions")
         return framed(title, log_table(newest, tags_by_version(self._core)))
@@ -186,7 +184,6 @@ class Log(list[LogEntry]):
 
     @shown
     def _repr_html_(self) -> str:
-        """The versions with their tags."""
         return framed(log_table(self, {} if self._core is None else tags_by_version(self._core)))
 
     def __reduce__(self) -> tuple[type[Log], tuple[list[LogEntry]]]:
@@ -277,7 +274,6 @@ class Diff:
 
     @shown
     def _repr_html_(self) -> str:
-        """The difference in a notebook, each kind of change with its count."""
         words = {"+": "added", "-": "removed", "~": "changed"}
         rows = [(words[sign], change.kind, change.name) for sign, change in islice(self, DIFF_SHOWN)]
         counts = f"{len(self.added):,} added, {len(self.removed):,} removed, {len(self.changed):,} changed"
@@ -334,33 +330,3 @@ def changes_of(info: VersionInfo, rows: Iterable[dict[str, Any]]) -> list[Transa
         )
         for position, transaction in enumerate(entry.transactions)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class SavedTransaction:
-    """A transaction that waits to be resumed, from `lake.transactions()`."""
-
-    id: str
-    isolation: str
-    message: str
-    author: str
-    properties: dict[str, str] = field(repr=False)
-    base_version: int
-    began_at: datetime
-    expires_at: datetime
-    times_saved: int
-
-
-OutcomeStatus: TypeAlias = Literal["committed", "undone", "rolled back", "not committed", "unknown"]
-
-
-class Outcome(NamedTuple):
-    """What became of a transaction.
-
-    `status` is "committed", with its `version`; "undone": committed in that `version`, and a rollback went back to
-    before it; "rolled back": it was given up, and will never be committed; "not committed": it is not in the log,
-    though a writer that still runs may yet commit it; or "unknown": whatever could tell has expired.
-    """
-
-    status: OutcomeStatus
-    version: int | None

@@ -11,12 +11,11 @@ from weakref import WeakValueDictionary
 from trinitylake import _core
 from trinitylake.base.arguments import checked, checked_as, flag, texts, version_reference
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
-from trinitylake.base.markup import framed, pairs, shown
+from trinitylake.base.markup import framed, heading, pairs, shown
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.base.version_reference import VersionReference, find_version
 from trinitylake.errors import NotALakehouse
 from trinitylake.lakehouse.bulk.engines import engine_module
-from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 from trinitylake.lakehouse.handle import Handle
 from trinitylake.lakehouse.history import (
     Diff,
@@ -30,7 +29,6 @@ from trinitylake.lakehouse.history import (
     log_table,
     tags_by_version,
 )
-from trinitylake.lakehouse.html_repr import heading
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.maintenance import LakehouseMaintenance
 from trinitylake.lakehouse.reader import first_names
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
     from trinitylake.lakehouse.bulk.catalog_import import CatalogImport
     from trinitylake.lakehouse.bulk.registration import Progress as RegistrationProgress
+    from trinitylake.lakehouse.bulk.registration import Registration
     from trinitylake.lakehouse.export import Export, Mode
     from trinitylake.lakehouse.object_copier import OnProgress as OnExportProgress
     from trinitylake.lakehouse.object_history import ObjectChange
@@ -129,7 +128,10 @@ class Lakehouse(Statements):
         properties: Mapping[str, str] | None = None,
         restart: bool = False,
     ) -> Transaction:
-        """Begin a transaction on the latest version; end it with its `commit` or `rollback`.
+        """Begin a transaction on the latest version.
+
+        In a `with` statement it commits at the end of the block, and rolls back on an exception; without one, end it
+        by `commit` or `rollback`. `transaction` is another name of this method.
 
         Args:
             isolation: "snapshot" fails on what both transactions wrote, "serializable" also on what this one read and
@@ -148,20 +150,7 @@ class Lakehouse(Statements):
             isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
         )
 
-    def transaction(
-        self,
-        *,
-        isolation: Isolation | None = None,
-        message: str = "",
-        author: str = "",
-        id: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        restart: bool = False,
-    ) -> Transaction:
-        """`begin`, for a `with` statement: commits at the end of the block, rolls back on an exception."""
-        return self.begin(
-            isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
-        )
+    transaction = begin
 
     @checked
     def resume(self, id: str, *, allow_checks: str | Iterable[str] = ()) -> Transaction:
@@ -434,7 +423,7 @@ class Lakehouse(Statements):
             InvalidName, InvalidArgument: for a name that no key can hold; for columns that are missing or unknown.
             CommitConflict: with `engine`, if another version was committed meanwhile; without, it starts again.
         """
-        from trinitylake.lakehouse.bulk.registration import register
+        from trinitylake.lakehouse.bulk.registration import RegistrationOptions, register
 
         options = RegistrationOptions(message, author, replace, dry_run, file_io_properties or {})
         return register(self._handle, objects, options, engine)
@@ -491,7 +480,6 @@ class Lakehouse(Statements):
 
     @property
     def _core(self) -> _core.Lakehouse:
-        """The handle of the core, for catalogs, servers and engines."""
         return self._handle.core
 
     @property

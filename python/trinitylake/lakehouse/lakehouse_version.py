@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trinitylake import _core
-from trinitylake.base.markup import framed, pairs, shown
+from trinitylake.base.markup import framed, heading, pairs, shown, utc_text
 from trinitylake.base.timestamps import time_of
 from trinitylake.lakehouse.history import LogEntry, log_entry
-from trinitylake.lakehouse.html_repr import heading, utc_text
 from trinitylake.lakehouse.reader import Reader, first_names
 
 if TYPE_CHECKING:
@@ -86,7 +85,6 @@ class LakehouseVersion(Reader):
 
     @shown
     def _repr_html_(self) -> str:
-        """The version in a notebook. A few files are read."""
         entry = self.entry
         facts = [
             ("created", utc_text(self.created_at)),

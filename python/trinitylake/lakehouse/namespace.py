@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trinitylake.base.markup import framed, pairs, shown
-from trinitylake.lakehouse.html_repr import heading
+from trinitylake.base.markup import framed, heading, pairs, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,5 +20,4 @@ class Namespace:
 
     @shown
     def _repr_html_(self) -> str:
-        """The namespace in a notebook."""
         return framed(heading("namespace", self.name), pairs(self.properties.items(), caption="properties"))

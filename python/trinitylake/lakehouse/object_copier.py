@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
+from trinitylake.core import KeySizes
 from trinitylake.definitions import MANAGED, parse_definition, parse_lakehouse_def, parse_table_def, read_definition
 from trinitylake.errors import CorruptFile
 
@@ -184,7 +185,7 @@ class ThisProcess:
     def version(self, copier: ObjectCopier, state: _core.Version) -> Copied:
         """See `ExportWorkers`."""
         found = pa.RecordBatchReader.from_stream(state.scan())
-        return self.objects(copier, objects_in(found, key_sizes_of(state.definition)))
+        return self.objects(copier, objects_in(found, KeySizes.of(parse_lakehouse_def(state.definition))))
 
 
 def objects_in(found: Iterable[pa.RecordBatch], sizes: tuple[int, int, int]) -> Iterator[ExportedObject]:
@@ -194,16 +195,6 @@ def objects_in(found: Iterable[pa.RecordBatch], sizes: tuple[int, int, int]) -> 
         for kind, location in zip(kinds, batch.column(1).to_pylist(), strict=True):
             if kind in KINDS:
                 yield ExportedObject(kind, location)
-
-
-def key_sizes_of(definition: bytes) -> tuple[int, int, int]:
-    """The longest names of namespaces, tables and views in a lakehouse."""
-    parsed = parse_lakehouse_def(definition)
-    return (
-        parsed.namespace_name_max_size_bytes or 100,
-        parsed.table_name_max_size_bytes or 100,
-        parsed.view_name_max_size_bytes or 100,
-    )
 
 
 def batches(items: Iterable[Item], size: int = _BATCH_OBJECTS) -> Iterator[list[Item]]:

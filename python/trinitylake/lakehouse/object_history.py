@@ -52,7 +52,9 @@ class ObjectChange:
     transaction: CommittedTransaction | None
 
 
-class _Key(NamedTuple):
+class ObjectKey(NamedTuple):
+    """What an object is called in the tree; `name` of a namespace is ""."""
+
     kind: Kind
     namespace: str
     name: str
@@ -88,13 +90,13 @@ class _Walk:
         key, id = self._found(identifier)
         return self._of(key, id)
 
-    def _found(self, identifier: Identifier) -> tuple[_Key, str]:
+    def _found(self, identifier: Identifier) -> tuple[ObjectKey, str]:
         """The key that the object has or had last, and its id."""
         latest = self._core.version(self._newest)
-        keys = [_Key("namespace", namespace_name(identifier), "")]
+        keys = [ObjectKey("namespace", namespace_name(identifier), "")]
         try:
             namespace, name = split(identifier)
-            keys += [_Key("table", namespace, name), _Key("view", namespace, name)]
+            keys += [ObjectKey("table", namespace, name), ObjectKey("view", namespace, name)]
         except InvalidName:  # one part, so it can only be a namespace
             pass
         for key in keys:
@@ -107,7 +109,7 @@ class _Walk:
         step, key = max(last)
         return key, self._id(key.kind, step.before or "")
 
-    def _of(self, key: _Key, id: str) -> Iterator[ObjectChange]:
+    def _of(self, key: ObjectKey, id: str) -> Iterator[ObjectChange]:
         newest, appeared = self._newest, None
         while True:
             for step in self._all_steps(key, newest):
@@ -139,21 +141,21 @@ class _Walk:
                     yield self._change(appeared, "created", key)
                 return
 
-    def _all_steps(self, key: _Key, newest: int) -> Iterator[_Step]:
+    def _all_steps(self, key: ObjectKey, newest: int) -> Iterator[_Step]:
         while steps := self._steps(key, newest, _PAGE):
             yield from steps
             newest = steps[-1].version - 1
 
-    def _steps(self, key: _Key, newest: int, limit: int) -> list[_Step]:
+    def _steps(self, key: ObjectKey, newest: int, limit: int) -> list[_Step]:
         return [_Step(*step) for step in self._core.key_history(*key, newest, self._oldest, limit)]
 
     def _partner(
-        self, step: _Step, key: _Key, id: str, location_of: Callable[[dict[str, Any]], str | None]
-    ) -> _Key | None:
+        self, step: _Step, key: ObjectKey, id: str, location_of: Callable[[dict[str, Any]], str | None]
+    ) -> ObjectKey | None:
         """The other key that the object had on the other side of a version."""
         for row in self._rows(step.version):
             location = location_of(row)
-            other = _Key(row["kind"], row["namespace"], row["name"])
+            other = ObjectKey(row["kind"], row["namespace"], row["name"])
             if location is None or other == key or other.kind != key.kind:
                 continue
             if self._id(other.kind, location) == id:
@@ -165,13 +167,13 @@ class _Walk:
         rows: list[dict[str, Any]] = self._core.version(version).changes(self._core.version(version - 1)).to_pylist()
         return rows
 
-    def _change(self, step: _Step, action: Action, key: _Key, former: _Key | None = None) -> ObjectChange:
+    def _change(self, step: _Step, action: Action, key: ObjectKey, former: ObjectKey | None = None) -> ObjectChange:
         entry = log_entry(self._core.version(step.version).info)
         keys = {key, former}
         positions = [
             row["transaction"]
             for row in self._rows(step.version)
-            if row["transaction"] is not None and _Key(row["kind"], row["namespace"], row["name"]) in keys
+            if row["transaction"] is not None and ObjectKey(row["kind"], row["namespace"], row["name"]) in keys
         ]
         transaction = entry.transactions[positions[0]] if positions else None
         return ObjectChange(
@@ -186,7 +188,6 @@ class _Walk:
         )
 
     def _id(self, kind: Kind, location: str) -> str:
-        """The id in a definition file."""
         if (kind, location) not in self._ids:
             self._ids[kind, location] = object_id(kind, read_definition(self._core.storage, location), location)
         return self._ids[kind, location]

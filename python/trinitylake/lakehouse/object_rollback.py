@@ -11,9 +11,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
+from trinitylake.base.qualified_names import Identifier, namespace_name, split
 from trinitylake.definitions import (
     MANAGED,
     PREVIOUS_METADATA_LOCATION,
@@ -25,6 +25,7 @@ from trinitylake.definitions import (
 )
 from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, ObjectNotFound
 from trinitylake.lakehouse.handle import retry_conflicts
+from trinitylake.lakehouse.object_history import ObjectKey
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -51,16 +52,6 @@ class ObjectRollback:
     copies: tuple[str, ...] = ()
 
 
-class _Object(NamedTuple):
-    kind: Kind
-    namespace: str
-    name: str
-
-    @property
-    def full_name(self) -> str:
-        return full_name(self.namespace, self.name)
-
-
 def roll_back_objects(
     handle: Handle,
     past: LakehouseVersion,
@@ -72,7 +63,7 @@ def roll_back_objects(
     if not isinstance(objects, Iterable):
         raise InvalidArgument(f"objects must be names, or a mapping of names to new names, got {objects!r}")
     renamed = dict(objects) if isinstance(objects, Mapping) else {}
-    moves: list[tuple[_Object, _Object, bool]] = []
+    moves: list[tuple[ObjectKey, ObjectKey, bool]] = []
     for identifier in [objects] if isinstance(objects, str) else objects:
         kind = past._kind(identifier)
         if kind is None:
@@ -97,14 +88,14 @@ def roll_back_objects(
     return retry_conflicts(attempt)
 
 
-def _move(kind: Kind, identifier: Identifier, to: Identifier | None) -> Iterator[tuple[_Object, _Object]]:
-    source = _Object(kind, *split(identifier))
-    yield source, source if to is None else _Object(kind, *split(to))
+def _move(kind: Kind, identifier: Identifier, to: Identifier | None) -> Iterator[tuple[ObjectKey, ObjectKey]]:
+    source = ObjectKey(kind, *split(identifier))
+    yield source, source if to is None else ObjectKey(kind, *split(to))
 
 
 def _namespace_moves(
     past: LakehouseVersion, identifier: Identifier, to: Identifier | None
-) -> Iterator[tuple[_Object, _Object]]:
+) -> Iterator[tuple[ObjectKey, ObjectKey]]:
     """A namespace, those below it, and what is in them: where each object comes from, and where it goes."""
     above = namespace_name(identifier)
     new = above if to is None else namespace_name(to)
@@ -114,13 +105,13 @@ def _namespace_moves(
 
     namespaces = [above, *past.namespaces(above)]
     for namespace in namespaces:
-        yield _Object("namespace", namespace, ""), _Object("namespace", moved(namespace), "")
+        yield ObjectKey("namespace", namespace, ""), ObjectKey("namespace", moved(namespace), "")
     state = past._state()
     kinds: tuple[Kind, Kind] = ("table", "view")
     for kind in kinds:
         for namespace in namespaces:
             for name in state.list(kind, namespace).column(1).to_pylist():
-                yield _Object(kind, namespace, name), _Object(kind, moved(namespace), name)
+                yield ObjectKey(kind, namespace, name), ObjectKey(kind, moved(namespace), name)
 
 
 class _Rollback:
@@ -137,11 +128,11 @@ class _Rollback:
         self._version = past.version
         self._storage = storage
         self._core.depend_on_version(self._past)
-        self._present: dict[tuple[Kind, str], _Object] | None = None
+        self._present: dict[tuple[Kind, str], ObjectKey] | None = None
         self.rolled_back: list[str] = []
         self.copies: list[str] = []
 
-    def roll_back(self, source: _Object, target: _Object, is_renamed: bool) -> None:
+    def roll_back(self, source: ObjectKey, target: ObjectKey, is_renamed: bool) -> None:
         location = self._past.locate(*source)
         if location is None:
             raise ObjectNotFound(f"version {self._version} has no {source.kind} {source.full_name}")
@@ -167,11 +158,11 @@ class _Rollback:
             # It was renamed: it goes back to what it was under the name that it has now.
             self._put_back(present, location)
 
-    def _put_back(self, target: _Object, location: str) -> None:
+    def _put_back(self, target: ObjectKey, location: str) -> None:
         if self._core.put_back(*target, location):
             self.rolled_back.append(target.full_name)
 
-    def _copy(self, source: _Object, target: _Object, location: str) -> None:
+    def _copy(self, source: ObjectKey, target: ObjectKey, location: str) -> None:
         definition = parse_definition(source.kind, read_definition(self._storage, location), location)
         definition.id = str(uuid.uuid4())
         if isinstance(definition, TableDef) and definition.table_type == MANAGED:
@@ -180,7 +171,7 @@ class _Rollback:
         self.rolled_back.append(target.full_name)
         self.copies.append(target.full_name)
 
-    def _copy_metadata(self, definition: TableDef, target: _Object, location: str) -> None:
+    def _copy_metadata(self, definition: TableDef, target: ObjectKey, location: str) -> None:
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
         from trinitylake.iceberg_storage.table_clone import cloned_metadata
         from trinitylake.iceberg_storage.table_location import default_location
@@ -192,7 +183,7 @@ class _Rollback:
         name_metadata(definition, path)
         definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
 
-    def _present_name(self, source: _Object, id: str) -> _Object | None:
+    def _present_name(self, source: ObjectKey, id: str) -> ObjectKey | None:
         """Where an object of the past is now: under its own name, or under one that differs between the versions."""
         base = self._core.base
         at_source = base.locate(*source)
@@ -201,7 +192,9 @@ class _Rollback:
         if self._present is None:
             rows = self._past.diff(base).to_pylist()
             self._present = {
-                (row["kind"], self._id(row["kind"], row["after"])): _Object(row["kind"], row["namespace"], row["name"])
+                (row["kind"], self._id(row["kind"], row["after"])): ObjectKey(
+                    row["kind"], row["namespace"], row["name"]
+                )
                 for row in rows
                 if row["after"] is not None
             }

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from trinitylake.base.arguments import checked_as, mapping
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.foreign_errors import errors_as
-from trinitylake.base.markup import Markup
+from trinitylake.base.markup import Markup, listed
 from trinitylake.base.qualified_names import Identifier, check_text, full_name, namespace_name, split
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidName, ObjectNotFound
-from trinitylake.lakehouse.html_repr import listed
 from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.view import View
 
@@ -187,7 +186,6 @@ class Reader(ABC):
         raise InvalidArgument("a version is read-only: write in a transaction, or on the lakehouse")
 
     def _at_one_moment(self) -> Reader:
-        """A reader of one state, for a query over several tables."""
         return self
 
     def _similar_names(self, identifier: Identifier) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 from trinitylake.base import tracing
 from trinitylake.base.arguments import checked
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
-from trinitylake.base.markup import framed, pairs, shown
+from trinitylake.base.markup import framed, heading, listed, pairs, shown
 from trinitylake.base.pickling import refuse_transaction
 from trinitylake.base.qualified_names import Identifier, split
 from trinitylake.errors import (
@@ -26,7 +26,6 @@ from trinitylake.errors import (
     TrinityLakeError,
 )
 from trinitylake.lakehouse.checks import Check, Checks
-from trinitylake.lakehouse.html_repr import heading, listed
 from trinitylake.lakehouse.statements import OpenTransaction
 
 if TYPE_CHECKING:
@@ -74,7 +73,6 @@ _FINAL_ERRORS = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAlreadyE
 
 
 def _span_attributes(core: _core.Transaction, base: _core.Version) -> dict[str, tracing.Value]:
-    """Attributes of the tracing span of a transaction."""
     return {
         "trinitylake.transaction.id": core.id,
         "trinitylake.transaction.isolation": core.isolation,

@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from trinitylake.base.arguments import checked
 from trinitylake.base.timestamps import time_of
-from trinitylake.lakehouse.history import Outcome, SavedTransaction
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.handle import Handle
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTransaction:
+    """A transaction that waits to be resumed, from `lake.transactions()`."""
+
+    id: str
+    isolation: str
+    message: str
+    author: str
+    properties: dict[str, str] = field(repr=False)
+    base_version: int
+    began_at: datetime
+    expires_at: datetime
+    times_saved: int
+
+
+OutcomeStatus: TypeAlias = Literal["committed", "undone", "rolled back", "not committed", "unknown"]
+
+
+class Outcome(NamedTuple):
+    """What became of a transaction.
+
+    `status` is "committed", with its `version`; "undone": committed in that `version`, and a rollback went back to
+    before it; "rolled back": it was given up, and will never be committed; "not committed": it is not in the log,
+    though a writer that still runs may yet commit it; or "unknown": whatever could tell has expired.
+    """
+
+    status: OutcomeStatus
+    version: int | None
 
 
 class Transactions:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trinitylake.base.arguments import checked
-from trinitylake.base.markup import element, framed, shown, table
+from trinitylake.base.markup import element, framed, heading, shown, table
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.base.qualified_names import full_name
 from trinitylake.errors import ObjectNotFound
-from trinitylake.lakehouse.html_repr import heading
 
 if TYPE_CHECKING:
     from trinitylake.definitions import Schema, ViewDef
@@ -84,7 +83,6 @@ class View:
 
     @shown
     def _repr_html_(self) -> str:
-        """The view in a notebook."""
         texts = ((dialect, element("code", sql)) for dialect, sql in self.representations.items())
         return framed(heading("view", self.name), table(("dialect", "SQL"), texts))
 

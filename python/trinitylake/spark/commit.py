@@ -218,7 +218,6 @@ def _replace_files(
 
 
 def _remove_partitions(change: StagedTransaction, files: list[DataFile], snapshot_properties: dict[str, str]) -> None:
-    """Remove all rows in the partitions that files are in."""
     metadata = change.table_metadata
     schema, spec = metadata.schema(), metadata.spec()
     written = {spelled(file.partition): file.partition for file in files}

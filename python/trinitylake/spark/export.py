@@ -20,6 +20,8 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from trinitylake import _core
+from trinitylake.core import KeySizes
+from trinitylake.definitions import parse_lakehouse_def
 from trinitylake.lakehouse.object_copier import (
     Copied,
     ExportedObject,
@@ -28,7 +30,6 @@ from trinitylake.lakehouse.object_copier import (
     OnProgress,
     ThisProcess,
     batches,
-    key_sizes_of,
     objects_in,
 )
 from trinitylake.spark.key_ranges import ranges_of
@@ -111,7 +112,8 @@ class Executors:
         if not ranges:
             return Copied()
         frame = self._spark.createDataFrame(ranges, "start string, end string").repartition(len(ranges))
-        described = partial(_described_ranges, copier, state.number, key_sizes_of(state.definition))
+        sizes = KeySizes.of(parse_lakehouse_def(state.definition))
+        described = partial(_described_ranges, copier, state.number, sizes)
         copied, objects = self._described(frame.mapInArrow(described, _FOUND), copier)
         self._tell(objects)
         return copied

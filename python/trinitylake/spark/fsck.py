@@ -240,13 +240,8 @@ def fsck(session: SparkSession, lake: _core.Lakehouse, version: Versions, files:
     require_driver(session, "fsck")
     checked = find_version(lake, version)
     definition = parse_lakehouse_def(checked.definition)
-    sizes = core.KeySizes(
-        definition.namespace_name_max_size_bytes,
-        definition.table_name_max_size_bytes,
-        definition.view_name_max_size_bytes,
-    )
     storage = lake.storage.uncached()
-    checker = Checker(definition.order, sizes, files or data, data)
+    checker = Checker(definition.order, core.KeySizes.of(definition), files or data, data)
     wanted = session.sparkContext.defaultParallelism * SUBTREES_PER_CORE
     result, subtrees = checker.split(storage, Subtree(core.root_path(checked.number)), wanted)
     if version is None and lake.loss is not None:

@@ -53,22 +53,22 @@ def root_version(path: ColumnOrName) -> Column:
 
 def namespace_key(namespace: ColumnOrName, config: HasKeySizes | None = None) -> Column:
     """The key of a namespace (§4). `config` is a `KeySizes` or the definition of a lakehouse."""
-    return _udf(partial(_key, "namespace", _sizes(config)), "string")(namespace)
+    return _udf(partial(_key, "namespace", KeySizes.of(config)), "string")(namespace)
 
 
 def table_key(namespace: ColumnOrName, table: ColumnOrName, config: HasKeySizes | None = None) -> Column:
     """The key of a table (§4). A name that no key can hold fails the query with `InvalidName`."""
-    return _udf(partial(_key, "table", _sizes(config)), "string")(namespace, table)
+    return _udf(partial(_key, "table", KeySizes.of(config)), "string")(namespace, table)
 
 
 def view_key(namespace: ColumnOrName, view: ColumnOrName, config: HasKeySizes | None = None) -> Column:
     """The key of a view (§4); see `table_key`."""
-    return _udf(partial(_key, "view", _sizes(config)), "string")(namespace, view)
+    return _udf(partial(_key, "view", KeySizes.of(config)), "string")(namespace, view)
 
 
 def decode_key(key: ColumnOrName, config: HasKeySizes | None = None) -> Column:
     """The inverse of the key functions: a struct of kind, namespace and name (empty for a namespace)."""
-    return _udf(partial(_decode_key, _sizes(config)), DECODED_KEY)(key)
+    return _udf(partial(_decode_key, KeySizes.of(config)), DECODED_KEY)(key)
 
 
 def bucket_of(value: ColumnOrName, buckets: int | Column) -> Column:
@@ -88,7 +88,7 @@ def register_functions(spark: SparkSession, config: HasKeySizes | None = None, p
         config: what decides the width of keys: a `KeySizes` or `lake.at().definition`; by default those of the format.
         prefix: goes before each name, for a session where one of them is taken.
     """
-    sizes = _sizes(config)
+    sizes = KeySizes.of(config)
     by_name: dict[str, tuple[Callable[..., pa.Array], str]] = {
         "optimize_path": (_optimize_path, "string"),
         "root_path": (_root_path, "string"),
@@ -181,12 +181,3 @@ def _scatter(values: pa.Array, present: pa.Array) -> pa.Array:
     """Put values back to the rows they are from: `present` has one True for each of them."""
     positions = pc.subtract(pc.cumulative_sum(present.cast(pa.int64())), 1)
     return values.take(pc.if_else(present, positions, None))
-
-
-def _sizes(config: HasKeySizes | None) -> KeySizes:
-    """Plain numbers, so that no lakehouse definition is sent to the executors."""
-    if config is None:
-        return KeySizes()
-    return KeySizes(
-        config.namespace_name_max_size_bytes, config.table_name_max_size_bytes, config.view_name_max_size_bytes
-    )

@@ -26,6 +26,7 @@ from pyspark.storagelevel import StorageLevel
 
 from trinitylake import _core, errors
 from trinitylake.base.pickling import StorageForTasks
+from trinitylake.core import KeySizes
 from trinitylake.errors import (
     InvalidArgument,
     ObjectAlreadyExists,
@@ -44,12 +45,12 @@ from trinitylake.lakehouse.bulk.definition_writer import (
 from trinitylake.lakehouse.bulk.registration import (
     OPTIONAL,
     REQUIRED,
+    Registration,
+    RegistrationOptions,
     check_columns,
     definition_writer,
-    key_sizes,
     needs_definitions,
 )
-from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 from trinitylake.spark.key_ranges import KeyRange, ranges_of
 from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
 from trinitylake.spark.runtime import require_driver
@@ -67,7 +68,6 @@ from trinitylake.spark.sorted_runs import (
 )
 
 if TYPE_CHECKING:
-    from trinitylake.core import KeySizes
     from trinitylake.lakehouse.handle import Handle
 
 #: Refused objects that are named; all are counted.
@@ -94,7 +94,7 @@ def register(
         raise InvalidArgument("registration by executors needs PySpark 4.1")
     frame = _frame(spark, objects)
     base = lake.core.latest()
-    sizes = key_sizes(lake)
+    sizes = KeySizes.of(lake.definition)
     with ExitStack() as kept:
         ranges = ranges_of(lake.storage, base, spark.sparkContext.defaultParallelism)
         existing = _existing(spark, lake, base.number, sizes, ranges) if ranges else None
@@ -232,7 +232,6 @@ def _check_whole(rows: DataFrame, counts: Counts) -> None:
 
 
 def _check_parts(parts: pa.Table) -> None:
-    """Raise the first error that a task reported."""
     for problem in parts.filter(pc.is_valid(parts["error_kind"])).to_pylist()[:1]:
         if problem["error_kind"] == errors.InvalidName.kind:
             raise errors.InvalidName(problem["error"])
@@ -326,7 +325,6 @@ def _existing(
     sizes: KeySizes,
     ranges: list[KeyRange],
 ) -> DataFrame:
-    """The objects of a version, read by the executors."""
     carried = StorageForTasks(lake.storage)
 
     def scanned(batches: Batches) -> Iterator[pa.RecordBatch]:

@@ -178,7 +178,6 @@ def _as_bytes(objects: pa.Table) -> pa.Array:
 
 
 def _of_kind(objects: pa.Table, letter: str) -> pa.Table:
-    """A range of sorted objects."""
     texts = _as_bytes(objects)
     start, end = (
         bisect_left(range(len(texts)), bound, key=lambda i: texts[i].as_py())

@@ -199,7 +199,6 @@ class SparkTransaction:
 
 
 def _place(spark: SparkSession) -> tuple[str, str]:
-    """The current catalog of a session, and its namespace."""
     return spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
 
 

@@ -402,7 +402,6 @@ def _current(table: Table) -> int | None:
 
 
 def _added_files(table: Table, snapshot: Snapshot) -> list[FileScanTask]:
-    """The data files that a snapshot added."""
     from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile
     from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 

@@ -163,7 +163,6 @@ def _may_have_nan(tasks: list[FileScanTask], schema: Schema) -> bool:
 
 
 def _parquet_frame(spark: SparkSession, paths: list[str], schema: Schema, may_have_nan: bool) -> DataFrame:
-    """The rows of Parquet files, with columns found by field id."""
     columns = spark_schema(schema)
     if not paths:
         return spark.createDataFrame([], columns)

@@ -169,7 +169,6 @@ class _Levels:
 
 
 def _read(carried: StorageForTasks, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """The files that some files name."""
     for batch in _in_bounds(batches, READ_AT_ONCE):
         yield _core.gc_links(carried.storage, batch["sort"], batch["name"])
 
@@ -178,7 +177,6 @@ def _read(carried: StorageForTasks, batches: Batches) -> Iterator[pa.RecordBatch
 
 
 def _listed(spark: SparkSession, storage: _core.Storage) -> DataFrame:
-    """All files below the root."""
     places, at_the_top = _core.split_walk(storage, spark.sparkContext.defaultParallelism * FOLDERS_PER_CORE)
     top = spark.createDataFrame([tuple(row.values()) for row in at_the_top.to_pylist()], _LISTED)
     if not places:
@@ -201,7 +199,6 @@ def _listed(spark: SparkSession, storage: _core.Storage) -> DataFrame:
 def _classified(
     spark: SparkSession, storage: _core.Storage, collection: _core.DistributedGc, marks: Marks, kept: ExitStack
 ) -> DataFrame:
-    """Each file below the root, and its class."""
     reached = marks.files.withColumn("reached", f.lit(True))
     files = _listed(spark, storage).join(reached, "path", "left")
     # Folders matter only for files that are not reached. Of a path `a/b/c` these are `a`, `a/b` and itself.

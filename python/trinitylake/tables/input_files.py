@@ -7,12 +7,14 @@ and text, or goes to `InputFiles.bad_rows` if that is allowed.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -59,6 +61,14 @@ _REJECTS = (
 _JSON_NUMBERS = ("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DOUBLE", "DECIMAL")
 _JSON_TEXTS = ("VARCHAR", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 _SHOWN_TEXT_MAX = 200
+#: Names of columns that DuckDB gives to values that are no objects, names that differ only in case, and empty names.
+_OWN_NAME = re.compile(r"json|.*_\d+|C\d+", re.DOTALL)
+#: SQL of a JSON text with its numbers as texts, because DuckDB rounds fractions to doubles. JSON has no character \1.
+_EXACT_JSON = (
+    "replace(replace(regexp_replace(json::VARCHAR, "
+    r"""'("(?:[^"\\]|\\.)*")|(-?[0-9][-+0-9.eE]*)', '\1' || chr(1) || '\2' || chr(1), 'g'), """
+    """chr(1) || chr(1), ''), chr(1), '"')"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +100,11 @@ class TextOptions:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that was rejected."""
+    """A row that was rejected: the line of CSV in which it ends, or the number of the JSON value, from 1."""
 
     file: str
     line: int | None
+    row: int | None
     column: str | None
     error: str
     text: str
@@ -191,34 +202,34 @@ class InputFiles:
     """
 
     def __init__(self, files: Sequence[tuple[str, Path]], format: Format, options: TextOptions) -> None:
-        self._paths = [path for _, path in files]
         self._format = format
         self._options = options
         self.names = {path: name for name, path in files}
-        self.size_bytes = sum(path.stat().st_size for path in self._paths)
+        self.size_bytes = sum(path.stat().st_size for path in self.names)
         self._stack = ExitStack()
         #: SQL of the texts of each file, and the columns that it has.
         self._sources: dict[Path, tuple[str, list[str]]] = {}
         self._delimiters: dict[Path, str] = {}
         #: A column with a type of DuckDB, a text, is nested.
         self._types: dict[str, Type | str] = {}
+        #: Columns of each file that its source has as JSON.
+        self._nested: dict[Path, frozenset[str]] = {}
         self._detected_columns: frozenset[str] = frozenset()
         self.notes: list[str] = []
         self.bad_rows: list[BadRow] = []
         if options.time_zone and options.time_zone not in available_timezones():
             raise InvalidArgument(f"unknown time zone {options.time_zone!r}: use a name such as Europe/Paris")
         spill = self._stack.enter_context(TemporaryDirectory())
-        self._connection: Any = self._stack.enter_context(
-            connect(
-                needs="loading files",
-                files=list(map(str, self._paths)),
-                spill_folder=spill,
-                time_zone=self._options.time_zone or "UTC",
-            )
-        )
         try:
-            for path in self._paths:
-                self._check_compressed(path)
+            self._paths = [self._readable(path, Path(spill)) for _, path in files]
+            self._connection: Any = self._stack.enter_context(
+                connect(
+                    needs="loading files",
+                    files=list(map(str, self._paths)),
+                    spill_folder=spill,
+                    time_zone=self._options.time_zone or "UTC",
+                )
+            )
             self.schema = self._read_schema()
         except BaseException:
             self._stack.close()
@@ -309,7 +320,15 @@ class InputFiles:
 
     def _converted(self, path: Path) -> str:
         text, names = self._sources[path]
-        return text_conversion.converted(text, self._types, names, _BAD, self._options.decimal, self._detected_columns)
+        return text_conversion.converted(
+            text,
+            self._types,
+            names,
+            _BAD,
+            self._options.decimal,
+            self._detected_columns,
+            self._nested.get(path, frozenset()),
+        )
 
     def _csv_columns(self, path: Path) -> dict[str, Sequence[Type] | str]:
         """The columns of a CSV file, with the types that are candidates for them."""
@@ -340,7 +359,6 @@ class InputFiles:
             "escape": literal('"'),
             "header": str(options.has_header).lower(),
             "skip": str(options.skip),
-            "encoding": literal(options.encoding),
             "nullstr": f"[{', '.join(map(literal, ('', *options.nulls)))}]",
             "allow_quoted_nulls": "false",
             "strict_mode": "true",
@@ -354,10 +372,19 @@ class InputFiles:
     def _json_columns(self, path: Path) -> dict[str, Sequence[Type] | str]:
         """The fields of a JSON file: types that are candidates for texts and numbers, the exact type of nested ones."""
         read = f"read_json({literal(str(path))}, sample_size = -1, convert_strings_to_integers = false"
+        objects = f"read_json_objects({literal(str(path))})"
         described = self._connection.execute(f"DESCRIBE SELECT * FROM {read})").fetchall()
+        kinds: dict[str, str] = {name: type.partition("(")[0] for name, type, *_ in described}
+        if any(map(_OWN_NAME.fullmatch, kinds)):
+            keys = self._connection.execute(f"SELECT DISTINCT unnest(json_keys(json)) FROM {objects}").fetchall()
+            if set(kinds) - {key for (key,) in keys}:
+                raise InvalidArgument(
+                    f"{self.names[path]}: rows of JSON are objects with fields, whose names are not empty and differ "
+                    "not only in case"
+                )
         columns: dict[str, Sequence[Type] | str] = {}
         for name, type, *_ in described:
-            kind = type.partition("(")[0]
+            kind = kinds[name]
             if kind == "BOOLEAN":
                 columns[name] = (text_conversion.BOOLEAN,)
             elif kind in _JSON_NUMBERS:
@@ -368,11 +395,37 @@ class InputFiles:
                 columns[name] = ()
             else:
                 columns[name] = type
-        fields = ", ".join(
-            f"{literal(name)}: {literal(types if isinstance(types, str) else 'VARCHAR')}"
+        declared = self._options.types
+        self._nested[path] = frozenset(
+            name
             for name, types in columns.items()
+            if isinstance(types, str) and ("DOUBLE" in types or name in declared)
         )
-        self._sources[path] = f"SELECT * FROM {read}, columns = {{{fields}}})", list(columns)
+        read_as = {
+            name: "JSON" if name in self._nested[path] else types if isinstance(types, str) else "VARCHAR"
+            for name, types in columns.items()
+        }
+        floats = {name for name in columns if name not in declared or declared[name].kind in ("real", "double")}
+        with_fractions = {
+            name: "VARCHAR"
+            for name in columns
+            if kinds[name] == "JSON" or (kinds[name] == "DOUBLE" and name not in floats)
+        }
+        if with_fractions:
+            values = []
+            for name in columns:
+                inexact, exact = f"inexact.{quoted(name)}", f"exact.{quoted(name)}"
+                if name in with_fractions:  # a text of a nested value keeps its numbers
+                    inexact = f"CASE WHEN {inexact}[1] IN ('{{', '[') THEN {inexact} ELSE {exact} END AS {quoted(name)}"
+                values.append(inexact)
+            text = (
+                f"SELECT {', '.join(values)} FROM (SELECT from_json(json, {literal(json.dumps(read_as))}) AS inexact, "
+                f"from_json({_EXACT_JSON}, {literal(json.dumps(with_fractions))}) AS exact FROM {objects})"
+            )
+        else:
+            fields = ", ".join(f"{literal(name)}: {literal(type)}" for name, type in read_as.items())
+            text = f"SELECT * FROM {read}, columns = {{{fields}}})"
+        self._sources[path] = text, list(columns)
         return columns
 
     def _parquet_schema(self) -> pa.Schema:
@@ -400,66 +453,105 @@ class InputFiles:
                 yield from dataset.dataset(path, self.schema).to_batches(batch_size=_BATCH_ROWS)
             return
         cursor = self._connection.cursor()
-        before = 0
+        before, faults = 0, []
         with self._translated(path):
             for batch in arrow_result(cursor, self._converted(path)).to_arrow_reader(_BATCH_ROWS):
                 bad = batch.column(batch.num_columns - 1)
                 if bad.null_count < len(bad):
-                    for number, fault in enumerate(bad.to_pylist()):
-                        if fault is not None:
-                            self._reject(path, before + number, json.loads(fault))
+                    faults += [(before + row, fault) for row, fault in enumerate(bad.to_pylist()) if fault is not None]
+                    if len(self.bad_rows) + len(faults) > self._options.bad_rows_max:
+                        break
                 before += len(bad)
                 yield batch.filter(bad.is_null()).select(self.schema.names)
-            if self._format == "csv" and self._options.bad_rows_max:
-                for rejected in cursor.execute(_REJECTS).fetchall():
-                    self._add_bad_row(BadRow(self.names[path], *rejected))
+            has_rejects = self._format == "csv" and self._options.bad_rows_max
+            self._reject(path, dict(faults), cursor.execute(_REJECTS).fetchall() if has_rejects else [])
 
-    def _reject(self, path: Path, row: int, fault: dict[str, Any]) -> None:
-        """Reject a row with a value that has another type."""
-        column, value = fault["column"], fault["value"]
-        type = self._types[column]
-        text = json.dumps(fault["row"], ensure_ascii=False)
-        if self._options.bad_rows_max:
-            self._add_bad_row(BadRow(self.names[path], None, column, f"{value!r} is no {type}", text))
+    def _reject(
+        self, path: Path, faults: Mapping[int, str], rejected: Sequence[tuple[int, str | None, str, str]]
+    ) -> None:
+        """Reject rows of a file. Raises `InvalidArgument` for more bad rows than are allowed.
+
+        Args:
+            path: the file.
+            faults: values that have another type, by the number of the row.
+            rejected: records of CSV that DuckDB rejected: the number of the record, which it calls line, and the fault.
+        """
+        lines: dict[int, int] = {}
+        records: dict[int, int] = {}
+        name, is_csv = self.names[path], self._format == "csv"
+        if is_csv and (faults or rejected):
+            lines, records = self._lines(path, faults, [record for record, *_ in rejected])
+        bad = [BadRow(name, records.get(record), None, column, error, text) for record, column, error, text in rejected]
+        for row, text in faults.items():
+            fault = json.loads(text)
+            error = f"{_shortened(fault['value'])} in column {fault['column']} is no {self._types[fault['column']]}"
+            shown = json.dumps(fault["row"], ensure_ascii=False)
+            bad.append(BadRow(name, lines.get(row), None if is_csv else row + 1, fault["column"], error, shown))
+        self.bad_rows += sorted(bad, key=lambda one: one.line or one.row or 0)
+        bad_rows_max = self._options.bad_rows_max
+        if len(self.bad_rows) <= bad_rows_max:
             return
-        place = f"line {self._line(path, row)}" if self._format == "csv" else f"row {row + 1}"
-        raise InvalidArgument(
-            f"{self.names[path]}, {place}: {_shortened(value)} in column {column} is no {type}; "
-            f"use --type {column}=varchar, --null, --select or --bad-rows FILE"
-        )
+        last = self.bad_rows[bad_rows_max]
+        message = f"{last.file}, {f'line {last.line}' if is_csv else f'row {last.row}'}: {last.error}"
+        if bad_rows_max:
+            raise InvalidArgument(f"more than {bad_rows_max:,} rows do not fit: {message}")
+        raise InvalidArgument(f"{message}; use --type {last.column}=varchar, --null, --select or --bad-rows FILE")
 
-    def _add_bad_row(self, row: BadRow) -> None:
-        self.bad_rows.append(row)
-        if len(self.bad_rows) > self._options.bad_rows_max:
-            raise InvalidArgument(
-                f"more than {self._options.bad_rows_max:,} rows do not fit; the last is in {row.file}"
-                f"{'' if row.line is None else f', line {row.line}'}: {row.error}"
-            )
+    def _lines(
+        self, path: Path, rows: Container[int], records: Container[int]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """The lines in which rows and rejected records of a CSV file end, from 1, by their numbers.
 
-    def _line(self, path: Path, row: int) -> int:
-        """Number of the line in which a row of a CSV file ends, from 1."""
-        delimiter = self._delimiters[path]
+        The rows have numbers from 0. All records have numbers from 1, also blank lines and those before the header.
+        """
+        found: tuple[dict[int, int], dict[int, int]] = {}, {}
+        columns, skip, row = len(self._sources[path][1]), self._options.skip, -int(self._options.has_header)
         with self._text(path) as lines:
-            reader = csv.reader(islice(lines, self._options.skip, None), delimiter=delimiter)
-            # A blank line is a row only if there is one column.
-            rows = (fields for fields in reader if fields or len(self._sources[path][1]) == 1)
-            next(islice(rows, row + self._options.has_header, None), None)
-            return reader.line_num + self._options.skip
+            reader = csv.reader(islice(lines, skip, None), delimiter=self._delimiters[path])
+            for record, fields in enumerate(reader, skip + 1):
+                if record in records:
+                    found[1][record] = reader.line_num + skip
+                elif len(fields) == columns or (not fields and columns == 1):  # a blank line is a row of one column
+                    if row in rows:
+                        found[0][row] = reader.line_num + skip
+                    row += 1
+        return found
 
-    def _check_compressed(self, path: Path) -> None:
-        """Decompress a file once, because DuckDB notices neither a missing end nor a wrong checksum."""
+    def _readable(self, path: Path, folder: Path) -> Path:
+        """The path of a file, or of a copy in UTF-8: DuckDB reads no big-endian UTF-16 and no JSON with a BOM.
+
+        Decompresses the file once, because DuckDB notices neither a missing end nor a wrong checksum.
+        """
         import pyarrow as pa
 
-        if (compression := _COMPRESSED.get(path.suffix.lower())) is None:
-            return
+        compression, name = _COMPRESSED.get(path.suffix.lower()), self.names[path]
+        encoding = "utf-8" if self._format == "parquet" else self._options.encoding
+        copy = folder / f"{len(self.names)}.txt"
         try:
             with pa.input_stream(str(path), compression=compression) as stream:
-                while stream.read(_PART_SIZE_BYTES):
-                    pass
+                start = part = stream.read(_PART_SIZE_BYTES)
+                while compression is not None and part:
+                    part = stream.read(_PART_SIZE_BYTES)
+            if encoding == "utf-8":
+                if b"\0" in start[:4]:
+                    raise InvalidArgument(f"{name} is not UTF-8, but probably UTF-16: use --encoding utf-16")
+                if self._format != "json" or not start.startswith(codecs.BOM_UTF8):
+                    return path
+                encoding = "utf-8-sig"
+            with (
+                pa.input_stream(str(path), compression=compression) as stream,
+                io.TextIOWrapper(stream, encoding, newline="") as text,
+                copy.open("w", encoding="utf-8", newline="") as target,
+            ):
+                shutil.copyfileobj(text, target, _PART_SIZE_BYTES)
+        except UnicodeError as error:
+            raise InvalidArgument(f"{name} has another encoding than {encoding}: {error}") from error
         except OSError as error:
             raise InvalidArgument(
-                f"{self.names[path]}: the {compression} file is cut or damaged, and nothing was loaded: {error}"
+                f"{name}: the {compression} file is cut or damaged, and nothing was loaded: {error}"
             ) from error
+        self.names[copy] = name
+        return copy
 
     @contextmanager
     def _text(self, path: Path) -> Iterator[io.TextIOWrapper]:
@@ -467,8 +559,7 @@ class InputFiles:
         import pyarrow as pa
 
         with pa.input_stream(str(path), compression=_COMPRESSED.get(path.suffix.lower())) as stream:
-            encoding = "utf-8-sig" if self._options.encoding == "utf-8" else self._options.encoding
-            yield io.TextIOWrapper(stream, encoding, errors="replace", newline="")
+            yield io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
 
     @contextmanager
     def _translated(self, path: Path) -> Iterator[None]:
@@ -484,7 +575,7 @@ class InputFiles:
 
 def _first_lines(message: str) -> str:
     """The lines of an error of DuckDB before its hints, as one line."""
-    lines = message.partition("\nPossible ")[0].partition("\nTry ")[0].splitlines()
+    lines = message.partition("\nPossible ")[0].partition("\nTry ")[0].partition("\nLINE ")[0].splitlines()
     text = "; ".join(line.strip() for line in lines if line.strip())
     return text.partition("Error: ")[2] or text
 

@@ -146,6 +146,7 @@ def converted(
     bad: str,
     decimal: str = ".",
     detected: Collection[str] = (),
+    nested: Collection[str] = (),
 ) -> str:
     """SQL that converts the text columns of `source`.
 
@@ -154,11 +155,12 @@ def converted(
 
     Args:
         source: SQL of the rows.
-        types: types of the columns of the result. A column with a type of DuckDB, a text, is copied.
+        types: types of the columns of the result. A column with a type of DuckDB, a text, is copied or `nested`.
         columns: columns that the source has; the others are NULL.
         bad: name of the additional column.
         decimal: decimal separator.
         detected: columns whose type is detected: all rows must fit as those of the sample do.
+        nested: columns that are JSON in `source`. A long integer in them must be exact also as a double.
     """
     results, faults = [], []
     row = f"json_object({', '.join(f'{literal(name)}, {quoted(name)}' for name in columns)})"
@@ -166,6 +168,14 @@ def converted(
         column = quoted(name)
         if name not in columns:
             column = f"CAST(NULL AS {type})" if isinstance(type, str) else conversion("CAST(NULL AS VARCHAR)", type)
+        elif name in nested and isinstance(type, str):
+            value = f"CAST({column} AS {type})"
+            integers = [
+                f"regexp_extract_all({text}::VARCHAR, '[0-9]{{16,}}')" for text in (column, f"to_json({value})")
+            ]
+            fault = f"json_object('column', {literal(name)}, 'value', {column}::VARCHAR, 'row', {row})"
+            faults.append(f"WHEN NOT list_has_all({integers[1]}, {integers[0]}) THEN {fault}")
+            column = value
         elif not isinstance(type, str) and (value := conversion(column, type, decimal)) != column:
             if name in detected:
                 value = f"CASE WHEN {_fits(column, type, decimal)} THEN {value} END"

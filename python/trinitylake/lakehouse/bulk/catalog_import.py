@@ -25,8 +25,7 @@ from trinitylake.errors import (
     TrinityLakeError,
 )
 from trinitylake.lakehouse.bulk.definition_writer import READ_THREADS, ObjectRow
-from trinitylake.lakehouse.bulk.registration import Progress, register
-from trinitylake.lakehouse.bulk.registration_options import RegistrationOptions
+from trinitylake.lakehouse.bulk.registration import Progress, RegistrationOptions, register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,6 +7,7 @@ new tree, which suits millions. The new tree depends on the whole version before
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,7 +24,6 @@ from trinitylake.lakehouse.bulk.definition_writer import (
     require_uncollected,
 )
 from trinitylake.lakehouse.bulk.engines import engine_module
-from trinitylake.lakehouse.bulk.registration_options import Registration, RegistrationOptions
 from trinitylake.lakehouse.handle import retry_conflicts
 from trinitylake.tables.input_rows import read_all
 
@@ -39,6 +39,32 @@ OPTIONAL = ("location", "definition", "metadata_location", "properties")
 
 #: Called with how many objects are done, and how many there are.
 Progress = Callable[[int, int], object]
+
+
+@dataclass(frozen=True)
+class RegistrationOptions:
+    """Options of `Lakehouse.register`, under the same names."""
+
+    message: str = ""
+    author: str = ""
+    replace: bool = False
+    dry_run: bool = False
+    file_io_properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The result of a registration.
+
+    Attributes:
+        version: the version with all of it; None after a dry run.
+        namespaces, tables, views: the number of registered objects of each kind.
+    """
+
+    version: int | None
+    namespaces: int
+    tables: int
+    views: int
 
 
 def register(
@@ -85,20 +111,10 @@ def definition_writer(lake: Handle, since: _core.Version, file_io_properties: Ma
     """A writer of definitions for a registration that began on a version."""
     return DefinitionWriter(
         StorageForTasks(lake.storage),
-        key_sizes(lake),
+        KeySizes.of(lake.definition),
         lake.definition.file_path_max_size_bytes,
         since.number,
         dict(file_io_properties),
-    )
-
-
-def key_sizes(lake: Handle) -> KeySizes:
-    """The longest names of a lakehouse, as plain numbers."""
-    definition = lake.definition
-    return KeySizes(
-        definition.namespace_name_max_size_bytes,
-        definition.table_name_max_size_bytes,
-        definition.view_name_max_size_bytes,
     )
 
 

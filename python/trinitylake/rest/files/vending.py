@@ -58,7 +58,10 @@ class Vendor:
         """Cached credentials; None if `credentials` would call the service."""
         with self._lock:
             kept = self._kept.get((scope, principal))
-        return kept if kept is not None and _millis_left(kept) > self._seconds * 1000 * _LIFE_LEFT else None
+        if kept is None:
+            return None
+        seconds_left = int(kept["s3.session-token-expires-at-ms"]) / 1000 - time.time()
+        return kept if seconds_left > self._seconds * _LIFE_LEFT else None
 
     def credentials(self, scope: Scope, principal: str) -> dict[str, str] | None:
         """Properties for a client's file access; None for a table whose location a policy would read as a pattern.
@@ -111,7 +114,3 @@ def policy(scope: Scope, partition: str = "aws") -> dict[str, Any]:
             },
         ],
     }
-
-
-def _millis_left(credentials: dict[str, str]) -> float:
-    return int(credentials["s3.session-token-expires-at-ms"]) - time.time() * 1000

@@ -113,7 +113,6 @@ def _first(predicate: dict[str, Any], *names: str) -> Any:
 
 
 def _column(kind: str, operand: Any) -> str:
-    """The name of a column. Raises as `filter_of`."""
     if isinstance(operand, str):
         return operand
     if isinstance(operand, dict) and operand.get("type") == "reference" and isinstance(operand.get("name"), str):

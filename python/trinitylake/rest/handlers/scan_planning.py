@@ -232,7 +232,6 @@ def _files(table: Table, request: PlanRequest) -> Iterable[FileScanTask]:
 
 
 def _schema(table: Table, request: PlanRequest) -> Schema:
-    """The schema that the filter is about."""
     snapshot = None if request.snapshot_id is None else table.snapshot_by_id(request.snapshot_id)
     if request.use_snapshot_schema and snapshot is not None and snapshot.schema_id is not None:
         return table.schemas()[snapshot.schema_id]
@@ -240,7 +239,6 @@ def _schema(table: Table, request: PlanRequest) -> Schema:
 
 
 def _check_residuals(tasks: Iterable[FileScanTask]) -> None:
-    """Raise `PlanTooLarge` if the residual filters of all files are too large."""
     sizes = {id(task.residual): task.residual for task in tasks}
     length = {key: len(residual.model_dump_json()) for key, residual in sizes.items()}
     if (total := sum(length[id(task.residual)] for task in tasks)) > MAX_RESIDUALS_SIZE_BYTES:

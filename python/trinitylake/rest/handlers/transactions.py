@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg_storage.catalog_errors import translated
-from trinitylake.lakehouse.history import SavedTransaction
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.transactions import SavedTransaction
 from trinitylake.rest.catalog.addresses import transaction_prefix
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.handlers.table_changes import TableChange, stage

@@ -204,7 +204,6 @@ def _apply(state: ViewMetadata, update: ViewUpdate, added: _Added) -> ViewMetada
 
 
 def _add_schema(state: ViewMetadata, schema: Schema, added: _Added) -> int:
-    """The id of an equal schema, or of the added one."""
     check_numbers(schema)
     held = _held_by_schema(schema)
     if (same := added.schemas.get(held)) is not None:

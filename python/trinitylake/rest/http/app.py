@@ -273,7 +273,6 @@ class App:
             await run_sync(self.service.workers.close)
 
     async def _end_idle(self) -> None:
-        """Save idle transactions and end idle workers periodically."""
         while True:
             await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _IDLE_CHECK_SECONDS))
             await run_sync(self.service.transactions.hand_over_idle)

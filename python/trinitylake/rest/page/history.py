@@ -208,7 +208,6 @@ def _transaction(
 
 
 def _text_of(shown: dict[str, Any]) -> str:
-    """The text that is searched."""
     texts = [str(shown["version"]), *shown["tags"]]
     for one in shown["transactions"]:
         texts += [

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from trinitylake import core
 from trinitylake.base.timestamps import millis_of
-from trinitylake.lakehouse.history import SavedTransaction
+from trinitylake.lakehouse.transactions import SavedTransaction
 from trinitylake.rest.catalog.addresses import prefix_of
 from trinitylake.rest.handlers import transactions
 from trinitylake.rest.page import rows, visibility

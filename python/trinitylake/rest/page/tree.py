@@ -80,7 +80,6 @@ def _described(found: core.NodeFile, path: str, size_bytes: int, definition: Lak
 
 
 def _names(keys: pa.Array, definition: LakehouseDef) -> list[dict[str, Any]]:
-    """Keys as kinds and names."""
     is_object = [key[:4] in ("B===", "C===", "D===") for key in keys.to_pylist()]
     objects = iter(core.decode_keys(keys.filter(pa.array(is_object, pa.bool_())), definition).to_pylist())
     named: list[dict[str, Any]] = []

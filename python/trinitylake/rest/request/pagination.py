@@ -81,11 +81,8 @@ def _page(listed: Iterator[Listed], size: int | None) -> tuple[list[str], str | 
     """The first names, all without a size, and the token of the next page."""
     page = list(islice(listed, size))
     has_more = size is not None and len(page) == size and next(listed, None) is not None
-    return [one.name for one in page], _encoded(page[-1].position) if has_more else None
-
-
-def _encoded(position: str) -> str:
-    return base64.urlsafe_b64encode(position.encode()).decode()
+    token = base64.urlsafe_b64encode(page[-1].position.encode()).decode() if has_more else None
+    return [one.name for one in page], token
 
 
 def _decoded(token: str) -> str:

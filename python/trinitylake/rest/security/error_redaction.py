@@ -37,7 +37,6 @@ def message_for(principal: Principal, exists: Exists | None = None) -> Callable[
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
