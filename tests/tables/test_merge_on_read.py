@@ -290,3 +290,18 @@ def test_compaction_is_rebased_on_appends_and_refused_by_deletes(lake: tl.Lakeho
             txn.commit()
     table.refresh()
     assert rows(table) == {id: id for id in range(21) if id not in (1, 2)}
+
+
+def test_manifests_of_delete_files_are_merged(lake: tl.Lakehouse) -> None:
+    """Each delete adds a manifest, and a scan reads all of them."""
+    table = lake.create_table("n.t", {"id": "bigint"}, properties={**MODES, "format-version": "3"})
+    with lake.transaction() as txn:
+        for start in range(0, 60, 2):
+            txn.table("n.t").append({"id": [start, start + 1]})
+    for id in range(0, 60, 2):
+        table.delete(f"id = {id}")
+    snapshot = table.iceberg.current_snapshot()
+    assert snapshot is not None
+    assert len(manifest_lists.read(table.iceberg.io, snapshot)) < 25
+    assert len(files(table, DataFileContent.POSITION_DELETES)) == 30
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(1, 60, 2))

@@ -1,7 +1,7 @@
 """The parts of the package that rely on private parts of PyIceberg.
 
 `transaction` is PyIceberg's table and transaction with our writers, `catalog_table` the same over a catalog, `scan` its
-scan over our plan (`scan_planner`) and our reader. `copy_on_write` deletes by a filter. `table_metadata` and
+scan over our plan (`scan_planner`) and our reader. `delete_by_filter` is its delete. `table_metadata` and
 `metadata_updates` are table metadata and the updates of it. `catalog` implements the private methods that PyIceberg
 calls on catalogs. `federated_catalog` sends requests only to the configured address. `pyiceberg_patches` next to this
 folder changes PyIceberg for the whole process.

@@ -1,4 +1,4 @@
-"""Selection of the manifests that an append merges.
+"""Selection of the manifests that a snapshot merges.
 
 Manifests are merged like the runs of a log-structured merge tree: `FAN_IN` manifests of about the same size become
 one. A table of n appends then has about FAN_IN/2 · log(n) manifests to plan a scan over, and
@@ -19,20 +19,20 @@ FAN_IN = 10
 
 
 def mergeable(manifests: Sequence[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:
-    """Groups of at least `fan_in` manifests to merge, each of one partition spec and one order of magnitude.
+    """Groups of at least `fan_in` manifests to merge, each of one content, partition spec and order of magnitude.
 
-    A manifest of level k holds at least `fan_in ** k` live files. A merge may complete the next level, which is
-    then merged in the same go, so no level is ever left with `fan_in` manifests. Manifests near the target size and
-    manifests of delete files are left alone.
+    A manifest of level k holds at least `fan_in ** k` live files. A merge may complete the next level, which is merged
+    at once, so no level is ever left with `fan_in` manifests. Manifests near the target size stay.
     """
     if len(manifests) < fan_in:
         return []
-    by_spec: dict[int, dict[int, list[ManifestFile]]] = defaultdict(lambda: defaultdict(list))
+    by_kind: dict[tuple[int, ManifestContent], dict[int, list[ManifestFile]]] = defaultdict(lambda: defaultdict(list))
     for manifest in manifests:
-        if manifest.content == ManifestContent.DATA and manifest.manifest_length < target_size_bytes // 2:
-            by_spec[manifest.partition_spec_id][_level(_live_files(manifest), fan_in)].append(manifest)
+        if manifest.manifest_length < target_size_bytes // 2:
+            kind = manifest.partition_spec_id, manifest.content
+            by_kind[kind][_level(_live_files(manifest), fan_in)].append(manifest)
     groups = []
-    for levels in by_spec.values():
+    for levels in by_kind.values():
         group: list[ManifestFile] = []
         level = 0
         while level <= max(levels):

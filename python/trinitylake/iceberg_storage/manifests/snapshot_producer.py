@@ -170,11 +170,10 @@ class SnapshotProducer:
         else:
             manifests = manifest_lists.read(self._io, parent)
             present = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
-        if self._operation == Operation.APPEND and not self._removed:
-            return self._merged(present)
         if self._operation == Operation.REPLACE and not self._removed and not self._added:
             return self._rewritten(present)
-        return self._without_removed(present)
+        new, kept = self._without_removed(present) if self._removed else ([], present)
+        return new + self._merged(kept)
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """The same entries in fewer manifests, if enough manifests of one size are present.
@@ -192,7 +191,7 @@ class SnapshotProducer:
             groups = mergeable([one for one in manifests if is_own(one.manifest_path)], fan_in, target_size_bytes)
         gone = {manifest.manifest_path for group in groups for manifest in group}
         merged = [
-            self._existing(group[0].partition_spec_id, ManifestContent.DATA, self._entries(group)) for group in groups
+            self._existing(group[0].partition_spec_id, group[0].content, self._entries(group)) for group in groups
         ]
         return merged + [manifest for manifest in manifests if manifest.manifest_path not in gone]
 
@@ -211,9 +210,11 @@ class SnapshotProducer:
                 rewritten.append(self._existing(*kind, entries[start : start + length]))
         return rewritten
 
-    def _without_removed(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+    def _without_removed(self, manifests: list[ManifestFile]) -> tuple[list[ManifestFile], list[ManifestFile]]:
+        """New manifests, with the removed files and with other files of their manifests, and unchanged manifests."""
         wanted = self._removed.keys()
         may_list = self._may_list_removed()
+        new: list[ManifestFile] = []
         kept: list[ManifestFile] = []
         removed: dict[tuple[int, ManifestContent], list[ManifestEntry]] = defaultdict(list)
         for manifest in manifests:
@@ -225,7 +226,7 @@ class SnapshotProducer:
             kind = manifest.partition_spec_id, manifest.content
             removed[kind] += gone
             if staying := [entry for entry in entries if file_key(entry.data_file) not in wanted]:
-                kept.append(self._existing(*kind, staying))
+                new.append(self._existing(*kind, staying))
         found = {file_key(entry.data_file): entry.data_file for entries in removed.values() for entry in entries}
         missing = [file for key, file in self._removed.items() if key not in found]
         if data := [file.file_path for file in missing if manifest_content(file) == ManifestContent.DATA]:
@@ -244,7 +245,7 @@ class SnapshotProducer:
             )
             for kind, entries in removed.items()
         ]
-        return listed + kept
+        return listed + new, kept
 
     def _may_list_removed(self) -> Callable[[ManifestFile], bool]:
         """Whether a manifest may list a removed file, by its content, partition spec and partition bounds."""
