@@ -158,6 +158,31 @@ def test_duckdb_deletes_and_updates_rows_of_format_version_3(open_server: RestSe
     assert set(formats) == {"PUFFIN"}
 
 
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_duckdb_and_our_writers_delete_rows_of_one_file_in_turn(
+    open_server: RestServer, shop: tl.Lakehouse, version: str
+) -> None:
+    """Each reads the delete files of the other, and replaces them by its own."""
+    modes = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
+    table = shop.create_table("shop.turns", ROWS, properties={**modes, "format-version": version})
+    expected = {id: "x" for id in range(20)}
+    table.append({"id": list(expected), "name": list(expected.values())})
+    for step in range(3):
+        table.refresh()
+        table.delete(f"id = {step}")
+        table.upsert({"id": [10 + step], "name": ["ours"]}, on="id")
+        with attached(open_server) as connection:
+            rows = connection.execute("SELECT id, name FROM lake.shop.turns").fetchall()
+            expected = {id: name for id, name in expected.items() if id != step} | {10 + step: "ours"}
+            assert sorted(rows) == sorted(expected.items())
+            connection.execute(f"DELETE FROM lake.shop.turns WHERE id = {5 + step}")
+            connection.execute(f"UPDATE lake.shop.turns SET name = 'duck' WHERE id = {15 + step}")
+        expected = {id: name for id, name in expected.items() if id != 5 + step} | {15 + step: "duck"}
+        found = shop.table("shop.turns").scan().to_arrow()
+        assert dict(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True)) == expected
+    assert shop.maintenance.fsck("all").is_sound
+
+
 def test_duckdb_reads_the_past(open_server: RestServer, shop: tl.Lakehouse) -> None:
     version = shop.version
     shop.table("shop.orders").append(ROWS)
