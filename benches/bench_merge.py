@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import trinitylake as tl
 from benches import peers
-from benches.measure import Bench, at_least, at_most, in_turn, seconds
+from benches.measure import Bench, Limit, at_least, at_most, in_turn, seconds
 
 #: Rows that come in, and rows of the table; half of the first are updates of random rows, half are new.
 SIZES = ((50_000, 200_000), (1_000_000, 10_000_000))
@@ -47,51 +47,67 @@ def incoming(rows: int, table_rows: int) -> pa.Table:
 
 def upsert(bench: Bench) -> None:
     """An upsert compared with an anti join in DuckDB that writes the result, and with delta-rs's merge."""
+    for full_rows, full_table_rows in SIZES if not bench.quick else ((500, 2_000),):
+        root = compare_upserts(bench, full_rows, full_table_rows, "", {}, at_most(2), at_least(0.77))
+        if full_rows >= 100_000:
+            what = f"upsert {full_rows:,} into {full_table_rows:,}, resident memory"
+            bench.figure(what, [_peak(root, full_rows)], "bytes", at_most(1 << 30))
+
+
+def upsert_in_place(bench: Bench) -> None:
+    """The same with few rows in a merge-on-read table."""
+    properties = {"write.merge.mode": "merge-on-read", "format-version": "3"}
+    sizes = bench.size(50_000, 500), bench.size(10_000_000, 2_000)
+    compare_upserts(bench, *sizes, ", merge-on-read", properties, at_most(1), at_least(1))
+
+
+def compare_upserts(
+    bench: Bench, rows: int, table_rows: int, mode: str, properties: dict[str, str], duckdb_max: Limit, delta_min: Limit
+) -> Path:
+    """Compare upserts into a table with some properties; returns the root of its lakehouse."""
     import duckdb
     import numpy as np
     from deltalake import DeltaTable, write_deltalake
 
-    for full_rows, full_table_rows in SIZES if not bench.quick else ((500, 2_000),):
-        root, delta = bench.folder("upsert"), str(bench.folder("delta"))
-        lake = tl.create(str(root), durability="none")
-        lake.create_namespace("n")
-        given = incoming(full_rows, full_table_rows)
-        table = lake.create_table("n.t", given.schema)
-        for start in range(0, full_table_rows, PART):
-            part = made_rows(np.arange(start, min(full_table_rows, start + PART)), start)
-            table.append(part)
-            write_deltalake(delta, part, mode="append")
-        begin, delta_begin = lake.version, DeltaTable(delta).version()
-        files = [task.file.file_path.removeprefix("file://") for task in table.scan().iceberg.plan_files()]
-        connection = duckdb.connect()
-        connection.register("given", given)
-        ours: list[float] = []
-        ducks: list[float] = []
-        deltas: list[float] = []
+    root, delta = bench.folder("upsert"), str(bench.folder("delta"))
+    lake = tl.create(str(root), durability="none")
+    lake.create_namespace("n")
+    given = incoming(rows, table_rows)
+    table = lake.create_table("n.t", given.schema, properties=properties)
+    for start in range(0, table_rows, PART):
+        part = made_rows(np.arange(start, min(table_rows, start + PART)), start)
+        table.append(part)
+        write_deltalake(delta, part, mode="append")
+    begin, delta_begin = lake.version, DeltaTable(delta).version()
+    files = [task.file.file_path.removeprefix("file://") for task in table.scan().iceberg.plan_files()]
+    connection = duckdb.connect()
+    connection.register("given", given)
+    ours: list[float] = []
+    ducks: list[float] = []
+    deltas: list[float] = []
 
-        def in_duckdb(folder: Path, files: list[str] = files, connection: Any = connection) -> None:
-            connection.execute(
-                f"COPY (SELECT t.* FROM read_parquet({files}) t ANTI JOIN given USING (id) UNION ALL "
-                f"SELECT * FROM given) TO '{folder}' (FORMAT parquet, COMPRESSION zstd, PER_THREAD_OUTPUT)"
-            )
+    def in_duckdb(folder: Path) -> None:
+        connection.execute(
+            f"COPY (SELECT t.* FROM read_parquet({files}) t ANTI JOIN given USING (id) UNION ALL "
+            f"SELECT * FROM given) TO '{folder}' (FORMAT parquet, COMPRESSION zstd, PER_THREAD_OUTPUT)"
+        )
 
-        def in_delta(delta: str = delta, given: pa.Table = given) -> None:
-            merge = DeltaTable(delta).merge(given, "s.id = t.id", source_alias="s", target_alias="t")
-            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    def in_delta() -> None:
+        merge = DeltaTable(delta).merge(given, "s.id = t.id", source_alias="s", target_alias="t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
-        for _ in range(bench.size(3 if full_rows > 100_000 else 9, 2)):
-            table = lake.table("n.t")
-            ours.append(seconds(functools.partial(table.upsert, given, on="id")))
-            assert lake.table("n.t").scan().count() == full_table_rows + full_rows - full_rows // 2
-            lake.rollback(version=begin)
-            ducks.append(seconds(lambda: in_duckdb(bench.folder("duckdb"))))
-            deltas.append(seconds(in_delta))
-            DeltaTable(delta).restore(delta_begin)
-        what = f"upsert {full_rows:,} into {full_table_rows:,}"
-        bench.cost(what, ours, "DuckDB: read, join, write", ducks, at_most(2))
-        bench.speed(what, ours, "delta-rs", deltas, at_least(0.77))
-        if full_rows >= 100_000:
-            bench.figure(f"{what}, resident memory", [_peak(root, full_rows)], "bytes", at_most(1 << 30))
+    for _ in range(bench.size(9 if table_rows < PART else 3, 2)):
+        table = lake.table("n.t")
+        ours.append(seconds(functools.partial(table.upsert, given, on="id")))
+        assert lake.table("n.t").scan().count() == table_rows + rows - rows // 2
+        lake.rollback(version=begin)
+        ducks.append(seconds(lambda: in_duckdb(bench.folder("duckdb"))))
+        deltas.append(seconds(in_delta))
+        DeltaTable(delta).restore(delta_begin)
+    what = f"upsert {rows:,} into {table_rows:,}{mode}"
+    bench.cost(what, ours, "DuckDB: read, join, write", ducks, duckdb_max)
+    bench.speed(what, ours, "delta-rs", deltas, delta_min)
+    return root
 
 
 def _peak(root: Path, rows: int) -> float:
@@ -146,4 +162,4 @@ def long_history(bench: Bench) -> None:
     bench.figure(f"bytes in all after {late:,} appends", [float(size_bytes())], "bytes", None)
 
 
-BENCHMARKS = {"upsert": upsert, "append-history": long_history}
+BENCHMARKS = {"upsert": upsert, "upsert-in-place": upsert_in_place, "append-history": long_history}

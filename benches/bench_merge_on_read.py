@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from tests import stepped_store
 
 import trinitylake as tl
-from benches.bench_merge import incoming, made_rows
-from benches.measure import Bench, at_least, at_most, in_turn, seconds
+from benches.bench_merge import made_rows
+from benches.measure import Bench, at_least, at_most, in_turn
 
 MODES = ("merge-on-read", "copy-on-write")
 #: Rows of about 100 MB in one file.
@@ -72,52 +70,4 @@ def scan_with_deletes(bench: Bench) -> None:
     bench.cost(what, times["deleted"], "without deletes", times["plain"], at_most(1.3))
 
 
-def upsert_in_place(bench: Bench) -> None:
-    """An upsert of 50,000 rows into 10 million, merge-on-read, compared with delta-rs and with a rewrite by DuckDB."""
-    import duckdb
-    from deltalake import DeltaTable, write_deltalake
-
-    given_rows, table_rows = bench.size(50_000, 500), bench.size(10_000_000, 2_000)
-    lake = tl.create(str(bench.folder("upsert")), durability="none")
-    lake.create_namespace("n")
-    delta = str(bench.folder("delta"))
-    table = _table(lake, "n.t", MODES[0])
-    for start in range(0, table_rows, table_rows // 5):
-        part = made_rows(np.arange(start, start + table_rows // 5), start)
-        table.append(part)
-        write_deltalake(delta, part, mode="append")
-    given = incoming(given_rows, table_rows)
-    files = [task.file.file_path.removeprefix("file://") for task in table.scan().iceberg.plan_files()]
-    connection = duckdb.connect()
-    connection.register("given", given)
-    begin, delta_begin = lake.version, DeltaTable(delta).version()
-
-    def in_duckdb(folder: Path) -> None:
-        connection.execute(
-            f"COPY (SELECT t.* FROM read_parquet({files}) t ANTI JOIN given USING (id) UNION ALL "
-            f"SELECT * FROM given) TO '{folder}' (FORMAT parquet, COMPRESSION zstd, PER_THREAD_OUTPUT)"
-        )
-
-    def in_delta() -> None:
-        merge = DeltaTable(delta).merge(given, "s.id = t.id", source_alias="s", target_alias="t")
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
-
-    ours, ducks, deltas = [], [], []
-    for _ in range(bench.size(3, 1)):
-        table = lake.table("n.t")
-        ours.append(seconds(lambda table=table: table.upsert(given, on="id")))  # type: ignore[misc]
-        assert lake.table("n.t").count() == table_rows + given_rows - given_rows // 2
-        lake.rollback(version=begin)
-        ducks.append(seconds(lambda: in_duckdb(bench.folder("duckdb"))))
-        deltas.append(seconds(in_delta))
-        DeltaTable(delta).restore(delta_begin)
-    what = f"upsert {given_rows:,} into {table_rows:,}, merge-on-read"
-    bench.speed(what, ours, "DuckDB: read, join, write", ducks, at_least(1))
-    bench.speed(what, ours, "delta-rs", deltas, at_least(1))
-
-
-BENCHMARKS = {
-    "delete-one-row": delete_one_row,
-    "scan-with-deletes": scan_with_deletes,
-    "upsert-in-place": upsert_in_place,
-}
+BENCHMARKS = {"delete-one-row": delete_one_row, "scan-with-deletes": scan_with_deletes}
