@@ -119,9 +119,6 @@ impl Storage for LocalStorage {
     }
 
     async fn get(&self, path: &str) -> Result<Bytes> {
-        if let Some(bytes) = self.folder().get_cached(path)? {
-            return Ok(bytes);
-        }
         let path = path.to_owned();
         self.blocking(move |folder| folder.get(&path)).await
     }

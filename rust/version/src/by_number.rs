@@ -25,8 +25,9 @@ use trinitylake_tree::node_store::NodeStore;
 impl Versions {
     /// A version by number. `VersionNotFound` if it was never committed, `VersionExpired` if it has expired.
     pub async fn version(&self, number: u64) -> Result<Arc<Version>> {
-        if let Some(version) = self.recent().find(number) {
-            return Ok(version);
+        let known = self.known();
+        if known.number == number {
+            return Ok(known);
         }
         let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
         // A root below the boundary may be void, unless its version is tagged.
@@ -56,10 +57,10 @@ impl Versions {
     }
 
     pub(crate) async fn load_version(&self, number: u64) -> Result<Arc<Version>> {
-        if let Some(version) = self.recent().find(number) {
-            return Ok(version);
-        }
         let known = self.known();
+        if known.number == number {
+            return Ok(known);
+        }
         let root = match self.root_of(number).await? {
             Some(root) => root,
             None => {
@@ -136,19 +137,14 @@ impl Versions {
             if number == tip.number {
                 return Ok(tip.clone());
             }
-            if let Some(version) = self.recent().find(number) {
-                return Ok(version);
-            }
             let root = match discovery::root(self.storage().as_ref(), number).await {
                 Err(Error::FileNotFound { .. }) => return Err(self.why_missing(number).await?),
                 root => root?,
             };
             version_of(self.nodes(), number, root, Some(&known)).await.map(Arc::new)
         };
-        let remembered = |number: u64| number == tip.number || self.recent().find(number).is_some();
-        let is_remembered = (from..=to).all(remembered);
         let reads = try_join_all((from..=to).map(read));
-        if is_remembered {
+        if from == tip.number {
             return reads.await;
         }
         let (versions, oldest) = self.with_boundary(reads).await?;

@@ -39,7 +39,6 @@ mod opening;
 #[cfg(not(target_family = "wasm"))]
 pub mod publisher;
 #[cfg(not(target_family = "wasm"))]
-mod recent;
 #[cfg(not(target_family = "wasm"))]
 pub mod retention;
 pub mod root_metadata;

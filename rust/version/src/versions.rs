@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::damage::Damage;
 use super::observations::Observations;
-use super::recent::Recent;
 use super::version::Version;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
@@ -28,7 +27,7 @@ pub struct Versions {
 /// the lakehouse, because a lock of its parent may be held by a thread that the child does not have.
 #[derive(Debug)]
 struct Seen {
-    recent: Mutex<Recent>,
+    latest: Mutex<Arc<Version>>,
     observations: Observations,
     damage: Mutex<Option<Damage>>,
 }
@@ -42,7 +41,7 @@ impl Versions {
     ) -> Versions {
         let latest = Arc::new(latest);
         let seen = PerProcess::new(move || Seen {
-            recent: Mutex::new(Recent::starting_with(latest.clone())),
+            latest: Mutex::new(latest.clone()),
             observations: Observations::default(),
             damage: Mutex::new(damage.clone()),
         });
@@ -75,23 +74,25 @@ impl Versions {
         Placement::of(self.storage().root(), &self.known().definition)
     }
 
-    pub(crate) fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.seen.get().recent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn latest_known(&self) -> MutexGuard<'_, Arc<Version>> {
+        self.seen.get().latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The newest version that this handle knows. Sends no request.
     pub fn known(&self) -> Arc<Version> {
-        self.recent().latest.clone()
+        self.latest_known().clone()
     }
 
-    /// Adds a version to the cache of this handle.
+    /// Notes that a version exists, which may be the newest one.
     pub fn learn(&self, version: Arc<Version>) {
-        self.recent().add(version);
+        let mut latest = self.latest_known();
+        if version.number > latest.number {
+            *latest = version;
+        }
     }
 
-    /// Removes deleted versions from the caches.
+    /// Removes deleted versions from the cache of nodes.
     pub fn forget(&self, versions: &[u64]) {
-        self.recent().forget(versions);
         versions.iter().for_each(|version| self.nodes.forget(&root_path(*version)));
     }
 

@@ -56,13 +56,6 @@ impl Folder {
         Ok(bytes.into())
     }
 
-    /// Content of the file if all of it is in the page cache.
-    pub(super) fn get_cached(&self, path: &str) -> Result<Option<Bytes>> {
-        let (file, metadata) = self.look_up(path, "read")?;
-        let cached = File::open(&file).and_then(|file| read_cached(&file, metadata.len()));
-        Ok(cached.map_err(|error| self.failure("read", path, &error))?.map(Bytes::from))
-    }
-
     pub(super) fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         let (file, metadata) = self.look_up(path, "read")?;
         let range = checked_range(path, range, metadata.len())?;
@@ -230,32 +223,6 @@ impl Folder {
     pub(super) fn failure(&self, verb: &'static str, path: &str, error: &io::Error) -> Error {
         self.containment.failure(verb, path, error)
     }
-}
-
-/// Content of the file if reading it needs no disk access.
-#[cfg(target_os = "linux")]
-fn read_cached(file: &File, size_bytes: u64) -> io::Result<Option<Vec<u8>>> {
-    use rustix::io::{Errno, ReadWriteFlags, preadv2};
-    let mut bytes = vec![0; size_bytes as usize];
-    let mut read = 0;
-    while read < bytes.len() {
-        let rest = &mut [io::IoSliceMut::new(&mut bytes[read..])];
-        match preadv2(file, rest, read as u64, ReadWriteFlags::NOWAIT) {
-            // The file is now shorter than its metadata said; the ordinary read reports that.
-            Ok(0) => return Ok(None),
-            Ok(n) => read += n,
-            Err(Errno::INTR) => {}
-            // Not in the page cache, or the file system does not support the flag.
-            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(Some(bytes))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn read_cached(_: &File, _: u64) -> io::Result<Option<Vec<u8>>> {
-    Ok(None)
 }
 
 /// Overwrites a hint in place, which costs least. A shorter text replaces a longer one by a rename instead: if the

@@ -22,14 +22,11 @@ fn a_forked_child_does_not_wait_for_a_lock_of_its_parent() {
     let created = Versions::create(MemoryFiles::shared(), TestEnvironment::seeded(1), definition, None);
     let versions = block_on(created).unwrap();
     let parents =
-        (versions.recent(), versions.observations().held(), versions.seen.get().damage.lock().unwrap());
+        (versions.latest_known(), versions.observations().held(), versions.seen.get().damage.lock().unwrap());
 
     let child = versions.seen.of_child(std::process::id() + 1);
-    let known = child.recent.try_lock().expect("the child has its own lock").latest.clone();
-    assert_eq!(
-        known.number, parents.0.latest.number,
-        "the child knows the version at which its parent began"
-    );
+    let known = child.latest.try_lock().expect("the child has its own lock").clone();
+    assert_eq!(known.number, parents.0.number, "the child knows the version at which its parent began");
     assert!(!child.observations.is_held());
     assert!(child.damage.try_lock().is_ok());
 }
