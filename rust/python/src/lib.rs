@@ -2,6 +2,7 @@
 
 mod arrow;
 mod bulk;
+mod difference;
 #[cfg(unix)]
 mod distributed_gc;
 mod errors;
@@ -12,6 +13,7 @@ mod names;
 mod node_file;
 mod parquet;
 mod runtime;
+mod scan_reader;
 mod storage;
 mod transaction;
 mod tree_copy;

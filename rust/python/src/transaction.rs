@@ -16,7 +16,7 @@ use trinitylake::transaction::{
     CommitLimits, ConflictingTable as CoreConflictingTable, Conflicts as CoreConflicts, Coordination, Files,
     Outcome, Transaction as CoreTransaction,
 };
-use trinitylake::version::summary::{Rows, TableChange};
+use trinitylake::version::log_summary::{Rows, TableChange};
 
 use crate::arrow;
 use crate::errors::to_python;

@@ -1,11 +1,10 @@
 //! A frozen version: look-ups, listings, scans, differences.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::builder::{StringBuilder, UInt64Builder};
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, StringArray, UInt64Array};
 use futures::{StreamExt, TryStreamExt, stream};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -13,17 +12,16 @@ use pyo3_arrow::{PyArray, PyRecordBatchReader};
 use trinitylake::error::Error;
 use trinitylake::key::{KeyRange, NameSizes, ObjectKind};
 use trinitylake::path::root_version;
-use trinitylake::tree::diff::Difference;
-use trinitylake::tree::node_store::NodeStore;
-use trinitylake::tree::scan::{Scan, ScanBatch};
 use trinitylake::tree::search::get_many;
 use trinitylake::version::Version as CoreVersion;
 use trinitylake::version::history::Past;
 use trinitylake::version::root_metadata::CommittedTransaction;
 
 use crate::arrow;
+use crate::difference::difference_batch;
 use crate::errors::to_python;
-use crate::runtime::{run, run_quick, runtime};
+use crate::runtime::{run, run_quick};
+use crate::scan_reader::ScanReader;
 
 const PARALLEL_READS: usize = 32;
 
@@ -364,74 +362,5 @@ impl Version {
 
     fn __repr__(&self) -> String {
         format!("Version({})", self.inner.number)
-    }
-}
-
-/// Differences as Arrow, with the transaction of each if that is given. Records of transactions are not shown.
-fn difference_batch<'py>(
-    py: Python<'py>,
-    names: NameSizes,
-    differences: Vec<Difference>,
-    transactions: Option<HashMap<&str, usize>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let mut columns: [StringBuilder; 5] = Default::default();
-    let mut numbers = UInt64Builder::new();
-    for difference in differences {
-        let Some((kind, namespace, name)) = names.decode_parts(&difference.key) else { continue };
-        if kind == ObjectKind::TransactionRecord {
-            continue;
-        }
-        let texts = [
-            Some(kind.word()),
-            Some(namespace),
-            Some(name),
-            difference.before.as_deref(),
-            difference.after.as_deref(),
-        ];
-        for (column, text) in columns.iter_mut().zip(texts) {
-            column.append_option(text);
-        }
-        if let Some(transactions) = &transactions {
-            numbers.append_option(transactions.get(difference.key.as_str()).map(|number| *number as u64));
-        }
-    }
-    let names = ["kind", "namespace", "name", "before", "after"];
-    let arrays = columns.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef);
-    let mut fields: Vec<(&str, ArrayRef)> = names.into_iter().zip(arrays).collect();
-    if transactions.is_some() {
-        fields.insert(0, ("transaction", Arc::new(numbers.finish())));
-    }
-    arrow::batch(py, fields)
-}
-
-/// A scan as an Arrow stream. Batches are read without the GIL, as Arrow's C stream requires.
-struct ScanReader {
-    scan: Scan<NodeStore>,
-    schema: SchemaRef,
-}
-
-impl Iterator for ScanReader {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let runtime = match runtime() {
-            Ok(runtime) => runtime,
-            Err(error) => return Some(Err(ArrowError::ExternalError(Box::new(error)))),
-        };
-        match runtime.block_on(self.scan.next_batch()) {
-            Ok(None) => None,
-            Ok(Some(ScanBatch { keys, locations })) => {
-                let columns =
-                    [Some(keys), locations].into_iter().flatten().map(|column| Arc::new(column) as ArrayRef);
-                Some(RecordBatch::try_new(self.schema.clone(), columns.collect()))
-            }
-            Err(error) => Some(Err(ArrowError::ExternalError(Box::new(error)))),
-        }
-    }
-}
-
-impl RecordBatchReader for ScanReader {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
     }
 }

@@ -6,7 +6,6 @@
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::retry_policy::answer_is_passing;
 use trinitylake_base::error::Error;
 
 /// Maximum number of characters of a store's own message that are repeated.
@@ -161,8 +160,7 @@ impl Request<'_> {
             Store::UnknownConfigurationKey { key, .. } => Error::InvalidArgument(
                 self.failed(&format!("the storage option `{key}` does not fit the store")),
             ),
-            _ => self
-                .storage(&reason, answer_is_passing(answer.status, answer.transport, answer.code.as_deref())),
+            _ => self.storage(&reason, is_retryable(answer.status, answer.transport, answer.code.as_deref())),
         }
     }
 }
@@ -262,6 +260,23 @@ fn element(body: &str, name: &str) -> Option<String> {
     let (_, rest) = body.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
     Some(text.trim().to_owned())
+}
+
+/// Whether a failed request may succeed if it is sent again, by its HTTP status, the failure of the connection, and the
+/// store's error code.
+pub(crate) fn is_retryable(
+    status: Option<u16>,
+    transport: Option<HttpErrorKind>,
+    code: Option<&str>,
+) -> bool {
+    match (status, transport) {
+        (Some(status), _) => status >= 500 && status != 501 || matches!(status, 408 | 409 | 425 | 429),
+        // An interrupted response is worth a retry; one that cannot be decoded is not.
+        (None, Some(kind)) => !matches!(kind, HttpErrorKind::Decode),
+        (None, None) => {
+            matches!(code, Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout"))
+        }
+    }
 }
 
 #[cfg(test)]

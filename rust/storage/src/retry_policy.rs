@@ -1,11 +1,9 @@
-//! The retry policy of all storage requests: which ones are retried, how soon and how often.
+//! The retry policy of all storage requests: how soon and how often they are retried. `failure` decides which ones.
 //!
 //! Work with a deadline sends its requests inside [`within`]: after the deadline no request is retried, whatever the
 //! policy says.
 
 use std::time::Duration;
-
-use object_store::client::HttpErrorKind;
 
 use trinitylake_base::environment::Environment;
 
@@ -45,23 +43,6 @@ pub async fn within<T>(deadline_millis: u64, work: impl Future<Output = T>) -> T
 
 pub(crate) fn current_deadline_millis() -> u64 {
     DEADLINE_MILLIS.try_with(|millis| *millis).unwrap_or(u64::MAX)
-}
-
-/// Whether a failed request may succeed if it is sent again, by its HTTP status, the failure of the connection, and the
-/// store's error code.
-pub(crate) fn answer_is_passing(
-    status: Option<u16>,
-    transport: Option<HttpErrorKind>,
-    code: Option<&str>,
-) -> bool {
-    match (status, transport) {
-        (Some(status), _) => status >= 500 && status != 501 || matches!(status, 408 | 409 | 425 | 429),
-        // An interrupted response is worth a retry; one that cannot be decoded is not.
-        (None, Some(kind)) => !matches!(kind, HttpErrorKind::Decode),
-        (None, None) => {
-            matches!(code, Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout"))
-        }
-    }
 }
 
 impl RetryPolicy {

@@ -10,10 +10,10 @@ use crate::messages_on_top::with_messages;
 use crate::node::draft::{Draft, Message, Text};
 use crate::transaction::saved::record::records;
 use crate::version::Version;
+use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{
     CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,
 };
-use crate::version::summary::Summary;
 
 impl Lakehouse {
     /// Publishes the tree of version `number` as a new version. `CommitConflict` if another transaction commits first.

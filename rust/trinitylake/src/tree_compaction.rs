@@ -15,8 +15,8 @@ use crate::tree::advance::advance;
 use crate::tree::bulk::{Level, NodeWriter};
 use crate::tree::leaf_writer::{LeafWriter, assemble};
 use crate::version::Version;
+use crate::version::log_summary::Summary;
 use crate::version::root_metadata::CommittedTransaction;
-use crate::version::summary::Summary;
 
 /// Maximum number of attempts to publish the tree while other transactions commit.
 const MAX_ATTEMPTS: usize = 50;

@@ -31,6 +31,7 @@ pub mod history;
 pub mod key_history;
 #[cfg(not(target_family = "wasm"))]
 pub mod latest;
+pub mod log_summary;
 pub mod moment;
 #[cfg(not(target_family = "wasm"))]
 mod observations;
@@ -44,7 +45,6 @@ pub mod retention;
 pub mod root_metadata;
 #[cfg(not(target_family = "wasm"))]
 pub mod store_time;
-pub mod summary;
 #[cfg(not(target_family = "wasm"))]
 pub mod versions;
 #[cfg(not(target_family = "wasm"))]

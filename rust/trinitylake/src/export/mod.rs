@@ -17,12 +17,12 @@ use crate::path::{lakehouse_definition_path, root_path};
 use crate::storage::Storage;
 use crate::storage::claim::{Claim, claim};
 use crate::tree::bulk::{NodeWriter, build};
+use crate::version::log_summary::Summary;
 use crate::version::publisher::DOUBT_MILLIS;
 use crate::version::root_metadata::{
     CommittedTransaction, EXPORTED_VERSION_PROPERTY, LastRollback, OPERATION_EXPORT, OPERATION_PROPERTY,
     RootMetadata,
 };
-use crate::version::summary::Summary;
 use crate::version::{Version, discovery};
 
 /// The tree of a version that is published in another lakehouse.

@@ -8,6 +8,7 @@
 //!
 //! The caller checks the Iceberg files of the tables, whose definitions each step returns.
 
+mod affected_versions;
 mod definition_checks;
 mod finding;
 mod node_checks;
@@ -22,13 +23,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::key::{NameSizes, ObjectKind};
-use crate::node::Node;
+use crate::key::NameSizes;
 use crate::storage::Storage;
 use crate::tree::node_store::NodeStore;
-use crate::tree::search::get;
 pub use finding::{Finding, FoundTable, Kind};
-use place::{BadNode, Place, leads_to};
+use place::Place;
 pub use state::{Counts, Fsck};
 use survey::NODE_CACHE_SIZE_BYTES;
 pub use survey::{Scope, Survey};
@@ -120,54 +119,6 @@ impl Fsck {
         let place = Place { path, height, above: None, below: None };
         let named = self.check_node(&place, &root);
         self.check_definitions(named).await
-    }
-
-    /// Find the versions that unreadable nodes and definitions affect.
-    async fn find_affected(&mut self) -> Result<()> {
-        let roots = self.loaded_roots().await;
-        for BadNode { mut finding, place } in std::mem::take(&mut self.bad_nodes) {
-            for (number, root) in &roots {
-                if leads_to(&self.nodes, root, &place).await {
-                    finding.versions.push(*number);
-                }
-            }
-            finding.affected = vec![place.range(self.names)];
-            self.findings.push(finding);
-        }
-        for suspect in std::mem::take(&mut self.suspects) {
-            let mut finding = suspect.finding;
-            for (number, root) in &roots {
-                let found = get(&self.nodes, root, &suspect.key).await;
-                if matches!(found, Ok(Some(location)) if location == finding.path) {
-                    finding.versions.push(*number);
-                }
-            }
-            // An expiry deletes the record of an id after its key, so older versions still name the record.
-            let newest = self.survey.intact.as_ref().map(|version| version.number);
-            let is_expired = finding.kind == Kind::Missing
-                && suspect.key.starts_with(ObjectKind::TransactionRecord.prefix())
-                && !newest.is_some_and(|newest| finding.versions.contains(&newest));
-            if !finding.versions.is_empty() && !is_expired {
-                finding.affected =
-                    self.names.decode(&suspect.key).map(|name| name.to_string()).into_iter().collect();
-                self.findings.push(finding);
-            }
-        }
-        Ok(())
-    }
-
-    /// The roots of the checked versions; empty if there is no fault to look up in them.
-    async fn loaded_roots(&self) -> Vec<(u64, Arc<Node>)> {
-        let mut roots = Vec::new();
-        if self.bad_nodes.is_empty() && self.suspects.is_empty() {
-            return roots;
-        }
-        for number in &self.checked {
-            if let Ok(root) = self.nodes.load(&self.survey.root_file(*number), None).await {
-                roots.push((*number, root));
-            }
-        }
-        roots
     }
 }
 

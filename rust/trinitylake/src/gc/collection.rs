@@ -16,9 +16,9 @@ use crate::transaction::Note;
 use crate::transaction::commit::inline_definitions::write_definitions_of;
 use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
 use crate::transaction::saved::cleanup::{abort_abandoned, forget_before};
+use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{COLLECTION_PROPERTY, CommittedTransaction};
 use crate::version::store_time::StoreTime;
-use crate::version::summary::Summary;
 use crate::version::{Version, boundary};
 
 /// Maximum number of attempts to mark while versions expire.

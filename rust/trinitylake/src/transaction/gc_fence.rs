@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::storage::store_clock::{APART_MILLIS, dated_last};
 use crate::transaction::handle::Transaction;
-use crate::transaction::state::Failure;
+use crate::transaction::state_machine::Failure;
 use crate::version::gc_markers::under_way;
 use crate::version::retention::check_retained;
 use crate::version::store_time::StoreTime;

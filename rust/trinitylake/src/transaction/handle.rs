@@ -11,7 +11,7 @@ use super::file_age::FileAge;
 use super::footprint::Footprint;
 use super::options::{Isolation, TransactionOptions};
 use super::saved::state_file::Saved;
-use super::state::{Files, TransactionState};
+use super::state_machine::{Files, TransactionState};
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
@@ -19,8 +19,8 @@ use crate::moved_lakehouse::Placement;
 use crate::storage::BackgroundUploads;
 use crate::transaction_id::check_transaction_id;
 use crate::version::Version;
+use crate::version::log_summary::{Summary, TableChange};
 use crate::version::root_metadata::CommittedTransaction;
-use crate::version::summary::{Summary, TableChange};
 
 impl Lakehouse {
     pub fn begin(self: &Arc<Self>, base: Arc<Version>, options: TransactionOptions) -> Result<Transaction> {

@@ -2,9 +2,10 @@
 //!
 //! A transaction reads its base version and its own writes (`reads`, `statements`). Its footprint records what it read,
 //! wrote and requires (`footprint`). Nothing is visible before [`Transaction::commit`] (`commit`) has created a root.
-//! Definition files are staged in memory until then. `state` holds the state machine: what is known about the outcome,
-//! and which steps that allows. Transactions that outlive their process are in `saved`.
+//! Definition files are staged in memory until then. `state_machine` holds what is known about the outcome
+//! and which steps it allows. Transactions that outlive their process are in `saved`.
 
+mod change_summary;
 mod changes;
 pub(crate) mod commit;
 mod earlier_version;
@@ -15,16 +16,15 @@ mod handle;
 mod options;
 mod reads;
 pub mod saved;
-mod state;
+mod state_machine;
 mod statements;
-mod summary;
 
 pub use crate::config::Coordination;
 pub use commit::limits::CommitLimits;
 pub use commit::outcome::{ConflictingTable, Conflicts, Outcome};
 pub use handle::Transaction;
 pub use options::{Isolation, Note, TransactionOptions};
-pub use state::{Files, Proof};
+pub use state_machine::{Files, Proof};
 
 #[cfg(test)]
 mod tests;

@@ -34,7 +34,7 @@ use super::submission::Submission;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::per_process::PerProcess;
-use crate::transaction::state::Failure;
+use crate::transaction::state_machine::Failure;
 use crate::version::Version;
 use crate::version::publisher::Publisher;
 

@@ -30,11 +30,14 @@ use crate::path::{INTENT_PREFIX, intent_file, intent_path};
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::footprint::Footprint;
+use crate::transaction::handle::Transaction;
 use crate::transaction::options::Isolation;
+use crate::version::log_summary::Summary;
 use crate::version::publisher::Publisher;
 use crate::version::root_metadata::CommittedTransaction;
-use crate::version::summary::Summary;
 
+/// Number of versions for which other processes may put a queued transaction into a root.
+pub(crate) const QUEUED_VERSIONS: u64 = 64;
 /// Maximum number of intents that one leader reads, in parallel.
 const MAX_INTENTS: usize = 256;
 /// Number of polls for the root of another leader per duration of one request.
@@ -312,4 +315,14 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
         last_version: Some(intended.last_version),
         ..Submission::default()
     })
+}
+
+impl Transaction {
+    /// Whether the transaction joins the intent queue.
+    pub(super) fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
+        coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
+            && self.changes.definition.is_none()
+            && !self.depends_on_past
+            && self.lakehouse.commits().is_contended()
+    }
 }

@@ -40,14 +40,12 @@ use crate::transaction::commit::publish::remove_files;
 use crate::transaction::commit::submission::{Submission, files_size_bytes};
 use crate::transaction::footprint::Requirement;
 use crate::transaction::handle::Transaction;
-use crate::transaction::state::{Failure, Files, Proof};
+use crate::transaction::state_machine::{Failure, Files, Proof};
 use crate::version::root_metadata::CommittedTransaction;
 use limits::{CommitLimits, Effort};
 use outcome::Outcome;
 use validate::{Fit, Validated};
 
-/// Number of versions for which other processes may put a queued transaction into a root.
-const QUEUED_VERSIONS: u64 = 64;
 impl Transaction {
     /// Commits the transaction, or returns the conflicts that the caller has to resolve. A transaction without writes
     /// and without a chosen id commits to its base version; a committed one returns its version again.
@@ -197,7 +195,7 @@ impl Transaction {
             // An abort writes the record of the id, so that no process can commit the intent afterwards.
             let record = Requirement::Absent(self.record_key()?);
             self.footprint_mut().require(record);
-            last_version = Some(self.validated.number + QUEUED_VERSIONS);
+            last_version = Some(self.validated.number + intent_queue::QUEUED_VERSIONS);
         }
         self.state.sending(last_version);
         let submission = self.submission();
@@ -221,14 +219,6 @@ impl Transaction {
             depends_on_past: self.depends_on_past,
             ..Submission::default()
         }
-    }
-
-    /// Whether the transaction joins the intent queue.
-    fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
-        coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
-            && self.changes.definition.is_none()
-            && !self.depends_on_past
-            && self.lakehouse.commits().is_contended()
     }
 
     /// Whether the root can hold all files of the transaction.

@@ -15,7 +15,7 @@ use crate::storage::{BackgroundUploads, Storage};
 use crate::transaction::commit::durability_barrier::flush_all;
 use crate::transaction::commit::inline_definitions::{Inline, write_beside};
 use crate::transaction::commit::submission::Submission;
-use crate::transaction::state::Failure;
+use crate::transaction::state_machine::Failure;
 use crate::tree::advance::advance;
 use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::Version;

@@ -7,7 +7,7 @@ use super::outcome::{Conflicts, Outcome};
 use crate::error::{Error, Result};
 use crate::transaction::file_age::Collected;
 use crate::transaction::handle::Transaction;
-use crate::transaction::state::{Failure, Proof};
+use crate::transaction::state_machine::{Failure, Proof};
 use crate::version::Version;
 
 /// Result of comparing a transaction with newer versions.

@@ -11,7 +11,7 @@ use crate::path::transaction_path;
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::footprint::Requirement;
 use crate::transaction::handle::Transaction;
-use crate::transaction::state::{Failure, Proof};
+use crate::transaction::state_machine::{Failure, Proof};
 
 impl Transaction {
     pub(crate) fn record_key(&self) -> Result<String> {
