@@ -142,7 +142,10 @@ def stage(
         if change.is_creation and not change.updates and len(changes) > 1:
             table_writing.require_absent(transaction, *name, change.requirements)
         else:
-            staged.append(_stage_one(transaction, name, change, paths))
+            with client_faults(f"the change of {'.'.join(name)}"):
+                staged.append(
+                    table_writing.commit_table(transaction, *name, change.requirements, change.updates, incoming=paths)
+                )
     return staged
 
 
@@ -170,13 +173,6 @@ def _check_own_properties(transaction: Transaction, change: TableChange) -> None
         present = transaction.table(change.table).properties if exists else {}
         changed = [name for name, value in own.items() if value is None or present.get(name) != value]
         user_names(changed, "properties")
-
-
-def _stage_one(
-    transaction: Transaction, name: tuple[str, str], change: TableChange, incoming: Sequence[str]
-) -> StagedTable:
-    with client_faults(f"the change of {'.'.join(name)}"):
-        return table_writing.commit_table(transaction, *name, change.requirements, change.updates, incoming=incoming)
 
 
 def _rehearse(transaction: Transaction, change: TableChange) -> None:

@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -353,7 +353,9 @@ def serve(
         bearers.append(tokens)
         names = tokens.names
     if jwt is not None:
-        bearers.append(_jwt_bearers(jwt, names))
+        from trinitylake.rest.security.jwt_bearer import JwtBearers  # loads a library for cryptography
+
+        bearers.append(JwtBearers(jwt, names))
     return RestServer(
         lake,
         host,
@@ -374,12 +376,6 @@ def _allow_open_files() -> None:
 
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _jwt_bearers(settings: JwtSettings, names_of_others: Collection[str]) -> Bearers:
-    from trinitylake.rest.security.jwt_bearer import JwtBearers  # loads a library for cryptography
-
-    return JwtBearers(settings, names_of_others)
 
 
 def _check_access(

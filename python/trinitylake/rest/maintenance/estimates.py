@@ -12,8 +12,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
-import pyarrow as pa
-
 from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.lakehouse import Lakehouse
@@ -66,7 +64,7 @@ class MaintenanceEstimates:
         with self._lock:
             if self._newest is not None and self._newest.state == "running":
                 return self._newest
-        if self._n_tables() > MAX_TABLES:
+        if self._lake._core.latest().list("table", None, MAX_TABLES + 1).num_rows > MAX_TABLES:
             message = (
                 f"the server makes no estimate for more than {MAX_TABLES} tables: use trinitylake maintain --dry-run"
             )
@@ -78,11 +76,6 @@ class MaintenanceEstimates:
                     target=self._run, args=(self._newest,), name="trinitylake-maintenance", daemon=True
                 ).start()
             return self._newest
-
-    def _n_tables(self) -> int:
-        state = self._lake._core.latest()
-        stream = pa.RecordBatchReader.from_stream(state.scan("C===", ("key",), limit=MAX_TABLES + 1))
-        return sum(len(batch) for batch in stream)
 
     def _run(self, estimate: Estimate) -> None:
         try:

@@ -15,11 +15,16 @@ from starlette.responses import Response
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.timestamps import millis_of
 from trinitylake.errors import VersionExpired, VersionNotFound
-from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_entry
+from trinitylake.lakehouse.history import (
+    CommittedTransaction,
+    LogEntry,
+    log_entry,
+    rollback_target,
+    tags_by_version,
+)
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, require_something, whole_number, work
-from trinitylake.rest.page.lakehouse import named_versions
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 from trinitylake.rest.workers.page_jobs import DifferenceJob
@@ -31,7 +36,7 @@ MAX_NAMED = 20
 #: Rows of a difference in one response, and rows that are read at once.
 MAX_DIFFERENCES, MAX_COMPARED = 5000, 20_000
 
-_OPERATION, _ROLLBACK_TARGET = "trinitylake.operation", "trinitylake.rollback-target"
+_OPERATION = "trinitylake.operation"
 #: Operations whose changes are found by comparing trees, which may take long.
 _COMPARES_TREES = frozenset({"register", "rollback", "export", "repair"})
 
@@ -47,7 +52,7 @@ def log(call: Call) -> Response:
     size = max(whole_number(call, "size", 50, MAX_SHOWN), 1)
     wanted = call.query.get("search", "").casefold()
     # The name of a tag may describe the whole version.
-    names = _names_of_versions(call) if visibility.reads_everything(call.principal) else {}
+    names = tags_by_version(lake._core) if visibility.reads_everything(call.principal) else {}
     shown_entries: list[dict[str, Any]] = []
     following: int | None = None
     deadline = time.monotonic() + SECONDS
@@ -124,13 +129,6 @@ def _entries(call: Call, before: int, size: int) -> Iterator[LogEntry]:
         before = infos[-1].version
 
 
-def _names_of_versions(call: Call) -> dict[int, list[str]]:
-    names: dict[int, list[str]] = {}
-    for name, version in named_versions(call).items():
-        names.setdefault(version, []).append(name)
-    return names
-
-
 def _visible(call: Call, entry: LogEntry) -> dict[str, Any] | None:
     """The visible part of an entry of the log; None if nothing is visible."""
     everything = visibility.reads_everything(call.principal)
@@ -144,19 +142,14 @@ def _visible(call: Call, entry: LogEntry) -> dict[str, Any] | None:
             transactions.append(_transaction(transaction, changes, is_whole))
     if not everything and not transactions:
         return None
-    target = next((one.properties[_ROLLBACK_TARGET] for one in entry.transactions if _is_rollback(one)), None)
     return {
         "version": entry.version,
         "created-at-millis": millis_of(entry.created_at),
         "rollback-from": entry.rollback_from,
-        "rollback-to": int(target) if target is not None and target.isdigit() else None,
+        "rollback-to": rollback_target(entry),
         "problem": entry.problem if everything else "",
         "transactions": transactions,
     }
-
-
-def _is_rollback(transaction: CommittedTransaction) -> bool:
-    return _ROLLBACK_TARGET in transaction.properties
 
 
 def _changes(call: Call, entry: LogEntry, everything: bool) -> list[dict[str, Any]] | None:

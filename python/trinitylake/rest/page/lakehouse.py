@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 from starlette.responses import Response
 
-from trinitylake import core
 from trinitylake.base.timestamps import millis_of
+from trinitylake.lakehouse.history import tags_by_version
+from trinitylake.lakehouse.reader import Kind
 from trinitylake.lakehouse.transactions import SavedTransaction
 from trinitylake.rest.catalog.addresses import prefix_of
 from trinitylake.rest.handlers import transactions
@@ -17,7 +17,6 @@ from trinitylake.rest.page.answers import answer, require_something, version_of
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
-_KINDS = {"namespaces": "B===", "tables": "C===", "views": "D==="}
 #: Limit for counting the objects of a kind.
 MAX_COUNTED = 10_000
 
@@ -46,15 +45,9 @@ def describe(call: Call) -> Response:
     if everything:
         document["uri"] = lake.uri
         document["properties"] = lake.properties
-        document["tags"] = named_versions(call)
+        tags = tags_by_version(lake._core)
+        document["tags"] = dict(sorted((name, version) for version, names in tags.items() for name in names))
     return answer(document)
-
-
-def named_versions(call: Call) -> dict[str, int]:
-    """The tags of the lakehouse: name to version."""
-    named = call.service.lake._definition.exported_snapshots
-    versions = {name: core.root_version(path) for name, path in named.items()}
-    return {name: version for name, version in sorted(versions.items()) if version is not None}
 
 
 def resolve(call: Call) -> Response:
@@ -72,10 +65,8 @@ def counts(call: Call) -> Response:
     """Number of objects of each kind in a version, at most `MAX_COUNTED`."""
     visibility.require_everything(call, "the number of objects")
     state = version_of(call)._state()
-    found = {}
-    for plural, prefix in _KINDS.items():
-        stream = pa.RecordBatchReader.from_stream(state.scan(prefix, ("key",), limit=MAX_COUNTED + 1))
-        found[plural] = sum(len(batch) for batch in stream)
+    kinds: tuple[Kind, ...] = "namespace", "table", "view"
+    found = {f"{kind}s": state.list(kind, None, MAX_COUNTED + 1).num_rows for kind in kinds}
     return answer({**found, "max-counted": MAX_COUNTED})
 
 

@@ -13,7 +13,6 @@ from trinitylake.base.timestamps import millis_of
 from trinitylake.errors import ObjectNotFound
 from trinitylake.iceberg.namespaces import object_name
 from trinitylake.lakehouse.object_history import changes_of_object
-from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, version_of
@@ -30,7 +29,7 @@ def table(call: Call) -> Response:
     identifier = call.identifier("table")
     with call.catalog() as catalog:
         document = with_deadline(call, catalog, identifier, lambda: _described(catalog.load_table(identifier)))
-        document["type"] = _type_of(catalog, identifier)
+        document["type"] = catalog.source.table(identifier).type
     return answer({"name": list(identifier), **document})
 
 
@@ -65,10 +64,6 @@ def _split(full_name: str, identifier: tuple[str, ...]) -> tuple[str, str]:
         return ".".join(identifier[:-1]), identifier[-1]
     namespace, _, name = full_name.rpartition(".")
     return namespace, name
-
-
-def _type_of(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str:
-    return catalog.source.table(identifier).type
 
 
 def _described(table: Table) -> dict[str, Any]:
