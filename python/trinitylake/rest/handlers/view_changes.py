@@ -9,6 +9,14 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, Field
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssignUUIDUpdate,
+    RemovePropertiesUpdate,
+    SetLocationUpdate,
+    SetPropertiesUpdate,
+    UpgradeFormatVersionUpdate,
+)
 from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
 from trinitylake.iceberg_storage import metadata_invariants
@@ -28,48 +36,6 @@ class AssertViewUuid(BaseModel):
     uuid: str
 
 
-class AssignUuid(BaseModel):
-    """Must be the UUID of the view."""
-
-    action: Literal["assign-uuid"]
-    uuid: str
-
-
-class UpgradeFormatVersion(BaseModel):
-    """Only version 1 exists."""
-
-    action: Literal["upgrade-format-version"]
-    format_version: Literal[1] = Field(alias="format-version")
-
-
-class AddSchema(BaseModel):
-    """Add a schema for versions."""
-
-    action: Literal["add-schema"]
-    added: Schema = Field(alias="schema")
-
-
-class SetLocation(BaseModel):
-    """Stored only: a view has no files."""
-
-    action: Literal["set-location"]
-    location: str
-
-
-class SetProperties(BaseModel):
-    """Set properties."""
-
-    action: Literal["set-properties"]
-    updates: dict[str, str]
-
-
-class RemoveProperties(BaseModel):
-    """Remove properties."""
-
-    action: Literal["remove-properties"]
-    removals: list[str]
-
-
 class AddViewVersion(BaseModel):
     """Add a version."""
 
@@ -85,12 +51,12 @@ class SetCurrentViewVersion(BaseModel):
 
 
 ViewUpdate: TypeAlias = Annotated[
-    AssignUuid
-    | UpgradeFormatVersion
-    | AddSchema
-    | SetLocation
-    | SetProperties
-    | RemoveProperties
+    AssignUUIDUpdate
+    | UpgradeFormatVersionUpdate
+    | AddSchemaUpdate
+    | SetLocationUpdate
+    | SetPropertiesUpdate
+    | RemovePropertiesUpdate
     | AddViewVersion
     | SetCurrentViewVersion,
     Field(discriminator="action"),
@@ -185,15 +151,17 @@ def _held_by_version(version: ViewVersion) -> str:
 
 def _apply(state: ViewMetadata, update: ViewUpdate, added: _Added) -> ViewMetadata:
     match update:
-        case AssignUuid() if update.uuid != state.view_uuid:
+        case AssignUUIDUpdate() if str(update.uuid) != state.view_uuid.lower():
             raise bad_request("the UUID of a view cannot change")
-        case AddSchema():
-            added.schema_id = _add_schema(state, update.added, added)
-        case SetLocation():
+        case UpgradeFormatVersionUpdate() if update.format_version != 1:
+            raise bad_request(f"views have format version 1, not {update.format_version}")
+        case AddSchemaUpdate():
+            added.schema_id = _add_schema(state, update.schema_, added)
+        case SetLocationUpdate():  # stored only: a view has no files
             return state.model_copy(update={"location": update.location})
-        case SetProperties():
+        case SetPropertiesUpdate():
             state.properties.update(update.updates)
-        case RemoveProperties():
+        case RemovePropertiesUpdate():
             for name in update.removals:
                 state.properties.pop(name, None)
         case AddViewVersion():

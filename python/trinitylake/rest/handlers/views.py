@@ -10,6 +10,7 @@ from contextlib import suppress
 from pydantic import Field
 from pyiceberg.exceptions import NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError
 from pyiceberg.schema import Schema
+from pyiceberg.table.update import RemovePropertiesUpdate, SetLocationUpdate, SetPropertiesUpdate
 from pyiceberg.view import View
 from pyiceberg.view.metadata import ViewMetadata, ViewVersion
 from starlette.responses import Response
@@ -34,9 +35,6 @@ from trinitylake.rest.handlers.body_parts import CreatesObject, Rename, check_gr
 from trinitylake.rest.handlers.tables import readable
 from trinitylake.rest.handlers.view_changes import (
     AddViewVersion,
-    RemoveProperties,
-    SetLocation,
-    SetProperties,
     ViewChange,
     ViewUpdate,
     changed,
@@ -124,7 +122,7 @@ def replace(call: Call) -> Response:
             data = core.read("view", namespace, name)
             if data is None:
                 raise NoSuchViewError(f"View does not exist: {namespace}.{name}")
-            if not all(isinstance(update, RemoveProperties) for update in change.updates):
+            if not all(isinstance(update, RemovePropertiesUpdate) for update in change.updates):
                 check_growth(f"view {namespace}.{name}", len(data), len(call.body))
             definition = parse_view_def(data)
             present = view_metadata(definition, default_location(io, namespace, name, definition.id))
@@ -188,9 +186,9 @@ def register(call: Call) -> Response:
 def _checked_update(gate: LocationGate, update: ViewUpdate, present: ViewMetadata) -> None:
     """Raise `InvalidLocation` or `RestError` for an invalid update."""
     match update:
-        case SetProperties():
+        case SetPropertiesUpdate():
             gate.view_properties(update.updates, present.location)
-        case SetLocation():
+        case SetLocationUpdate():
             gate.view_location(update.location, present.location)
         case AddViewVersion():
             check_texts(update.view_version)
