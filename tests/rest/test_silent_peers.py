@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jwt
 import pytest
@@ -23,7 +24,6 @@ from rest.shop import ROWS
 from trinitylake.rest import JwtSettings, RestServer, outbound
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
-from trinitylake.rest.security.key_set import FetchedKeySet
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 ISSUER = "https://issuer.example"
@@ -125,13 +125,13 @@ def test_invalid_tokens_do_not_delay_valid_ones_while_the_issuer_hangs(
     document = {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key())), "kid": "good", "use": "sig"}
     hangs, hang = threading.Event(), threading.Event()
 
-    def read(self: FetchedKeySet) -> bytes:
+    def read(self: jwt.PyJWKClient) -> Any:
         if hangs.is_set():
             hang.wait(20)
             raise OSError("it hung")
-        return json.dumps({"keys": [document]}).encode()
+        return {"keys": [document]}
 
-    monkeypatch.setattr(FetchedKeySet, "_read", read)
+    monkeypatch.setattr(jwt.PyJWKClient, "fetch_data", read)
     monkeypatch.setattr("trinitylake.rest.security.key_set.MIN_SECONDS_BETWEEN_FETCHES", 0.0)
     settings = JwtSettings(ISSUER, "lake", "https://issuer.example/keys")
     with running(shop, jwt=settings) as server:
@@ -160,11 +160,11 @@ def test_invalid_tokens_above_the_limit_are_refused_at_once(
 ) -> None:
     hang = threading.Event()
 
-    def read(self: FetchedKeySet) -> bytes:
+    def read(self: jwt.PyJWKClient) -> Any:
         hang.wait(20)
         raise OSError("it hung")
 
-    monkeypatch.setattr(FetchedKeySet, "_read", read)
+    monkeypatch.setattr(jwt.PyJWKClient, "fetch_data", read)
     monkeypatch.setattr("trinitylake.rest.security.guard.MAX_WAITING", 3)
     settings = JwtSettings(ISSUER, "lake", "https://issuer.example/keys")
     with running(shop, jwt=settings) as server:
