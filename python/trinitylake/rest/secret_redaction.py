@@ -4,22 +4,19 @@ A secret is the value after a secret name and `=` or `:`, and the word after an 
 eyJ…`. The ordinary words after a scheme (`a bearer token is needed`) are a fixed list.
 
 Messages may contain text of clients, so redaction takes linear time: one pass over at most `MESSAGE_MAX_LENGTH`
-characters, which looks back by at most one word.
+characters.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import re
 
 from trinitylake.base.secret_values import is_secret_name
 
 MESSAGE_MAX_LENGTH = 1 << 16
 _NAME_MAX_LENGTH = 64
-_BLANKS_MAX_LENGTH = 4
 
-_END_OF_VALUE = frozenset(" \t\r\n\f\v'\"&,;)")
-_QUOTES = frozenset("'\"")
 _SCHEMES = ("bearer", "basic")
 #: Words about a scheme. All are shorter than a token of this server.
 _ABOUT_SCHEMES = frozenset(("auth", "authentication", "authorization", "header", "scheme", "token", "tokens"))
@@ -36,6 +33,14 @@ _PUNCTUATION, _END_OF_SENTENCE = ".:!?", ".!?"
 #: Shorter words after an ordinary word are not treated as tokens.
 _TOKEN_MIN_LENGTH = 8
 
+_WORD = re.compile(r"[\w-]+")
+#: What stands between a secret name and its value.
+_ASSIGNMENT = re.compile(r"""['"]?\s{0,4}[=:]\s{0,4}['"]?(?:(?:bearer|basic)\s{1,4})?""", re.IGNORECASE)
+_WORD_AFTER_SCHEME = re.compile(r"""\s{0,4}['"]?([^ \t\r\n\f\v'"&,;)]{0,64})""")
+_VALUE = re.compile(r"""[^ \t\r\n\f\v'"&,;)]+""")
+#: The value after a quote.
+_QUOTED_VALUE = {"'": re.compile(r"[^'\n]+"), '"': re.compile(r'[^"\n]+')}
+
 
 def without_secrets(text: str) -> str:
     """The text with `***` for each secret, cut at `MESSAGE_MAX_LENGTH`."""
@@ -43,16 +48,14 @@ def without_secrets(text: str) -> str:
         text = f"{text[:MESSAGE_MAX_LENGTH]}… and {len(text) - MESSAGE_MAX_LENGTH} more characters"
     kept: list[str] = []
     position = 0
-    for start in _starts_of_values(text):
-        if start < position:
-            continue  # in a value that is already replaced
-        ends = text[start - 1] + "\n" if text[start - 1] in _QUOTES else _END_OF_VALUE
-        end = start
-        while end < len(text) and text[end] not in ends:
-            end += 1
-        if end > start:
-            kept += text[position:start], "***"
-            position = end
+    for word in _WORD.finditer(text):
+        start = _start_of_value(text, word)
+        # A start before `position` is in a value that is already replaced.
+        if start is not None and start >= position:
+            value = _QUOTED_VALUE.get(text[start - 1], _VALUE).match(text, start)
+            if value is not None:
+                kept += text[position:start], "***"
+                position = value.end()
     return "".join([*kept, text[position:]])
 
 
@@ -65,35 +68,25 @@ class Redaction(logging.Filter):
         return True
 
 
-def _starts_of_values(text: str) -> Iterator[int]:
-    """Start positions of secret values, ascending."""
-    word_start = 0
-    for position, character in enumerate(text):
-        if _is_of_word(character):
-            continue
-        word = text[max(word_start, position - _NAME_MAX_LENGTH) : position]
-        if word.lower() in _SCHEMES and character.isspace():
-            if (start := _after_scheme(text, position)) is not None:
-                yield start
-        elif word and is_secret_name(word) and (separator := _separator(text, position)) is not None:
-            yield _value(text, separator + 1)
-        word_start = position + 1
+def _start_of_value(text: str, word: re.Match[str]) -> int | None:
+    """Start of the secret that follows a word; None if none does."""
+    name = word.group()[-_NAME_MAX_LENGTH:]
+    if name.lower() in _SCHEMES and text[word.end() : word.end() + 1].isspace():
+        return _start_after_scheme(text, word.end())
+    if is_secret_name(name) and (assignment := _ASSIGNMENT.match(text, word.end())) is not None:
+        return assignment.end()
+    return None
 
 
-def _after_scheme(text: str, position: int) -> int | None:
+def _start_after_scheme(text: str, position: int) -> int | None:
     """Start of the secret after a scheme: its first word that is not ordinary; None if there is none.
 
     After a word that is not about schemes, as in `bearer token is …`, only a word that looks like a token is a secret.
     """
     is_about, n_others = True, 0
-    while n_others < _OTHERS_AFTER_SCHEME:
-        start = _after_blanks(text, position)
-        if text[start : start + 1] in _QUOTES:
-            start += 1
-        position = start
-        while position < len(text) and position - start < _NAME_MAX_LENGTH and text[position] not in _END_OF_VALUE:
-            position += 1
-        word = text[start:position].rstrip(_PUNCTUATION)
+    while n_others < _OTHERS_AFTER_SCHEME and (found := _WORD_AFTER_SCHEME.match(text, position)) is not None:
+        start, position = found.span(1)
+        word = found.group(1).rstrip(_PUNCTUATION)
         if word.lower() not in _ORDINARY and (is_about or _looks_like_token(word)):
             return start
         is_about = is_about and word.lower() in _ABOUT_SCHEMES
@@ -107,33 +100,3 @@ def _looks_like_token(word: str) -> bool:
     """Whether a word has digits, or capitals among small letters."""
     is_mixed = not word.isupper() and any(character.isupper() for character in word[1:])
     return len(word) >= _TOKEN_MIN_LENGTH and (is_mixed or any(character.isdigit() for character in word))
-
-
-def _separator(text: str, position: int) -> int | None:
-    """Position of the `=` or `:` after a name, with a quote and some spaces between; None if there is none."""
-    if position < len(text) and text[position] in _QUOTES:
-        position += 1
-    position = _after_blanks(text, position)
-    return position if position < len(text) and text[position] in "=:" else None
-
-
-def _value(text: str, position: int) -> int:
-    position = _after_blanks(text, position)
-    if position < len(text) and text[position] in _QUOTES:
-        position += 1
-    for scheme in _SCHEMES:
-        end = position + len(scheme)
-        if text[position:end].lower() == scheme and text[end : end + 1].isspace():
-            return _after_blanks(text, end)
-    return position
-
-
-def _after_blanks(text: str, position: int) -> int:
-    end = min(position + _BLANKS_MAX_LENGTH, len(text))
-    while position < end and text[position].isspace():
-        position += 1
-    return position
-
-
-def _is_of_word(character: str) -> bool:
-    return character.isalnum() or character in "_-"
