@@ -34,7 +34,7 @@ from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.iceberg_storage.table_location import default_location, managed_location
 from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
-from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
+from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
 from trinitylake.tables.registered_table import registered_table
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     sized,
 )
 from trinitylake.iceberg_storage.table_properties import logged_files
-from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
+from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
 
 #: Limits of the cache: files, and bytes of their JSON. Parsed metadata takes 14 times as much memory with many
 #: snapshots, up to 30 times with many columns. Shared parts count for each file.

@@ -74,7 +74,7 @@ from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProd
 from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
-from trinitylake.iceberg_storage.write_rules import check_writable
+from trinitylake.iceberg_storage.update_checks import check_writable
 
 if TYPE_CHECKING:
     import pyarrow as pa

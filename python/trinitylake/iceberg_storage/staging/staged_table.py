@@ -61,7 +61,7 @@ from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary, summarize_changes
 from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
-from trinitylake.iceberg_storage.write_rules import check_update
+from trinitylake.iceberg_storage.update_checks import check_update
 
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import Storage
@@ -366,7 +366,7 @@ class StagedTable:
 
         Raises:
             CommitFailedException: if a requirement does not hold for what this transaction sees.
-            InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables (`write_rules.py`).
+            InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables (`update_checks.py`).
         """
         with self._lock:
             is_new = self.created and not self._commits

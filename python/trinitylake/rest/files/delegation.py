@@ -21,8 +21,8 @@ from starlette.responses import Response
 from trinitylake import _core
 from trinitylake.definitions import parse_table_def
 from trinitylake.iceberg.namespaces import object_name
-from trinitylake.rest.catalog.addresses import LATEST, is_transaction
 from trinitylake.rest.catalog.table_responses import with_access
+from trinitylake.rest.catalog.warehouses import LATEST, is_transaction
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.files.s3_store import S3Store, Scope, not_given
 from trinitylake.rest.files.signing import SignRequest, check, signed

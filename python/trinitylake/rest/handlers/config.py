@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from trinitylake.rest.catalog.addresses import LATEST, prefix_of
+from trinitylake.rest.catalog.warehouses import LATEST, prefix_of
 from trinitylake.rest.request.call import Call, json_response
 from trinitylake.rest.security.principals import forbidden
 

@@ -29,7 +29,7 @@ from trinitylake.iceberg.namespaces import object_name, require_namespace
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import NO_FIELD_ID, StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.write_rules import check_update
+from trinitylake.iceberg_storage.update_checks import check_update
 from trinitylake.rest.errors import bad_request, client_faults
 from trinitylake.rest.handlers.body_parts import MAX_UPDATES, Name, Updates, check_growth
 

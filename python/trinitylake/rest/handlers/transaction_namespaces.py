@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from starlette.responses import Response
 
 from trinitylake.errors import ObjectNotFound, TransactionClosed
-from trinitylake.rest.catalog.addresses import LATEST
+from trinitylake.rest.catalog.warehouses import LATEST
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.handlers import transactions
 from trinitylake.rest.request.call import RESERVED_NAMESPACE, Call, json_response, no_content

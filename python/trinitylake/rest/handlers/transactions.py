@@ -17,7 +17,7 @@ from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.transactions import SavedTransaction
-from trinitylake.rest.catalog.addresses import transaction_prefix
+from trinitylake.rest.catalog.warehouses import transaction_prefix
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.handlers.table_changes import TableChange, stage
 from trinitylake.rest.request.call import (

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.rest.catalog.addresses import is_transaction
+from trinitylake.rest.catalog.warehouses import is_transaction
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import Call, json_response
 from trinitylake.rest.security.principals import forbidden

@@ -10,7 +10,7 @@ from trinitylake.base.timestamps import millis_of
 from trinitylake.lakehouse.history import tags_by_version
 from trinitylake.lakehouse.reader import Kind
 from trinitylake.lakehouse.transactions import SavedTransaction
-from trinitylake.rest.catalog.addresses import prefix_of
+from trinitylake.rest.catalog.warehouses import prefix_of
 from trinitylake.rest.handlers import transactions
 from trinitylake.rest.page import rows, visibility
 from trinitylake.rest.page.answers import answer, require_something, version_of

@@ -18,8 +18,8 @@ from starlette.responses import Response
 
 from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.rest.catalog.addresses import LATEST, is_transaction, source_of
 from trinitylake.rest.catalog.served_catalog import Commit, ServedCatalog
+from trinitylake.rest.catalog.warehouses import LATEST, is_transaction, source_of
 from trinitylake.rest.errors import RestError, bad_request, client_faults, input_fault
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.locations import LocationGate
@@ -156,7 +156,7 @@ class Call:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the path, which selects a state of the lakehouse (`addresses.py`)."""
+        """The prefix of the path, which selects a state of the lakehouse (`warehouses.py`)."""
         return self.name("prefix") if "prefix" in self.raw_names else LATEST
 
     @property

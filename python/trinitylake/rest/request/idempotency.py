@@ -22,7 +22,7 @@ from starlette.responses import Response
 from trinitylake.errors import CommitStateUnknown, TrinityLakeError
 from trinitylake.lakehouse.history import CommittedTransaction
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.rest.catalog.addresses import LATEST
+from trinitylake.rest.catalog.warehouses import LATEST
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import REQUEST_ID_PREFIX, RESERVED_PROPERTY_PREFIX, Call
 

@@ -1,4 +1,4 @@
-"""Addresses of states of the lakehouse: clients choose one as `warehouse`, and paths contain it as prefix.
+"""Warehouses: each state of the lakehouse is one, which paths contain as their prefix.
 
 | warehouse                | prefix             | state                                          |
 |--------------------------|--------------------|------------------------------------------------|

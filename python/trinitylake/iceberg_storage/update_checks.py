@@ -1,7 +1,7 @@
-"""What may be written to a managed table: nothing that leaves its place in the lakehouse, nothing that loads code.
+"""Checks of the updates of a managed table: no file outside of its folder, and no property that names code.
 
-Every URI and every property that steers file access is checked here before it is staged, for all senders:
-a PyIceberg user, or an engine behind the REST server. Which properties are allowed stands in `table_properties`.
+Every URI and every property that steers file access is checked here before it is staged, from PyIceberg users and from
+engines behind the REST server. `table_properties` lists the allowed properties.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from rest.client import Answer, Client, running
 from rest.shop import ROWS, with_tables
 from trinitylake.errors import CommitConflict, NamespaceNotEmpty, Winner
 from trinitylake.rest.errors import bad_request, response_of
-from trinitylake.rest.security.error_redaction import message_for
+from trinitylake.rest.security.hidden_names import message_for
 from trinitylake.rest.security.principals import Principal
 
 WRITER, ADMIN, ROOT = (f"the-token-of-{who}-0123456789" for who in ("writer", "admin", "root"))
