@@ -1,4 +1,4 @@
-"""Rows that are deleted by a file of positions, as engines other than this library write them."""
+"""Delete files of positions and of values, as engines other than this library write them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,35 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.typedef import Record
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 
 
-def delete_values(table: tl.Table, task: FileScanTask) -> None:
-    """Say that a file deletes rows by their values, in the partition of a data file. The file itself is not written."""
+def delete_values(
+    table: tl.Table, keys: pa.Table, task: FileScanTask | None = None, equality_ids: Sequence[int] = ()
+) -> None:
+    """Delete the rows with the same values as one of `keys`, as Flink does: in the partition of a data file, or in all
+    partitions of a table that has a spec without fields."""
     with table._writing() as iceberg:
+        fields = [iceberg.schema().find_field(name) for name in keys.column_names]
+        metadata = [{"PARQUET:field_id": str(field.field_id)} for field in fields]
+        schema = pa.schema([one.with_metadata(ids) for one, ids in zip(keys.schema, metadata, strict=True)])
+        output = iceberg.io.new_output(f"{iceberg.location()}/data/deletes-{uuid.uuid4()}.parquet")
+        with output.create() as stream:
+            pq.write_table(keys.cast(schema), stream)
+        plain = next((spec.spec_id for spec in iceberg.specs().values() if spec.is_unpartitioned()), 0)
         file = DataFile.from_args(
             content=DataFileContent.EQUALITY_DELETES,
-            file_path=f"{iceberg.location()}/data/deletes-{uuid.uuid4()}.parquet",
+            file_path=output.location,
             file_format=FileFormat.PARQUET,
-            partition=task.file.partition,
-            record_count=1,
-            file_size_in_bytes=1,
-            equality_ids=[1],
-            spec_id=task.file.spec_id,
+            partition=Record() if task is None else task.file.partition,
+            record_count=keys.num_rows,
+            file_size_in_bytes=len(output),
+            equality_ids=list(equality_ids) or [field.field_id for field in fields],
         )
-        file.spec_id = task.file.spec_id
+        file.spec_id = plain if task is None else task.file.spec_id
         _add(iceberg, file)
 
 

@@ -185,8 +185,7 @@ def test_deleted_rows_are_not_read(planned: RestCatalog, shop: tl.Lakehouse) -> 
 def test_scans_that_only_clients_plan_are_406(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that Flink had upserted into was answered with 400, as if the request were wrong, and a small manifest
-    that holds very much took the memory of the server."""
+    """A small manifest that holds very much took the memory of the server."""
     assert http_client("POST", f"{PATH}/plan", {}).code == 200
     monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 1)
     answer = http_client("POST", f"{PATH}/plan", {})
@@ -194,12 +193,20 @@ def test_scans_that_only_clients_plan_are_406(
     monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 1000)
     monkeypatch.setattr(metadata_limits, "MAX_STORED_SIZE_BYTES", 100)
     assert http_client("POST", f"{PATH}/plan", {}).code == 406
-    monkeypatch.undo()
+
+
+def test_a_plan_has_equality_deletes_with_the_files_that_they_apply_to(http_client: Client, shop: tl.Lakehouse) -> None:
+    """A table that Flink had upserted into was answered with 400, and then with 406."""
     table = shop.table("shop.orders")
-    delete_values(table, next(iter(table.scan().iceberg.plan_files())))
-    answer = http_client("POST", f"{PATH}/plan", {})
-    assert (answer.code, answer.error) == (406, "UnsupportedOperationException")
-    assert "deleted by their values" in answer.body["error"]["message"]
+    before = {task.file.file_path for task in table.scan().iceberg.plan_files()}
+    task = next(iter(table.scan().iceberg.plan_files()))
+    delete_values(table, pa.table({"id": pa.array([1], pa.int64())}), task)
+    table.append(pa.table({"id": [1], "day": [datetime.date(2026, 1, 1)]}))
+    plan = http_client("POST", f"{PATH}/plan", {}).body
+    assert [(one["content"], one["equality-ids"]) for one in plan["delete-files"]] == [("equality-deletes", [1])]
+    deleted_from = [one["data-file"]["file-path"] for one in plan["file-scan-tasks"] if "delete-file-references" in one]
+    assert deleted_from == [task.file.file_path]
+    assert len(before) + 1 == len(plan["file-scan-tasks"])
 
 
 def snapshots(shop: tl.Lakehouse) -> list[int]:

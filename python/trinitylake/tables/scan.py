@@ -82,10 +82,10 @@ class Scan(RowResult):
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with translated(self._subject):
-            if names := variants_in(self._scan.table_metadata.schema()):
+            if names := variants_in(self._scan.projection()):
                 raise InvalidArgument(
-                    f"{self._subject()}: column {names[0]} is a variant. PyIceberg reads no file with such a column, "
-                    "whichever columns are wanted: let an engine that knows the type read the table, for instance Spark"
+                    f"{self._subject()}: column {names[0]} is a variant, which is not read here: name other columns, "
+                    "or let an engine that knows the type read the table, for instance Spark"
                 )
             yield
 

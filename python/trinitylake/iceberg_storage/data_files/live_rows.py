@@ -19,6 +19,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, StructType
 
 from trinitylake.errors import CorruptFile, InvalidArgument
+from trinitylake.iceberg_storage.data_files.equality_deletes import DeletedKeys
 from trinitylake.iceberg_storage.data_files.parquet_batches import (
     BATCH_SIZE_BYTES,
     batches_of,
@@ -29,6 +30,7 @@ from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSu
 from trinitylake.iceberg_storage.data_files.position_deletes import read_position_deletes
 from trinitylake.iceberg_storage.data_files.row_lineage import (
     POSITION,
+    PlannedFile,
     at_positions,
     has_computed,
     row_groups_at,
@@ -38,6 +40,7 @@ from trinitylake.iceberg_storage.data_files.row_lineage import (
     without_positions,
 )
 from trinitylake.iceberg_storage.data_files.schema_projection import project
+from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 
@@ -57,8 +60,13 @@ class LiveRows:
         self._metadata = metadata
         self._schema = metadata.schema()
         self._io = io
-        self.deletes = read_position_deletes(io, tasks)
         self._columns: tuple[pq.FileMetaData, Schema] | None = None
+        with_variants = (one for schema in metadata.schemas for one in schema.fields if variants_in(Schema(one)))
+        self._variants = {field.field_id: field.name for field in with_variants}
+        self._deleted_keys: DeletedKeys | None = None
+        tasks = list(tasks)
+        self.deletes = read_position_deletes(io, tasks)
+        self._deleted_keys = DeletedKeys(metadata, tasks, self._read)
 
     def batches(
         self, task: FileScanTask, columns: Sequence[str] | None = None, chosen: np.ndarray | None = None
@@ -107,6 +115,8 @@ class LiveRows:
 
     def count(self, task: FileScanTask) -> int:
         """The number of live rows of one file."""
+        if isinstance(task, PlannedFile) and task.equality_deletes:
+            return sum(batch.num_rows for batch in self._read(task, Schema()))
         gone = self.deletes.get(task.file.file_path)
         rows: int = task.file.record_count
         return rows if gone is None else rows - int(np.searchsorted(gone, rows))
@@ -130,7 +140,15 @@ class LiveRows:
         filter: RowFilter | None = None,
         chosen: np.ndarray | None = None,
     ) -> Iterator[pa.RecordBatch]:
+        if variants := [field.name for field in wanted.fields if field.field_id in self._variants]:
+            raise InvalidArgument(
+                f"column {variants[0]} is a variant, which is not read here: name other columns, or let an engine that "
+                "knows the type read the table, for instance Spark"
+            )
+        keys = None if self._deleted_keys is None or chosen is not None else self._deleted_keys.of(task)
         if task.file.file_format != FileFormat.PARQUET:
+            if keys is not None:
+                raise InvalidArgument(f"{task.file.file_path} is not a Parquet file, and has equality deletes")
             yield from self._read_other_format(task, wanted)
             return
         if chosen is not None and not len(chosen):
@@ -155,7 +173,8 @@ class LiveRows:
             if groups == []:
                 return
             ids = {id for id in wanted.field_ids if not isinstance(wanted.find_type(id), ListType | MapType)}
-            needed = prune_columns(present, ids, select_full_types=False)
+            compared = set() if keys is None else keys.field_ids
+            needed = prune_columns(present, ids | compared, select_full_types=False)
             if not needed.fields and wanted.fields:
                 needed = Schema(present.fields[0])  # for the number of rows
             constants = self._constants(task, present)
@@ -168,6 +187,8 @@ class LiveRows:
             elif gone is not None:
                 batches = without_positions(batches, gone)
             for batch in batches:
+                if keys is not None:
+                    batch = keys.others(batch, needed, constants)
                 rows = project(batch, needed, wanted, constants)
                 yield with_lineage(rows, batch, task) if is_computed else rows
 
@@ -228,8 +249,9 @@ class LiveRows:
         from pyiceberg.io.pyarrow import pyarrow_to_schema
 
         version = self._metadata.format_version
+        known = pa.schema([one for one in file.schema_arrow if not self._is_variant(one)])
         columns = pyarrow_to_schema(
-            file.schema_arrow,
+            known,
             self._metadata.name_mapping(),
             downcast_ns_timestamp_to_us=version <= 2,  # which has no type for nanoseconds
             format_version=version,
@@ -237,6 +259,11 @@ class LiveRows:
         is_nested = any(isinstance(field.field_type, StructType | ListType | MapType) for field in columns.fields)
         self._columns = None if is_nested else (metadata, columns)
         return columns
+
+    def _is_variant(self, column: pa.Field) -> bool:
+        """Whether a column of a file is a variant, or has some, for which PyIceberg has no type."""
+        id = (column.metadata or {}).get(b"PARQUET:field_id")
+        return id is not None and int(id) in self._variants
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -88,7 +88,7 @@ def rows_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> It
         values.append(transformed(source, field.transform, kind))
         types.append(kind if isinstance(field.transform, IdentityTransform) else None)
     names = [str(number) for number in range(len(values))]
-    keys = pa.table([*map(_comparable, values), np.arange(rows.num_rows)], names=[*names, _ROW])
+    keys = pa.table([*map(comparable, values), np.arange(rows.num_rows)], names=[*names, _ROW])
     groups = keys.group_by(names, use_threads=False).aggregate([(_ROW, "list"), (_ROW, "min")])
     numbers = np.empty(rows.num_rows, np.int64)
     for number, members in enumerate(groups[f"{_ROW}_list"]):
@@ -287,7 +287,7 @@ def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
     return reduce(lambda column, part: pc.struct_field(column, [part]), inner, rows[first])
 
 
-def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The same values, or others that are equal where these are the same."""
     import pyarrow as pa
     import pyarrow.compute as pc

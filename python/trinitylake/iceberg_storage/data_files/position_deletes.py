@@ -107,7 +107,12 @@ def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str
     Engines spell one location differently, such as `file:/x` and `file:///x`, so paths are compared in one spelling.
     """
     tasks = list(tasks)
-    files = {file_key(delete_file): delete_file for task in tasks for delete_file in task.delete_files}
+    files = {
+        file_key(delete_file): delete_file
+        for task in tasks
+        for delete_file in task.delete_files
+        if delete_file.content == DataFileContent.POSITION_DELETES
+    }
     by_location: dict[str, list[np.ndarray]] = {}
     for delete_file in files.values():
         for path, positions in positions_in(io, delete_file).items():

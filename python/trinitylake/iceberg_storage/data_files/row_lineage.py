@@ -8,6 +8,7 @@ that come from other files has both columns. An unchanged row keeps its two valu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,11 +36,19 @@ METADATA_COLUMNS = {field.name: field for field in (*LINEAGE, POSITION)}
 _carried: IdentityCache[Schema] = IdentityCache()
 
 
+class EqualityDelete(NamedTuple):
+    """An equality delete file with its data sequence number."""
+
+    sequence_number: int
+    file: DataFile
+
+
 class PlannedFile(FileScanTask):
     """A data file of a plan.
 
     Attributes:
         sequence_number: the data sequence number of the file; None for a file that is not committed.
+        equality_deletes: those of `delete_files` that delete rows by values.
     """
 
     def __init__(
@@ -48,9 +57,11 @@ class PlannedFile(FileScanTask):
         delete_files: set[DataFile] | None = None,
         residual: BooleanExpression = ALWAYS_TRUE,
         sequence_number: int | None = None,
+        equality_deletes: Sequence[EqualityDelete] = (),
     ) -> None:
         super().__init__(data_file, delete_files, residual)
         self.sequence_number = sequence_number
+        self.equality_deletes = equality_deletes
 
 
 def carried_schema(metadata: TableMetadata) -> Schema:

@@ -25,6 +25,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IcebergType
 
 from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, of_manifest, of_metrics, of_partition
+from trinitylake.iceberg_storage.data_files.equality_deletes import EqualityDeleteIndex
 from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile
 from trinitylake.iceberg_storage.delete_files import is_vector, referenced_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
@@ -37,10 +38,6 @@ _MAX_THREADS = 8
 
 class PlanTooLarge(Exception):
     """The filter has too many values for the number of files."""
-
-
-class EqualityDeletesNotPlanned(ValueError):
-    """The table has equality deletes, which are not planned here."""
 
 
 class FilesOfFilter:
@@ -60,6 +57,7 @@ class FilesOfFilter:
         schema: Schema | None = None,
         max_looks: int | None = None,
     ) -> None:
+        self.metadata = metadata
         columns = metadata.schema() if schema is None else schema
         self.filter = RowFilter.of(filter, columns, case_sensitive)
         self._types: dict[int, IcebergType] = {id: columns.find_type(id) for id in self.filter.field_ids}
@@ -153,7 +151,7 @@ def plan_files(
         files: tests files and manifests.
         is_wanted: selects entries.
 
-    Raises `EqualityDeletesNotPlanned`, `PlanTooLarge`, and as `read_entries`.
+    Raises `PlanTooLarge`, and as `read_entries`.
     """
     read = _to_be_read([manifest for manifest in manifests if files.may_be_in(manifest)])
 
@@ -165,7 +163,7 @@ def plan_files(
         return [(entry, outcomes) for entry, outcomes in judged if outcomes & TRUE]
 
     data: list[tuple[ManifestEntry, int]] = []
-    deletes = DeleteFileIndex()
+    deletes, equality_deletes = DeleteFileIndex(), EqualityDeleteIndex(files.metadata)
     vectors: dict[str, DataFile] = {}
     # Separate threads for each plan: external files may block them.
     with ThreadPoolExecutor(_MAX_THREADS) as pool:
@@ -175,26 +173,24 @@ def plan_files(
         if file.content == DataFileContent.DATA:
             data.append((entry, outcomes))
         elif file.content == DataFileContent.EQUALITY_DELETES:
-            raise EqualityDeletesNotPlanned(
-                "rows of the table were deleted by their values (equality deletes), which only some engines read"
-            )
+            equality_deletes.add(file, entry.sequence_number or 0)
         elif is_vector(file) and (path := referenced_data_file(file)) is not None:
             vectors[path] = file
         else:
             deletes.add_delete_file(entry, partition_key=file.partition)
 
-    def deletes_of(entry: ManifestEntry) -> set[DataFile]:
-        file = entry.data_file
+    def planned(entry: ManifestEntry, outcomes: int) -> PlannedFile:
+        file, number = entry.data_file, entry.sequence_number or 0
+        by_values = equality_deletes.of(file, number)
         if (vector := vectors.get(file.file_path)) is not None:  # which has all deleted positions
-            return {vector}
-        return deletes.for_data_file(entry.sequence_number or 0, file, partition_key=file.partition)
+            by_position = {vector}
+        else:
+            by_position = deletes.for_data_file(number, file, partition_key=file.partition)
+        every_delete = by_position | {one.file for one in by_values}
+        residual = AlwaysTrue() if outcomes == TRUE else filter
+        return PlannedFile(file, every_delete, residual, entry.sequence_number, by_values)
 
-    return [
-        PlannedFile(
-            entry.data_file, deletes_of(entry), AlwaysTrue() if outcomes == TRUE else filter, entry.sequence_number
-        )
-        for entry, outcomes in data
-    ]
+    return [planned(entry, outcomes) for entry, outcomes in data]
 
 
 def _to_be_read(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:

@@ -39,7 +39,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import TableVersion
-from pyiceberg.types import BinaryType, FixedType, StructType
+from pyiceberg.types import BinaryType, FixedType, IntegerType, ListType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from trinitylake.errors import CorruptFile, TrinityLakeError
@@ -261,7 +261,8 @@ def _entry_writer(partition_type: StructType, version: TableVersion) -> tuple[st
     """The Avro schema of the entries of a format version, and a writer for entries of `RECORD_VERSION`.
 
     Partition values of `fixed` are stored as Avro's `bytes`. Iceberg 1.11 for Java reads and writes a length before
-    them even where the schema says `fixed`, so it could not read these manifests.
+    them even where the schema says `fixed`, so it could not read these manifests. Nor does it read `equality_ids` as
+    PyIceberg writes them: the specification has `int`, PyIceberg has `long`.
     """
     partition_type = StructType(
         *(
@@ -270,8 +271,16 @@ def _entry_writer(partition_type: StructType, version: TableVersion) -> tuple[st
         )
     )
     file_schema, record_schema = (
-        manifest_entry_schema_with_data_file(one, data_file_with_partition(partition_type, one))
+        manifest_entry_schema_with_data_file(
+            one, StructType(*map(_with_int, data_file_with_partition(partition_type, one).fields))
+        )
         for one in (version, RECORD_VERSION)
     )
     avro_schema = AvroSchemaConversion().iceberg_to_avro(file_schema, schema_name="manifest_entry")
     return json.dumps(avro_schema), resolve_writer(record_schema, file_schema)
+
+
+def _with_int(field: NestedField) -> NestedField:
+    if field.name != "equality_ids":
+        return field
+    return field.model_copy(update={"field_type": ListType(136, IntegerType(), element_required=True)})

@@ -32,7 +32,7 @@ from starlette.responses import Response
 from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.delete_files import blob_of, file_key, referenced_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
-from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
+from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import PlanTooLarge
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
 from trinitylake.iceberg_storage.metadata_invariants import check_parents
@@ -88,8 +88,8 @@ class Continuation(BaseModel):
 def plan(call: Call) -> Response:
     """The files of a scan of a snapshot, or the files that were appended between two snapshots.
 
-    406 for a table outside of its own folder (`locations.py`) unless the principal is a reader of everything, for a
-    table with equality deletes, and above the limits.
+    406 for a table outside of its own folder (`locations.py`) unless the principal is a reader of everything, and above
+    the limits.
     """
     request = call.parsed(PlanRequest)
     if request.end_snapshot_id is not None and request.start_snapshot_id is None:
@@ -176,7 +176,7 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
         _check_residuals(planned)
     except PlanTooLarge as error:
         raise bad_request(str(error)) from error
-    except (SizeLimitExceeded, EqualityDeletesNotPlanned) as error:
+    except SizeLimitExceeded as error:
         raise _for_clients_alone(f"{error}: plan the scan at the client") from error
     except TypeError as error:
         raise bad_request("the scan is invalid: the filter compares a column with a value of another type") from error
