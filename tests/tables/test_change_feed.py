@@ -561,3 +561,34 @@ def test_names_of_iceberg(lake: tl.Lakehouse) -> None:
         (2, 2, "UPDATE_BEFORE", 1, snapshots[-1]),
         (2, 3, "UPDATE_AFTER", 1, snapshots[-1]),
     ]
+
+
+def test_sql_reads_the_change_feed(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"id": "bigint", "x": "double"}, primary_key=["id"])
+    table.append({"id": [1, 2], "x": [1.0, 2.0]})
+    since = lake.version
+    table.upsert({"id": [2], "x": [5.0]})
+    until = lake.version
+    lake.sql("INSERT INTO n.t VALUES (3, 3)")
+    expected = table.changes(since, until).read_all()
+
+    def rows(sql: str, reader: Any = lake, **options: Any) -> Any:
+        return reader.sql(sql, **options).fetchall()
+
+    assert lake.sql(f"FROM table_changes('n.t', {since}, {until})").to_arrow().to_pylist() == expected.to_pylist()
+    assert rows(f"SELECT sum(x) FROM table_changes('t', {since}) AS c WHERE c.id = 2", default_namespace="n") == [(7,)]
+    assert rows("SELECT max(table_changes.id) FROM table_changes('n.t', -1)") == [(3,)]
+    assert rows(f"SELECT count(*) FROM table_changes('n.t', {since})", lake.at(until)) == [(2,)]
+    twice = f"WITH a AS (FROM table_changes('n.t', {since})) SELECT (SELECT sum(x) FROM a), (SELECT count(*) FROM a)"
+    assert rows(twice) == [(10, 3)]
+    lake.sql(f"CREATE TABLE n.u AS SELECT id, ')' AS s FROM table_changes('n.t', {since}), (SELECT ')')")
+    assert lake.table("n.u").count() == 3
+    with lake.transaction() as txn:
+        txn.table("n.t").append({"id": [9], "x": [9.0]})
+        assert rows(f"SELECT count(*) FROM table_changes('n.t', {since})", txn) == [(3,)]
+    for arguments, error in (("'n.t'", "takes a table"), ("'n.t', 1 + 1", "must be constants")):
+        with pytest.raises(tl.InvalidArgument, match=error):
+            lake.sql(f"FROM table_changes({arguments})")
+    with pytest.raises(tl.ObjectNotFound, match=r"n\.z"):
+        lake.sql("FROM table_changes('n.z', 1)")

@@ -14,6 +14,7 @@ from trinitylake.cli.command import REFERENCES, At, Author, Json, Message, Optio
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import age_text, emit, grid
 from trinitylake.cli.plain_values import PlainGroup
+from trinitylake.cli.rows import print_changed_rows
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ def diff(
     root: Root,
     before: Annotated[str, typer.Argument(help=f"A version: {REFERENCES}.")],
     after: Annotated[str | None, typer.Argument(help="A version; default: the latest.")] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option("--rows", metavar="TABLE", help="Print the rows of this table that differ."),
+    ] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -51,6 +56,9 @@ def diff(
     + added, - removed, ~ changed.
     """
     lake = open_lakehouse(root, options)
+    if rows is not None:
+        print_changed_rows([("", lake.at(after).table(rows).changes(before, after, net=True))], as_json)
+        return
     difference = lake.diff(lake.at(before).version, None if after is None else lake.at(after).version)
     lines = [Text(f"{sign} {change}", SIGN_STYLES[sign]) for sign, change in difference]
     between = difference.after - difference.before
@@ -122,6 +130,7 @@ def undrop(
 def changes(
     root: Root,
     since: Annotated[str, typer.Argument(help=f"The last version that is already known: {REFERENCES}.")],
+    rows: Annotated[bool, typer.Option("--rows", help="Print the rows that changed in each table.")] = False,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -130,7 +139,11 @@ def changes(
     Oldest first.
     """
     lake = open_lakehouse(root, options)
-    feed = list(lake.changes(lake.at(since).version))
+    if rows:
+        entries = lake.changes(since, rows=True)
+        print_changed_rows((item for entry in entries for item in entry.rows.items()), as_json)
+        return
+    feed = list(lake.changes(since))
     picture = grid("version", "what happened", "changes", numbers=["version"])
     for one in feed:
         picture.add_row(str(one.version), transaction_text(one.transaction), Text(str(one.diff)))

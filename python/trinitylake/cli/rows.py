@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Format = Literal["csv", "json", "parquet"]
 #: Longer values are truncated.
 _CELL_MAX = 60
+#: Changed rows that are printed for people.
+_ROWS_MAX = 200
 #: Minimum width of a column; if a line is too short for all columns, rows are printed one by one.
 _COLUMN_MIN = 10
 
@@ -96,6 +98,29 @@ def cat(
                 write(batch)
                 done += batch.num_rows
                 on_progress(f"of rows of {table}", done)
+
+
+def print_changed_rows(feeds: Iterable[tuple[str, pa.RecordBatchReader]], as_json: bool) -> None:
+    """Print changed rows of tables, each with its name, unless that is "". For people at most `_ROWS_MAX` of each."""
+    import pyarrow as pa
+
+    if as_json:
+        print_json(
+            batch.append_column("_table", pa.repeat(table, batch.num_rows)) if table else batch
+            for table, rows in feeds
+            for batch in rows
+        )
+        return
+    for table, rows in feeds:
+        first: list[pa.RecordBatch] = []
+        while (left := _ROWS_MAX - sum(one.num_rows for one in first)) and (batch := next(rows, None)) is not None:
+            first.append(batch.slice(0, left))
+        shown = pa.Table.from_batches(first, rows.schema)
+        parts: list[RenderableType] = [Text(table, "bold")] if table else []
+        parts.append(picture(shown.drop_columns(["_committed_at", "_transaction_id"])))
+        if not left:
+            parts.append(Text(f"the first {_ROWS_MAX} rows; --json prints all", "dim"))
+        console().print(Group(*parts))
 
 
 def picture(rows: pa.Table) -> RenderableType:

@@ -22,6 +22,7 @@ from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.running import RunningQuery
 from trinitylake.tables.queries.scanned_rows import ArrowRows, table_in_duckdb
 from trinitylake.tables.queries.source import PlannedRows, TableSource
+from trinitylake.tables.queries.table_changes import with_change_feeds
 from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals, unfiltered
 
 NEEDS = "SQL over a lakehouse"
@@ -89,6 +90,8 @@ class PreparedQuery:
         self.subject = options.subject or f"query {shortened(sql)}"
         self._given = {folded(name): rows for name, rows in (options.given or {}).items()}
         with planning(NEEDS, is_open=options.is_open) as connection, self._refusals():
+            sql, feeds = with_change_feeds(connection, sql, names, options.default_namespace)
+            self._given |= feeds
             objects = NamedObjects(connection, names, self._given, options.is_open, options.way_out)
             query = objects.resolve(sql, options.default_namespace)
             self.sql = query.sql

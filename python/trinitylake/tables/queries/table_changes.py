@@ -1,0 +1,102 @@
+"""`table_changes('shop.orders', 3, 7)` in the place of a table: the change feed in SQL (`change_feed`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.queries.parsed_query import shortened, tree_of
+from trinitylake.tables.queries.scanned_rows import ArrowRows
+from trinitylake.tables.sql_sandbox import quoted
+
+if TYPE_CHECKING:
+    from trinitylake.tables.queries.named_objects import Names
+    from trinitylake.tables.table import Table
+
+FUNCTION = "table_changes"
+
+
+def with_change_feeds(
+    connection: Any, sql: str, names: Names, default_namespace: str
+) -> tuple[str, dict[str, ArrowRows]]:
+    """A query with names in the places of its calls of `table_changes`, and the rows that each name stands for.
+
+    Args:
+        connection: of DuckDB, which parses.
+        sql: the query.
+        names: where tables are looked up.
+        default_namespace: of tables without a namespace.
+
+    Raises `InvalidArgument` for other arguments than constants, and as `Table.changes`.
+    """
+    feeds: dict[str, ArrowRows] = {}
+    if FUNCTION not in sql.lower():
+        return sql, feeds
+    text = sql.encode()
+    for call in sorted(_calls(tree_of(connection, sql)), key=lambda one: int(one["query_location"]), reverse=True):
+        table, *versions = [_constant(one, sql) for one in call["function"]["children"]]
+        if not 1 <= len(versions) <= 2:
+            raise InvalidArgument(
+                f"{shortened(sql)}: {FUNCTION} takes a table, the version before and the last version"
+            )
+        name = f"{FUNCTION} {len(feeds)}"
+        is_full = "." in str(table) or not default_namespace
+        feeds[name] = _feed(names.table(str(table) if is_full else f"{default_namespace}.{table}"), *versions)
+        alias = "" if call.get("alias") else f" AS {FUNCTION}"
+        begin = int(call["query_location"])
+        text = text[:begin] + f"{quoted(name)}{alias}".encode() + text[_end_of_call(text, begin) :]
+    return text.decode(), feeds
+
+
+def _feed(table: Table, since: Any, until: Any = None) -> ArrowRows:
+    whole = table.changes(since, until)
+    own = set(table.changes(since, until, columns=[]).schema.names)
+
+    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
+        rows = table.changes(since, until, columns=[name for name in names if name not in own])
+        for batch in rows:
+            yield batch.select(names)
+
+    return ArrowRows(whole.schema, read, table._subject)
+
+
+def _calls(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, list):
+        for child in node:
+            yield from _calls(child)
+    elif isinstance(node, dict):
+        function = node.get("function") if node.get("type") == "TABLE_FUNCTION" else None
+        if function and str(function.get("function_name")).lower() == FUNCTION and not function.get("schema"):
+            yield node
+        for child in node.values():
+            yield from _calls(child)
+
+
+def _constant(node: dict[str, Any], sql: str) -> Any:
+    match node:
+        case {"class": "CONSTANT", "value": {"type": {"id": "INTEGER" | "BIGINT" | "VARCHAR"}, "value": value}}:
+            return value
+        case {"class": "CAST", "child": child}:  # DATE '2026-11-24'
+            return _constant(child, sql)
+        case {"class": "FUNCTION", "function_name": "-", "children": [child]}:
+            value = _constant(child, sql)
+            return -value if isinstance(value, int) else value
+    raise InvalidArgument(f"{shortened(sql)}: the arguments of {FUNCTION} must be constants: a name, and versions")
+
+
+def _end_of_call(text: bytes, begin: int) -> int:
+    """The end of a call that begins at a position, behind its last bracket."""
+    import duckdb
+
+    depth = 0
+    starts = [(start, kind) for start, kind in duckdb.tokenize(text.decode()) if start >= begin]
+    for (start, kind), end in zip(starts, [*(start for start, _ in starts[1:]), len(text)], strict=True):
+        if kind == duckdb.token_type.operator:
+            for place in range(start, end):
+                depth += {b"(": 1, b")": -1}.get(text[place : place + 1], 0)
+                if depth == 0 and text[place : place + 1] == b")":
+                    return place + 1
+    return len(text)
