@@ -1,9 +1,8 @@
-"""The format itself, for people who build on it: file names, keys and nodes, vectorised over Arrow.
+"""Functions of the format over Arrow columns: file names, keys and nodes.
 
-Thin over the Rust core, without a handle, a thread or a connection, so all of it is safe inside a PySpark UDF
-executor. Where an array is expected, whatever pyarrow can read is accepted: a pyarrow, polars or numpy array, a
-list, any object with the Arrow C data interface. The results are pyarrow arrays. Section numbers are those of
-`docs/format.md`.
+They call the Rust core without a handle, a thread or a connection, so all of them are safe in a PySpark UDF. Where an
+array is expected, whatever pyarrow can read is accepted: a pyarrow, polars or numpy array, a list, any object with the
+Arrow C data interface. The results are pyarrow arrays. Section numbers are those of `docs/format.md`.
 """
 
 from __future__ import annotations

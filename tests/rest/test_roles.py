@@ -360,8 +360,8 @@ def test_a_renamed_table_keeps_its_location_for_its_writer(
     assert len(shop.table("shop.sold").scan().to_arrow()) == 6
 
 
-def test_a_plan_reads_no_manifests_of_another_table(ask: Asker, shop: tl.Lakehouse) -> None:
-    """Else a writer who knows where the snapshot of another table is could have its files and partitions told."""
+def test_scan_plan_with_manifests_of_another_table_is_refused(ask: Asker, shop: tl.Lakehouse) -> None:
+    """Otherwise a writer could learn files and partitions of a table that it may not read, by naming its snapshot."""
     path = "/v1/namespaces/shop/tables/orders"
     assert len(ask(WRITER, "POST", f"{path}/plan", {}).body["file-scan-tasks"]) == 1
     assert ask(ROOT, "POST", path, stolen_snapshot(ask)).code == 200

@@ -119,9 +119,12 @@ def test_a_key_older_than_all_versions_has_an_unknown_outcome(http_client: Clien
     assert shop.table("shop.orders").properties["color"] == "green"
 
 
-def test_a_writer_with_a_wrong_clock_makes_no_key_too_old(http_client: Client, shop: tl.Lakehouse) -> None:
-    """One host whose clock was days ahead put `created_at` of its version and of all after it into the future.
-    Once the versions before had expired, every new key was older than all that is kept: 500 for all of these days."""
+def test_version_dated_in_the_future_does_not_expire_new_keys(http_client: Client, shop: tl.Lakehouse) -> None:
+    """`created_at` of a version comes from the clock of its writer, and a writer's clock was days ahead.
+
+    The server compared `created_at` of the oldest version with the time in an idempotency key. After older versions had
+    expired, it answered 500 for every new key until the real time reached that date.
+    """
     assert send(http_client, key_of(now()), "red").code == 200
     date_root(shop, shop.version, now() - 8 * DAY)
     shop.maintenance.expire(before=shop.version)

@@ -224,7 +224,9 @@ def test_a_stream_starts_with_an_older_version_or_behind_it(
     assert read_between(first, first.initialOffset(), first.latestOffset()) == [0, 1, 2, 3]
 
 
-def test_versions_of_other_tables_bring_no_rows(spark: SparkSession, lake: tl.Lakehouse, source: tl.Table) -> None:
+def test_commits_to_other_tables_add_no_rows_to_the_stream(
+    spark: SparkSession, lake: tl.Lakehouse, source: tl.Table
+) -> None:
     reader = reader_of(spark, lake)
     reader.initialOffset()
     end = reader.latestOffset()

@@ -65,7 +65,8 @@ def new_table_def(
     """The definition of an Iceberg table (§9). `id` defaults to a new one.
 
     `format_properties` of a managed table hold `metadata_location`, a path below the root; of an external table
-    `metadata_location`, a URI; of a federated one the properties of its catalog (`iceberg_storage/federated.py`).
+    `metadata_location`, a URI; of a federated one the properties of its catalog
+    (`iceberg_storage/federated_tables.py`).
     `primary_keys` default to the primary key of `schema`.
     """
     stored = schema.to_definition() if isinstance(schema, Schema) else schema

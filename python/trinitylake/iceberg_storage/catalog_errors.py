@@ -1,8 +1,8 @@
-"""The one place where this project's errors become PyIceberg's.
+"""Conversion of this project's errors to those of PyIceberg.
 
-An error that PyIceberg has a class for is raised as that class, because its retries and its clean-up go by the class:
-after `CommitFailedException` it deletes the manifests it wrote, after `CommitStateUnknownException` it deletes nothing.
-What PyIceberg has no class for passes through: a bad location or property, a damaged file, a failing storage.
+PyIceberg chooses retries and clean-up by the class of an error: after `CommitFailedException` it deletes the manifests
+it wrote, after `CommitStateUnknownException` it deletes nothing. Errors without a counterpart in PyIceberg pass
+unchanged: a bad location or property, a damaged file, a failing storage.
 """
 
 from __future__ import annotations

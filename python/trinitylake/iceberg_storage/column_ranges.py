@@ -1,7 +1,7 @@
-"""Where the columns of a Parquet file lie, which are those that are not made of others; so that those of a large file
-can be fetched at once.
+"""Byte ranges of leaf columns in a Parquet file.
 
-Arrow reads what it needs of a file that Python opens one range after the other, and each is a round to a remote store.
+A large file is then fetched with parallel requests. Without the ranges, Arrow reads one range after another from a file
+that Python opened, with one round trip to a remote store for each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What manifests say of delete files: the data file that a delete file applies to, and the place of a deletion vector.
+"""Fields of delete files in manifests: the data file, and the offset of a deletion vector.
 
-A Puffin file has several deletion vectors, each with an entry of its own, so the path alone identifies no delete file.
+A Puffin file has several deletion vectors, each with its own entry, so the path alone does not identify a delete file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The stream that a file of the lakehouse is written to: a file once it is closed, and nothing before.
+"""Output stream of a file, which becomes visible when the stream is closed.
 
-A large file of a transaction lies on a local disk part by part before that, under a name that nothing refers to.
+A large file of a transaction is written to a local disk in parts, under a name that nothing references yet.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ r"""The grammar of filters given as text, a part of SQL's: `"month = 1 and carri
                | [NOT] LIKE text | IS [NOT] ( NULL | NAN ) )
                | value operator column
 
-A column is one or more names with points between them; a name that is no word of letters, digits and `_` stands in
-double quotes. A value is a number, a text in single quotes, TRUE or FALSE. What a filter of Iceberg cannot express is
-refused: of LIKE it has what a text begins with, so `%` is only for the end, and `_` is not; `\%` and `\_` are
-characters.
+A column is one or more names separated by points; a name with other characters than letters, digits and `_` is
+written in double quotes. A value is a number, a text in single quotes, TRUE or FALSE. Conditions that Iceberg cannot
+express are refused. LIKE supports only prefixes: `%` at the end, no `_`; `\%` and `\_` are literal characters.
 """
 
 from __future__ import annotations

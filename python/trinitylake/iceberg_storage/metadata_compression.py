@@ -1,4 +1,4 @@
-"""Metadata files as bytes: plain JSON, or compressed, which the end of their name tells (Iceberg for Java)."""
+"""Compression of metadata files. The suffix of the file name shows the codec, as in Iceberg for Java."""
 
 from __future__ import annotations
 

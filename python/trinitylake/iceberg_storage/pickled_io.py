@@ -1,4 +1,4 @@
-"""File access of PyIceberg's own kinds in pickles: its settings are credentials, so they are treated as such."""
+"""Pickling of PyIceberg's own `FileIO` classes, whose properties may be credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puffin files of deletion vectors, whose footer names the data files that the vectors are of."""
+"""Puffin files of deletion vectors: writing, and renaming of the data files in the footer."""
 
 from __future__ import annotations
 

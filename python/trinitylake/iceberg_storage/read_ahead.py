@@ -1,7 +1,7 @@
-"""Files that are about to be read, fetched before they are asked for: many at once, as far as memory is meant for it.
+"""Prefetch of files that a scan will read, within a memory limit.
 
-PyIceberg reads a file when a thread of its own gets to it, and it has about as many threads as the machine has
-processors; a statement that removes rows reads one file after the other. Behind a remote store most of that is waiting.
+PyIceberg fetches a file when one of its threads reads it, and it has about as many threads as the machine has
+processors; a statement that removes rows reads one file after another. With a remote store most of that is waiting.
 """
 
 from __future__ import annotations

@@ -55,11 +55,11 @@ class TableFileIO(LakehouseFileIO):
 
 
 def own_files(io: FileIO, metadata: TableMetadata) -> FileIO:
-    """The access to the files of a managed table for work that is done for others; any other table's is as it was.
+    """File access of a managed table, limited to its folder; `io` itself for any other table.
 
-    The folder is the location of the table, which the lakehouse or an administrator chose, and which nobody
-    changes afterwards: also that of a table that was renamed or registered. Of a lakehouse that was moved, names below
-    its earlier roots count as those that they mean now.
+    For work on behalf of other principals. The folder is the location of the table, which the lakehouse or an
+    administrator chose, and which never changes afterwards, also for a renamed or registered table. In a moved
+    lakehouse, locations below its earlier roots are mapped to the present root.
     """
     if not isinstance(io, LakehouseFileIO):
         return io
@@ -67,7 +67,10 @@ def own_files(io: FileIO, metadata: TableMetadata) -> FileIO:
 
 
 def own_file_check(io: FileIO, metadata: TableMetadata) -> Callable[[str], bool]:
-    """What tells whether a file of a managed table lies in the folder of that table; it says so of any other table."""
+    """Function that checks whether a location is inside the folder of this table.
+
+    For a table that is not managed it always returns True.
+    """
     own = own_files(io, metadata)
 
     def is_own(location: str) -> bool:

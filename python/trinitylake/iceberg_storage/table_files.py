@@ -1,4 +1,4 @@
-"""Checks that the files of managed tables are there, with their sizes: manifests, data files and statistics."""
+"""Checks that the files of managed tables exist with the recorded sizes: manifests, data files, statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a managed table may lie below the root of a lakehouse (format §9)."""
+"""Rules for the location of a managed table below the root (format §9)."""
 
 from __future__ import annotations
 

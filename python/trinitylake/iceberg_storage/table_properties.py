@@ -1,6 +1,7 @@
-"""Which properties a managed table may have: none that names code, leaves the table, or lets engines delete files.
+"""Rules for the properties of a managed table.
 
-A property that engines read has a value that they can read: a writer that meets another one cannot write the table.
+A property must not name code, a location outside of the table, or permission for engines to delete files. Values of
+known properties are validated, because an engine that meets an unknown value cannot write the table.
 """
 
 from __future__ import annotations

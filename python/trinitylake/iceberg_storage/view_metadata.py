@@ -1,9 +1,9 @@
 """Iceberg's view metadata, kept in the definition of a view (format §6).
 
-A `ViewDef` holds what engines run: the SQL texts, the columns, the default namespace, the properties. What Iceberg
-wants to know besides (location, all versions with their times and schemas) is JSON in the reserved property
-`trinitylake.iceberg-view`, so a view needs no file of its own and changes with its definition. Where the two disagree
-the definition is right: it was changed through TrinityLake's own API, which becomes one more version here.
+A `ViewDef` holds what engines use: the SQL texts, the columns, the default namespace, the properties. Further Iceberg
+fields (location, all versions with their times and schemas) are JSON in the reserved property
+`trinitylake.iceberg-view`, so a view needs no file and changes with its definition. If the two disagree, the definition
+is right, because TrinityLake's own API changed it; the change is added as another version of the view.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A catalog of a transaction ends with the transaction, so a view that names one cannot be read after the commit. Engines
 write such names into views: as the default catalog, and into the text where the statement had them. They are removed
-before a view is stored: a name without a catalog is one of the catalog that the view is in. Where a view has another
-default catalog, the name of the catalog that the transaction belongs to takes their place.
+before a view is stored, because a name without a catalog refers to the catalog of the view. If the view has another
+default catalog, they are replaced by the name of the catalog that the transaction belongs to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The objects of a version, parted among tasks."""
+"""Splits the keys of a version into ranges, one for each task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration of objects on executors. The tree is the one that a single machine builds.
+"""Registration of objects on executors, with the same tree as registration on a single machine.
 
 The objects are sorted and counted part by part (`sorted_runs.py`). The first row of each leaf depends only on the
 number of objects. So each task writes the leaves inside its part, and sends the rows at both ends to the driver. The

@@ -1,9 +1,9 @@
-"""Secrets of a catalog stay out of Spark's settings, which are properties of every job: Spark writes those into event
-logs, unredacted, sends them to pages and history servers, and shows them to `SET`.
+"""Keeps secrets of a catalog out of Spark's settings.
 
-There are two ways around. The server sends what Iceberg's clients for files need to clients that have its token. The
-token is a variable in the environment of the driver's JVM, and the setting names it: Iceberg reads `env:NAME` whenever
-it opens a catalog, which it does again in the sessions that Spark makes for the batches of a stream.
+Spark writes settings to event logs, sends them to pages and history servers, and shows them to `SET`. So clients with a
+token get the credentials of the store from the catalog server. The token is a variable in the environment of the
+driver's JVM, which the setting names (`env:NAME`): Iceberg reads it whenever it opens a catalog, also in the sessions
+that Spark makes for the batches of a stream.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Tables as data frames of Spark's own Parquet reader, where that reads what Iceberg says.
+"""Tables as data frames of Spark's own Parquet reader, if it gives the same result as Iceberg.
 
-Spark 4.1 to 4.3 do not tell a Python data source which columns, how many rows or which counts a query needs. They do
-not ask for its size, and pass its rows through a socket. Spark's Parquet reader has none of these limits, and finds
-columns by field id as Iceberg does. The data source reads what that reader would not read as Iceberg does.
+Spark 4.1 to 4.3 do not send a Python data source the columns, the limit or the aggregates of a query. They do not ask
+for its size, and pass its rows through a socket. Spark's Parquet reader has none of these limits, and finds columns by
+field id as Iceberg does. In all other cases the Python data source reads the table.
 """
 
 from __future__ import annotations

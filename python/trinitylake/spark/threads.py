@@ -1,4 +1,4 @@
-"""What PySpark lacks for `format("trinitylake")`: the session of a frame in any thread, and `partitionBy`.
+"""Patches of PySpark for `format("trinitylake")`: session of a frame in any thread, and `partitionBy`.
 
 Spark 4.1 searches for a Python data source in the active session of the JVM's thread, not in that of the frame
 (`DataSource.lookupDataSource`). A thread that Python starts has its own thread in the JVM, without an active session;

@@ -1,4 +1,4 @@
-"""Iceberg's types as Spark's, and Arrow batches as Spark's JVM takes them."""
+"""Conversion of Iceberg types to Spark types, and of Arrow batches to the layout that Spark's JVM reads."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ _CLASSIFIED = "path string, size_bytes long, verdict string, kind string, folder
 
 
 def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: VacuumRequest) -> Vacuumed:
-    """See `Lakehouse.vacuum`. What fails in Spark itself raises Spark's own errors."""
+    """Run `Lakehouse.vacuum` on executors. A failure of Spark itself raises Spark's error."""
     require_driver(spark, "vacuum")
     oldest = core.oldest()
     with ExitStack() as kept:

@@ -1,8 +1,8 @@
-"""**The rule for which files of a table are rewritten together**: those whose rows belong to one partition.
+"""Groups of data files that are rewritten together: files whose rows belong to one partition.
 
-Rows are written under the current partition spec, so their future partition counts: after a change of partitioning the
-files of many partitions may become files of one. For a file of another spec it is known as far as the specs have common
-fields; files with the same known values are rewritten together.
+Rows are written under the current partition spec, so its partitions count: after a change of partitioning, files of
+many partitions may become files of one. A file of an older spec has known values only for the fields that both specs
+share; files with equal known values form a group.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A scan as a polars LazyFrame: the columns and the rows that a query needs are all that is read.
+"""A scan as a polars LazyFrame, which reads only the columns and rows that a query needs.
 
-What polars asks for becomes part of PyIceberg's scan as far as both mean exactly the same by it; polars itself says
-what that is. All of its predicates are applied to what was read as well, so what could not be handed down costs time
-and changes nothing.
+Projection and predicates of a query are pushed into the Iceberg scan if polars and Iceberg give them the same meaning.
+polars applies all predicates again, so one that is not pushed down only costs time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A table as a version or a transaction has it.
+"""Base class of table handles.
 
-Where a handle comes from decides what its writes mean: from a transaction they become visible with its commit;
-from the lakehouse each commits at once; from `at(...)` they are refused.
+A handle from a transaction writes into it; a handle from the lakehouse commits each write; a handle from `at(...)` is
+read-only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The part of Iceberg's metadata that a table definition repeats, for readers that do not open it (format §6).
 
-The format has types that Iceberg has not, such as smallint and varchar(3). A column keeps the type it was declared with
-as long as Iceberg still has the type that it became.
+The format has types that Iceberg lacks, such as smallint and varchar(3). A column keeps its declared type until its
+Iceberg type changes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""How large data files of managed tables are to be, and which of them are small: what writers, `compact` and the
-statistics of files go by."""
+"""Target size of data files of managed tables, and the size below which a file is small.
+
+Writers, `compact` and the statistics of files use them.
+"""
 
 from __future__ import annotations
 

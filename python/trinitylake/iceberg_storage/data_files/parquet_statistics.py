@@ -1,6 +1,7 @@
-"""Statistics of Parquet columns as Iceberg values, read as they are stored: also dates that Python has not.
+"""Statistics of Parquet columns as Iceberg values.
 
-They rule out row groups of a file, and are the metrics of a file that was written.
+They are read as stored, without Python objects, so dates outside of the years 1 to 9999 work. They exclude row groups
+from a scan, and become the metrics of a written file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows by the partitions that they belong to, each row in exactly one.
+"""Splits rows by partition.
 
 Transforms are computed on the numbers that Iceberg stores, so dates and timestamps that Python has no objects for have
 partitions, too. Floating-point numbers are compared by their bits: NaN is one partition, and 0.0 and -0.0 are two.

@@ -1,7 +1,7 @@
-"""**The rule for the order of rows that are written**: each row group has that of the table's sort order.
+"""Sorting of written rows: each row group is sorted by the sort order of the table.
 
-NaN is larger than all other numbers, as in SQL and in Iceberg. More than a row group would not fit into memory. A file
-whose only row group is sorted names the sort order; other files name none, since their readers could rely on it.
+NaN is larger than all other numbers, as in SQL and in Iceberg. To sort more than a row group would not fit into memory.
+A file records the sort order only if it has one row group: with several, the file as a whole is not sorted.
 """
 
 from __future__ import annotations

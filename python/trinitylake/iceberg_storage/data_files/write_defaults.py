@@ -1,7 +1,7 @@
-"""What rows need before PyIceberg writes them, in tables of format version 3: default values, and no variants.
+"""Fills missing columns with their `write-default`, and refuses variants (format version 3).
 
-PyIceberg fills a column that the rows lack with the value that older rows have, the `initial-default`, when it writes,
-too. Writers have to use the `write-default`, which may be another, so the column is filled before PyIceberg sees them.
+PyIceberg would fill them with the `initial-default`, which is the value of rows that are older than the column. The
+two may differ, so the column is filled before PyIceberg gets the rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Table metadata with what PyIceberg's own lacks: an index of snapshots, and the writing of format version 3."""
+"""Extended table metadata: an index of snapshots, and serialization of format version 3."""
 
 from __future__ import annotations
 

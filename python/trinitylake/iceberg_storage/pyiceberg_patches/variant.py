@@ -1,8 +1,7 @@
-"""The type `variant` of format version 3, which PyIceberg does not know: metadata with one could not be read at all.
+"""Adds the primitive type `variant` of format version 3 to PyIceberg, which cannot load metadata with one.
 
-Here it is a primitive type that stands in schemas and is written as it was read. PyIceberg parses types by name in one
-class method and takes finished types everywhere, so that method, and what lists and maps make of a name, learn one name
-more, for the whole process, when this module is imported. Rows of such a column are for engines.
+Importing this module patches PyIceberg's parser of type names for the whole process. The type is stored unchanged;
+only engines read and write rows of such a column.
 """
 
 from __future__ import annotations

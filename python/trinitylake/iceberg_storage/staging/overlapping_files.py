@@ -1,4 +1,4 @@
-"""Which other files may hold rows that the snapshot of an engine depends on.
+"""Finds other files that may hold rows on which the snapshot of an engine depends.
 
 An engine sends the files that a statement added and removed, and not its condition. The statement is therefore assumed
 to depend on all rows in the partitions of these files and within the bounds of their columns. Data files that its

@@ -2,9 +2,9 @@
 
 The rules are those of Iceberg's own validations. A statement is valid if no rows that match its predicate were added or
 removed; under the isolation level `snapshot` of the table (`write.delete.isolation-level`,
-`write.update.isolation-level`), rows may have come. The files it removed must still be there, and no rows may have been
-deleted from them. A snapshot that replaces files without changing rows, such as a compaction, takes away nothing but
-its files.
+`write.update.isolation-level`), new matching rows are allowed. The files that it removed must still be in the table,
+and no rows may have been deleted from them. A snapshot that replaces files without changing rows, such as a compaction,
+conflicts only through the files that it removed.
 
 A file may hold matching rows unless its partition, its column bounds or its rows exclude it (`changed_rows.py`).
 Engines send no condition, so it is derived from the files that they changed (`overlapping_files.py`). Unknown changes

@@ -1,5 +1,5 @@
-"""Many objects at once, in one version: registration of objects, and the import of another catalog.
+"""Registration of many objects, and the import of another catalog, each in one version.
 
-`definition_writer.py` writes definition files, here or on executors; `registration.py` registers objects on this
-machine, or by an engine (`engines.py`); `catalog_import.py` turns another catalog into objects.
+`definition_writer.py` writes definition files, here or on executors. `registration.py` registers objects on this
+machine, or through an engine (`engines.py`). `catalog_import.py` imports another catalog.
 """

@@ -1,8 +1,8 @@
-"""The import of another catalog: its namespaces, tables and views become one version of the lakehouse.
+"""Import of another catalog: its namespaces, tables and views become one version of the lakehouse.
 
-Nothing is copied. A table whose metadata file lies below the root of the lakehouse becomes a managed one; any other
-becomes external: readable, and as its metadata was at the time of the import (format §9). A later import with
-`existing="replace"` takes external tables to their newest metadata. Views are taken over whole.
+Nothing is copied. A table whose metadata file is below the root becomes managed. Any other table becomes external: it
+is read-only and stays at the metadata file of the import (format §9). A later import with `existing="replace"` moves
+external tables to their newest metadata. Views are copied with their texts.
 """
 
 from __future__ import annotations

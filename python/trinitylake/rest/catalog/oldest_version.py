@@ -1,7 +1,7 @@
-"""When the oldest version that still exists was written, by the clock of the store.
+"""Creation time of the oldest retained version, by the clock of the store.
 
-All expired versions were written before. `created_at` in the log cannot say this: one host whose clock is days ahead
-makes all later versions look younger than they are.
+All expired versions are older. `created_at` in the log does not show this: one host whose clock is days ahead makes all
+later versions look younger than they are.
 """
 
 from __future__ import annotations

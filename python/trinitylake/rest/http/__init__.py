@@ -1,1 +1,1 @@
-"""The HTTP side of the server: the socket, the connection, the table of routes, what is counted and logged."""
+"""HTTP server: socket, connections, ASGI application, routes, metrics and logs."""

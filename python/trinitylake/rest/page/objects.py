@@ -1,4 +1,4 @@
-"""Tables as the page shows them."""
+"""Endpoints of the page for one table: description and history."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The first rows of a table or of a SQL query, as text.
 
 The server reads them with its own credentials. So the principal must be a reader of the table's files
-(`security/locations.py`), and the server must be one that gives data to clients (`ServerOptions.page_shows_rows`).
-A query can name any object, also through views, so it needs a reader of everything. A worker process (`workers/`)
-reads the rows within limits of memory and time, since a small file may decode to more than the memory of the server.
+(`security/locations.py`), and the option `ServerOptions.page_shows_rows` must be set. A query can name any object, also
+through views, so it needs a reader of everything. A worker process (`workers/`) reads the rows within limits of memory
+and time, since a small file may decode to more than the memory of the server.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class FederatedTableJob(ForeignJob):
     """Loads a table of another catalog.
 
     Attributes:
-        stored: how its definition describes the catalog (`iceberg_storage/federated.py`).
+        stored: how its definition describes the catalog (`iceberg_storage/federated_tables.py`).
     """
 
     stored: dict[str, str]

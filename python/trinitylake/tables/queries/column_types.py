@@ -1,4 +1,4 @@
-"""The types of DuckDB that columns of an Iceberg table have in a query, and what becomes of DuckDB's in a table."""
+"""Mapping between types of Iceberg columns and DuckDB types, in both directions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Parses the text of a query: which names it has, where, and whether it may run.
+"""Parses the text of a query: which names it has, where, and whether it is allowed.
 
-DuckDB parses; this module looks at the tree. It is the second of two rules that keep a query inside of the lakehouse;
-the first is the connection (`sql_sandbox.py`). One statement that reads, with tables and views that we look up, and no
-function of DuckDB's that leads out of its rows: to files, settings, memory addresses, or text that is run.
+DuckDB parses; this module checks the tree. This is the second of two rules that confine a query to the lakehouse; the
+first is the connection (`sql_sandbox.py`). A query is one SELECT over tables and views of the lakehouse. Functions that
+reach files, settings or memory addresses, or that execute text, are refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The filters that DuckDB's optimizer pushes into the scan of a table, as filters of Iceberg.
+"""Filters that DuckDB's optimizer pushes into the scan of a table, as Iceberg expressions.
 
-A filter here leaves out only rows that the query cannot see: what has no exact equal in Iceberg becomes one that more
-rows match. NaN is greater than all numbers in DuckDB, and equal to itself; bounds of files and row groups leave it out,
-and Arrow says that it is neither. So a column that is asked for something that NaN meets is filtered by DuckDB alone.
+A predicate without an exact counterpart becomes one that more rows match, so a filter excludes only rows that the query
+cannot return. In DuckDB NaN equals NaN and is greater than all numbers, but bounds of files and row groups ignore it,
+and it matches no comparison in Arrow. So predicates that NaN satisfies are evaluated by DuckDB alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The parts of a statement that writes: verbatim pieces of its text, each of which DuckDB reads by itself.
+"""Splits a writing SQL statement into the parts that DuckDB can parse as queries or expressions.
 
-DuckDB parses the whole statement first, so what comes here has no mistakes in its grammar, and splits it into tokens.
+DuckDB has parsed the whole statement before, so its syntax is correct, and splits it into tokens.
 """
 
 from __future__ import annotations
