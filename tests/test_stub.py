@@ -163,3 +163,8 @@ def test_a_difference_would_be_found() -> None:
     assert not same([*stub[:-1], ("positional", "author", "'somebody'")], actual)
     assert not same([*stub[:-1], ("positional", "author", None)], actual)
     assert not same([*stub[:-1], ("keyword", "author", "''")], actual)
+
+
+def test_the_package_is_marked_as_typed() -> None:
+    """Type checkers ignored all annotations of the installed package, because the marker file was missing."""
+    assert STUB.with_name("py.typed").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -405,3 +406,28 @@ def test_nested_and_exact_types_survive(nyc: tl.Lakehouse) -> None:
     )
     nyc.create_table("nyc.t", rows).append(rows)
     assert nyc.table("nyc.t").scan().to_arrow().to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"row_filter": "id = 1"}, "no argument 'row_filter'; did you mean 'filter'"),
+        ({"selected_fields": ["id"]}, "no argument 'selected_fields'; did you mean 'columns'"),
+        ({"filter": "nme = 'a'"}, "no column 'nme'; did you mean 'name'"),
+        ({"filter": "other = 'a'"}, "no column 'other'; it has id, name"),
+    ],
+)
+def test_unknown_names_in_a_scan_get_a_suggestion(lake: tl.Lakehouse, arguments: dict[str, Any], message: str) -> None:
+    """Users of PyIceberg passed `row_filter`, and typing errors in a filter showed an error of PyIceberg."""
+    with lake.transaction() as txn:
+        txn.create_namespace("n")
+        txn.create_table("n.t", {"id": "bigint", "name": "varchar"})
+    with pytest.raises(tl.InvalidArgument, match=message):
+        lake.table("n.t").scan(**arguments).to_arrow()
+
+
+def test_storage_options_accept_truths_and_numbers(tmp_path: Path) -> None:
+    """`allow_http=True` was refused, because the stores take text."""
+    uri = str(tmp_path / "lake")
+    tl.create(uri, storage_options={"allow_http": True, "max_retries": 3})
+    assert tl.open(uri, storage_options={"allow_http": False}).version == 0

@@ -118,7 +118,7 @@ def test_a_partitioned_table_takes_rows_without_the_column_it_is_partitioned_by(
     ("sql", "words"),
     [
         ("INSERT INTO shop.items VALUES (1)", "1 columns, and 4 are expected: id, name, price, day"),
-        ("INSERT INTO shop.items (id, nam) VALUES (1, 'x')", "no column nam; did you mean name"),
+        ("INSERT INTO shop.items (id, nam) VALUES (1, 'x')", "no column 'nam'; did you mean 'name'"),
         ("INSERT INTO shop.items (id, id) VALUES (1, 2)", "twice"),
         ("INSERT INTO shop.items (name) VALUES ('x')", "required columns are missing from the data: id"),
         ("INSERT INTO shop.items (id) VALUES (NULL)", "required"),
@@ -127,7 +127,7 @@ def test_a_partitioned_table_takes_rows_without_the_column_it_is_partitioned_by(
         ("INSERT INTO shop.items (id) VALUES (1) ON CONFLICT DO NOTHING", "MERGE"),
         ("INSERT OR REPLACE INTO shop.items (id) VALUES (1)", "MERGE"),
         ("INSERT INTO items VALUES (1)", "no namespace"),
-        ("UPDATE shop.items SET nope = 1", "no column nope"),
+        ("UPDATE shop.items SET nope = 1", "no column 'nope'"),
         ("UPDATE shop.items SET id = 1, id = 2", "twice"),
         ("UPDATE shop.items SET id = NULL", "required"),
         ("UPDATE shop.items SET name = n FROM (VALUES ('a'), ('b')) AS s(n)", "more than once"),

@@ -6,6 +6,7 @@ A parameter name has one meaning in all functions, so there is one rule for each
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import math
@@ -223,6 +224,12 @@ def several(values: Any, what: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
+def options(values: Any, what: str) -> dict[str, str]:
+    """A mapping of text to text, numbers and truths, such as storage options. Raises `InvalidArgument`."""
+    as_text = {key: str(one).lower() if isinstance(one, bool) else one for key, one in mapping(values, what).items()}
+    return text_mapping({key: str(one) if isinstance(one, int) else one for key, one in as_text.items()}, what)
+
+
 def mapping(values: Any, what: str) -> Mapping[Any, Any]:
     """A mapping; the user of its values checks them. Raises `InvalidArgument`."""
     if not isinstance(values, Mapping):
@@ -293,9 +300,9 @@ _RULES: dict[str, Rule] = {
     "since": version_reference,
     "snapshot_id": functools.partial(whole_number, minimum=-math.inf, maximum=math.inf),
     "source": location,
-    "source_storage_options": text_mapping,
+    "source_storage_options": options,
     "sql": query,
-    "storage_options": text_mapping,
+    "storage_options": options,
     "table_name": text,
     "tables": several,
     "target": location,
@@ -304,6 +311,15 @@ _RULES: dict[str, Rule] = {
     "until": version_reference,
     "uri": location,
     "version": version_number,
+}
+
+
+#: Names of PyIceberg's arguments, and what they are called here.
+_OF_PYICEBERG = {
+    "row_filter": "filter",
+    "selected_fields": "columns",
+    "overwrite_filter": "filter",
+    "delete_filter": "filter",
 }
 
 
@@ -323,6 +339,7 @@ def checked_as(**others: Rule) -> Callable[[Function], Function]:
         rules = {one.name: rule for one in parameters if (rule := others.get(one.name) or _RULES.get(one.name))}
         defaults = {one.name: one.default for one in parameters}
         optional = {one.name for one in parameters if "None" in str(one.annotation)}
+        accepts_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
         positional = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
         ruled = [(position, name) for position, name in enumerate(positional) if name in rules]
 
@@ -343,6 +360,10 @@ def checked_as(**others: Rule) -> Callable[[Function], Function]:
             for name, value in kwargs.items():
                 if name in rules:
                     kwargs[name] = value_of(name, value)
+                elif name not in defaults and not accepts_any:
+                    raise InvalidArgument(
+                        f"{function.__qualname__}() has no argument {name!r}; {_hint_of(name, defaults)}"
+                    )
             try:
                 return function(*args, **kwargs)
             except Exception as error:
@@ -353,6 +374,18 @@ def checked_as(**others: Rule) -> Callable[[Function], Function]:
         return cast(Function, run)
 
     return decorate
+
+
+def _hint_of(name: str, defaults: Mapping[str, Any]) -> str:
+    own = [one for one in defaults if one != "self"]
+    return f"did you mean {meant!r}?" if (meant := _OF_PYICEBERG.get(name)) in own else hint(name, own)
+
+
+def hint(name: str, names: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the name that is probably meant, or all names."""
+    names = list(names)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
 
 
 def _shown(value: Any) -> str:

@@ -72,6 +72,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from trinitylake.base.arguments import hint
 from trinitylake.iceberg_storage.column_summary import ColumnSummary
 from trinitylake.iceberg_storage.moment_text import is_moment, units_since_epoch
 
@@ -415,9 +416,15 @@ class _Compiling:
                 return self._predicate(filter)
         raise TypeError(f"{type(filter).__name__} in a filter is no predicate on a column")
 
+    def _unknown_column(self, term: Any) -> str:
+        return f"there is no column {term.name!r}; {hint(term.name, self._schema.column_names)}"
+
     def _predicate(self, predicate: UnboundPredicate) -> _Node:
         self.size += 1
-        field = predicate.term.bind(self._schema, self._case_sensitive).ref().field
+        try:
+            field = predicate.term.bind(self._schema, self._case_sensitive).ref().field
+        except ValueError:
+            raise ValueError(self._unknown_column(predicate.term)) from None
         self.field_ids.add(field.field_id)
         kind: type = next(one for one in type(predicate).__mro__ if one in _NEGATED or one in _KINDS)
         if kind in _NEGATED:

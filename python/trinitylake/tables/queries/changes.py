@@ -6,13 +6,13 @@ The statement becomes one or more queries over the rows of the table, each with 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from trinitylake.base.arguments import hint
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merge import WriteResult
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, RowChanges
@@ -199,9 +199,8 @@ class Changes:
         alike = [one for one in names if one.lower() == name.lower()]
         if len(alike) == 1:
             return alike[0]
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(names)}"
-        raise InvalidArgument(f"{shortened(self._sql)}: table {self._table.name} has no column {name}{hint}")
+        hinted = hint(name, names)
+        raise InvalidArgument(f"{shortened(self._sql)}: table {self._table.name} has no column {name!r}; {hinted}")
 
     def _all_of(self, statement: MergeInto, when: When) -> dict[str, str]:
         """The values of a clause; all columns that both sides have if it names none."""
