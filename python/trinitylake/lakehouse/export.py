@@ -47,7 +47,6 @@ from trinitylake.lakehouse.object_copier import (
     FileToCopy,
     ObjectCopier,
     OnProgress,
-    ThisProcess,
 )
 
 Mode: TypeAlias = Literal["minimal", "full"]
@@ -146,7 +145,7 @@ def export(
     there = opened_at(target)
     if there is not None:
         _check_is_mirror(source, there, mode, part)
-    copy = _Copy(source, target, there, mode, workers or ThisProcess(progress))
+    copy = _Copy(source, target, there, mode, workers or ExportWorkers(progress))
     try:
         if mode == "full":
             version = copy.history(state.number)

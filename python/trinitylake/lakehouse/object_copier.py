@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -147,31 +147,18 @@ class ObjectCopier:
         return Copied(table.files, table.bytes, 0).plus(take(files))
 
 
-class ExportWorkers(Protocol):
-    """Runs the work of an export: in this process, or in tasks of an engine."""
-
-    def files(self, copier: ObjectCopier, files: Iterable[FileToCopy]) -> Copied:
-        """Copies files."""
-
-    def objects(self, copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Copied:
-        """Copies objects, and what belongs to them."""
-
-    def version(self, copier: ObjectCopier, state: _core.Version) -> Copied:
-        """Copies all objects of a version."""
-
-
-class ThisProcess:
-    """Runs the work of an export in this process."""
+class ExportWorkers:
+    """Runs the work of an export in this process; a subclass, in tasks of an engine."""
 
     def __init__(self, progress: OnProgress | None) -> None:
         self._progress = progress
 
     def files(self, copier: ObjectCopier, files: Iterable[FileToCopy]) -> Copied:
-        """See `ExportWorkers`."""
+        """Copy files."""
         return copier.files(files)
 
     def objects(self, copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Copied:
-        """See `ExportWorkers`."""
+        """Copy objects, and what belongs to them."""
         copied = Copied()
         done = total = 0
         for some in batches(objects):
@@ -183,7 +170,7 @@ class ThisProcess:
         return copied
 
     def version(self, copier: ObjectCopier, state: _core.Version) -> Copied:
-        """See `ExportWorkers`."""
+        """Copy all objects of a version."""
         found = pa.RecordBatchReader.from_stream(state.scan())
         return self.objects(copier, objects_in(found, KeySizes.of(parse_lakehouse_def(state.definition))))
 

@@ -25,10 +25,10 @@ from trinitylake.definitions import parse_lakehouse_def
 from trinitylake.lakehouse.object_copier import (
     Copied,
     ExportedObject,
+    ExportWorkers,
     FileToCopy,
     ObjectCopier,
     OnProgress,
-    ThisProcess,
     batches,
     objects_in,
 )
@@ -73,24 +73,21 @@ def workers(spark: SparkSession, progress: OnProgress | None) -> Executors:
     return Executors(spark, progress)
 
 
-class Executors:
-    """See `ExportWorkers`. What fails in Spark itself raises Spark's own errors."""
+class Executors(ExportWorkers):
+    """Runs the work on the executors. What fails in Spark itself raises Spark's own errors."""
 
     def __init__(self, spark: SparkSession, progress: OnProgress | None) -> None:
+        super().__init__(progress)
         self._spark = spark
-        self._progress = progress
         self._tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
-        self._driver = ThisProcess(None)
 
     def files(self, copier: ObjectCopier, files: Iterable[FileToCopy]) -> Copied:
-        """See `ExportWorkers`."""
         given = list(files)
         if _are_few(given):
-            return self._driver.files(copier, given)
+            return super().files(copier, given)
         return self._copied(copier, self._spark.createDataFrame(given, _FILES), len(given))
 
     def objects(self, copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Copied:
-        """See `ExportWorkers`."""
         copied = Copied()
         done = 0
         for some in batches(objects, OBJECTS_AT_ONCE):
@@ -107,7 +104,7 @@ class Executors:
         return copied
 
     def version(self, copier: ObjectCopier, state: _core.Version) -> Copied:
-        """See `ExportWorkers`. The tasks read the version themselves, each a range of its keys."""
+        # The tasks read the version themselves, each a range of its keys.
         ranges = ranges_of(copier.source.storage, state, self._tasks)
         if not ranges:
             return Copied()
