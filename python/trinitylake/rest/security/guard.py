@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -22,6 +22,12 @@ from trinitylake.rest.errors import error_response
 from trinitylake.rest.security.principals import ANYBODY, Principal
 from trinitylake.rest.security.tokens import Tokens
 
+if TYPE_CHECKING:
+    from trinitylake.rest.security.jwt_bearer import JwtBearers
+
+#: A source of principals by bearer token.
+Bearers: TypeAlias = "Tokens | JwtBearers"
+
 _LOOPBACK_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.IGNORECASE)
 
 #: Requests whose tokens need keys that must be fetched: in progress, and including those that wait.
@@ -29,16 +35,6 @@ MAX_ASKING, MAX_WAITING = 4, 64
 
 #: Key of the principal in the ASGI scope.
 PRINCIPAL = "trinitylake.principal"
-
-
-class Bearers(Protocol):
-    """A source of principals by bearer token."""
-
-    def known(self, token: bytes) -> Principal | None:
-        """The principal of a token, if that is known without waiting."""
-
-    def principal(self, token: bytes) -> Principal | None:
-        """The principal of a token, or None. May wait."""
 
 
 class Guard:
