@@ -31,12 +31,12 @@ class UpdateProperties(BaseModel):
 def name_to_create(call: Call) -> list[tuple[str, ...]]:
     """The namespace that a request creates; none for a transaction, which any writer may begin."""
     namespace = checked_namespace(call.parsed(CreateNamespace).namespace)
-    return [] if reserved.is_reserved(call, namespace) else [namespace]
+    return [] if call.is_reserved(namespace) else [namespace]
 
 
 def in_path(call: Call) -> list[tuple[str, ...]]:
     """The namespace in the path; none for a transaction, whose owner has the right."""
-    return [] if reserved.is_reserved(call, call.namespace()) else [call.namespace()]
+    return [] if call.is_reserved(call.namespace()) else [call.namespace()]
 
 
 def list_all(call: Call) -> Response:
@@ -56,7 +56,7 @@ def create(call: Call) -> Response:
     """Create a namespace with properties."""
     body = call.parsed(CreateNamespace)
     namespace = checked_namespace(body.namespace)
-    if reserved.is_reserved(call, namespace):
+    if call.is_reserved(namespace):
         return reserved.create(call, namespace, body.properties)
     with call.catalog() as catalog:
         catalog.create_namespace(namespace, body.properties)
@@ -65,7 +65,7 @@ def create(call: Call) -> Response:
 
 def load(call: Call) -> Response:
     """Load a namespace and its properties, with a default for `location`, the folder of new tables."""
-    if reserved.is_reserved(call, call.namespace()):
+    if call.is_reserved(call.namespace()):
         return reserved.load(call, call.namespace())
     with call.catalog() as catalog:
         properties = catalog.load_namespace_properties(call.namespace())
@@ -75,7 +75,7 @@ def load(call: Call) -> Response:
 
 def exists(call: Call) -> Response:
     """Check that a namespace exists: 204 or 404."""
-    if reserved.is_reserved(call, call.namespace()):
+    if call.is_reserved(call.namespace()):
         reserved.load(call, call.namespace())
         return no_content()
     with call.catalog() as catalog:
@@ -86,7 +86,7 @@ def exists(call: Call) -> Response:
 
 def drop(call: Call) -> Response:
     """Drop an empty namespace."""
-    if reserved.is_reserved(call, call.namespace()):
+    if call.is_reserved(call.namespace()):
         return reserved.drop(call, call.namespace())
     with call.catalog() as catalog:
         catalog.drop_namespace(call.namespace())
@@ -98,7 +98,7 @@ def update_properties(call: Call) -> Response:
     body = call.parsed(UpdateProperties)
     if both := sorted(set(body.removals) & body.updates.keys()):
         raise RestError(422, "UnprocessableEntityException", f"properties are both set and removed: {both}")
-    if reserved.is_reserved(call, call.namespace()):
+    if call.is_reserved(call.namespace()):
         return reserved.update(call, call.namespace(), body.updates, body.removals)
     with call.catalog() as catalog:
         if body.updates:

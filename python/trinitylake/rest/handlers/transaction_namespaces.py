@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from starlette.responses import Response
 
 from trinitylake.errors import ObjectNotFound, TransactionClosed
-from trinitylake.rest.catalog.warehouses import LATEST
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.handlers import transactions
 from trinitylake.rest.request.call import RESERVED_NAMESPACE, Call, json_response, no_content
@@ -31,14 +30,9 @@ _BEGIN = ("isolation", "message", "author")
 _SHARED = "shared-with"
 
 
-def is_reserved(call: Call, namespace: tuple[str, ...]) -> bool:
-    """Whether a namespace represents transactions for this request."""
-    return call.is_reserved(namespace)
-
-
 def children(call: Call, parent: tuple[str, ...]) -> list[tuple[str, ...]] | None:
     """The transactions below a namespace; None for another namespace."""
-    if call.prefix != LATEST or parent[: len(PARENT)] != PARENT:
+    if not call.is_reserved(parent):
         return None
     return [(*PARENT, id) for id in transactions.visible_ids(call)] if parent == PARENT else []
 

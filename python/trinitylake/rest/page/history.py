@@ -107,14 +107,10 @@ def _difference(
     call: Call, before: int, after: int, start: int, limit: int, *, by_transaction: bool
 ) -> tuple[list[dict[str, Any]], int]:
     """Some rows of a difference, and their total number. A worker computes it: it may contain all objects."""
-    if has_workers(call):
-        storage = StorageForTasks(call.service.lake._storage)
-        document = work(call, DifferenceJob(storage, after, before, start, limit, by_transaction))
-        return document["rows"], document["n-rows"]
-    core = call.service.lake._core
-    old, new = core.version(before), core.version(after)
-    rows = new.changes(old) if by_transaction else old.diff(new)
-    return rows.slice(min(start, len(rows)), limit).to_pylist(), len(rows)
+    lake = call.service.lake
+    job = DifferenceJob(StorageForTasks(lake._storage), after, before, start, limit, by_transaction)
+    document = work(call, job) if has_workers(call) else job.document(lake._core)
+    return document["rows"], document["n-rows"]
 
 
 def _entries(call: Call, before: int, size: int) -> Iterator[LogEntry]:
