@@ -90,7 +90,6 @@ def begin(operation: str, collection: str = "", attributes: Callable[[], Mapping
 def span(
     operation: str,
     collection: str = "",
-    attributes: Mapping[str, Value] | None = None,
     *,
     within: context.Context | None = None,
 ) -> Iterator[Span]:
@@ -99,14 +98,13 @@ def span(
     Args:
         operation: such as "append".
         collection: the table of the operation.
-        attributes: further attributes.
         within: context of the parent; default: the current span.
     """
     tracer = _tracer()
     if tracer is None:
         yield Span()
         return
-    described = _description(operation, collection, attributes)
+    described = _description(operation, collection)
     # `_fail` records type and message of an error; the SDK would add a second copy.
     with tracer.start_as_current_span(
         **described, context=within, record_exception=False, set_status_on_exception=False
@@ -162,7 +160,7 @@ def _tracer() -> trace.Tracer | None:
     return found.tracer
 
 
-def _description(operation: str, collection: str, attributes: Mapping[str, Value] | None) -> dict[str, Any]:
+def _description(operation: str, collection: str, attributes: Mapping[str, Value] | None = None) -> dict[str, Any]:
     described: dict[str, Value] = {
         "db.system.name": "trinitylake",
         "db.operation.name": operation,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -52,37 +52,23 @@ def new_namespace_def(id: str | None = None, properties: Mapping[str, str] | Non
 
 def new_table_def(
     id: str | None = None,
-    schema: Schema | proto.Schema | None = None,
     *,
     table_type: TableType = "managed",
     format_properties: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
-    primary_keys: Iterable[str] = (),
-    sort_keys: Iterable[proto.SortKey] = (),
-    distribution_keys: Iterable[str] = (),
-    unique_columns: Iterable[str] = (),
 ) -> proto.TableDef:
     """The definition of an Iceberg table (§9). `id` defaults to a new one.
 
     `format_properties` of a managed table hold `metadata_location`, a path below the root; of an external table
     `metadata_location`, a URI; of a federated one the properties of its catalog
     (`iceberg_storage/federated_tables.py`).
-    `primary_keys` default to the primary key of `schema`.
     """
-    stored = schema.to_definition() if isinstance(schema, Schema) else schema
-    if isinstance(schema, Schema) and not primary_keys:
-        primary_keys = schema.primary_key
     return proto.TableDef(
         id=id or new_id(),
-        schema=stored,
         table_type=table_type.upper(),
         table_format=proto.ICEBERG,
         format_properties=_text_properties(format_properties),
         properties=_text_properties(properties),
-        primary_keys=primary_keys,
-        sort_keys=sort_keys,
-        distribution_keys=distribution_keys,
-        unique_columns=unique_columns,
     )
 
 
@@ -113,13 +99,12 @@ def new_view_def(
     )
 
 
-def parse_lakehouse_def(data: bytes, path: str = "") -> proto.LakehouseDef:
+def parse_lakehouse_def(data: bytes) -> proto.LakehouseDef:
     """Read a lakehouse definition. Raises `CorruptFile`, or `UnsupportedVersion` if it is newer than this library."""
-    definition = _parse(proto.LakehouseDef, data, path)
+    definition = _parse(proto.LakehouseDef, data, "")
     if definition.major_version > MAJOR_VERSION:
         raise UnsupportedVersion(
-            f"{_where(path, 'lakehouse definition')}: format version {definition.major_version}, "
-            f"this library reads up to {MAJOR_VERSION}"
+            f"lakehouse definition: format version {definition.major_version}, this library reads up to {MAJOR_VERSION}"
         )
     return definition
 
@@ -134,7 +119,7 @@ def parse_table_def(data: bytes, path: str = "") -> proto.TableDef:
     definition = _with_id(_parse(proto.TableDef, data, path), path)
     if definition.table_type not in _TABLE_TYPES or definition.table_format not in _TABLE_FORMATS:
         raise UnsupportedVersion(
-            f"{_where(path, 'table definition')}: table type {definition.table_type} in format "
+            f"{path or 'table definition'}: table type {definition.table_type} in format "
             f"{definition.table_format} is unknown to this library"
         )
     return definition
@@ -149,7 +134,7 @@ def parse_distributed_transaction_def(data: bytes, path: str = "") -> proto.Dist
     """Read a saved transaction. Raises `CorruptFile`; `path` names the file in it."""
     definition = _parse(proto.DistributedTransactionDef, data, path)
     if not definition.id:
-        raise CorruptFile(f"{_where(path, 'transaction')}: it has no id", path=path)
+        raise CorruptFile(f"{path or 'transaction'}: it has no id", path=path)
     return definition
 
 
@@ -164,12 +149,12 @@ def serialize(definition: Message) -> bytes:
 def _parse(message: type[Definition], data: bytes, path: str) -> Definition:
     name = message.DESCRIPTOR.name
     if len(data) > MAX_SIZE_BYTES:
-        raise CorruptFile(f"{_where(path, name)}: {len(data)} bytes are over the limit of {MAX_SIZE_BYTES}", path=path)
+        raise CorruptFile(f"{path or name}: {len(data)} bytes are over the limit of {MAX_SIZE_BYTES}", path=path)
     definition = message()
     try:
         definition.ParseFromString(data)
     except (DecodeError, RecursionError, ValueError) as error:
-        raise CorruptFile(f"{_where(path, name)}: not a {name}: {error}", path=path) from error
+        raise CorruptFile(f"{path or name}: not a {name}: {error}", path=path) from error
     return definition
 
 
@@ -181,7 +166,7 @@ def _with_id(definition: Identified, path: str) -> Identified:
         _check_id(definition.id)
     except ValueError as error:
         name = definition.DESCRIPTOR.name
-        raise CorruptFile(f"{_where(path, name)}: its id {definition.id!r} is not a UUID", path=path) from error
+        raise CorruptFile(f"{path or name}: its id {definition.id!r} is not a UUID", path=path) from error
     return definition
 
 
@@ -195,10 +180,6 @@ def _text_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(value, str) or not key:
             raise InvalidArgument(f"properties map text to text, got {key!r}: {value!r}")
     return dict(properties or {})
-
-
-def _where(path: str, name: str) -> str:
-    return path or name
 
 
 #: Parser of the definition (bytes, path) by kind of object.

@@ -91,15 +91,15 @@ class Schema:
         return Schema(*iceberg_types.from_iceberg(schema))
 
     @staticmethod
-    def from_definition(schema: proto.Schema, primary_key: Iterable[str] = (), path: str = "") -> Schema:
+    def from_definition(schema: proto.Schema, primary_key: Iterable[str] = ()) -> Schema:
         """The columns of a stored schema.
 
-        Raises `UnsupportedVersion` for an unknown type, and `CorruptFile` for an invalid column; `path` names the file.
+        Raises `UnsupportedVersion` for an unknown type, and `CorruptFile` for an invalid column.
         """
         try:
             return Schema([column_from_proto(column) for column in schema.columns], primary_key)
         except InvalidArgument as error:
-            raise CorruptFile(f"{path or 'schema'}: {error}", path=path) from error
+            raise CorruptFile(f"schema: {error}") from error
 
     def to_iceberg(self) -> IcebergSchema:
         """The PyIceberg schema (format §9); field ids are assigned unless every column has one."""

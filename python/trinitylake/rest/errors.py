@@ -39,13 +39,12 @@ logger = logging.getLogger("trinitylake.rest")
 
 
 class RestError(Exception):
-    """An error response that a handler chose, perhaps with headers."""
+    """An error response that a handler chose."""
 
-    def __init__(self, code: int, type: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, code: int, type: str, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.type = type
-        self.headers = headers
 
 
 def bad_request(message: str) -> RestError:
@@ -166,7 +165,7 @@ def response_of(error: Exception, message_of: Callable[[Exception], str]) -> Res
     `message_of` returns the message for the principal (`security/hidden_names.py`).
     """
     if isinstance(error, RestError):
-        return error_response(error.code, error.type, message_of(error), error.headers)
+        return error_response(error.code, error.type, message_of(error))
     if isinstance(error, InvalidModel):
         return error_response(400, "BadRequestException", _model_message(error))
     if isinstance(error, UnicodeError):
