@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -147,6 +148,7 @@ def load(
         raise InvalidArgument("--type is for CSV and JSON: Parquet files have types, which --select can change")
     text_options = TextOptions(
         types=declared if select is not None else _types_of(lake, table) | declared,
+        required=[] if select is not None else _required_of(lake, table) or primary_key or [],
         nulls=nulls or (),
         delimiter=delimiter,
         decimal=decimal,
@@ -161,6 +163,8 @@ def load(
         counting("reading") as on_progress,
         input_files(files, known, text_options, storage_options(options)) as inputs,
     ):
+        if bad_rows is not None:
+            _check_bad_rows(bad_rows, inputs.names)
         if unknown := [name for name in declared if name not in inputs.schema.names]:
             raise InvalidArgument(
                 f"--type: no file has the column {unknown[0]!r}, only {', '.join(inputs.schema.names)}"
@@ -206,6 +210,11 @@ def _types_of(lake: Lakehouse, table: str) -> dict[str, Type]:
     return {column.name: column.type for column in lake.table(table).schema.columns if is_convertible(column.type)}
 
 
+def _required_of(lake: Lakehouse, table: str) -> list[str]:
+    """Columns of a table, if it exists, that have no NULL."""
+    return [one.name for one in lake.table(table).schema.columns if not one.nullable] if lake.exists(table) else []
+
+
 def _load(
     lake: Lakehouse, target: _Target, rows: pa.RecordBatchReader, message: str, author: str, id: str | None
 ) -> tuple[int | None, str]:
@@ -229,3 +238,11 @@ def _load(
         else:
             table.append(rows, evolve_schema=target.evolve_schema)
     return transaction.version, transaction.summary
+
+
+def _check_bad_rows(file: Path, inputs: Iterable[Path]) -> None:
+    """Check before the load that the file of bad rows can be written, and overwrites no input file."""
+    if not file.parent.is_dir():
+        raise InvalidArgument(f"--bad-rows: the folder {file.parent} does not exist")
+    if file.exists() and any(file.samefile(one) for one in inputs):
+        raise InvalidArgument(f"--bad-rows: {file} is one of the files to load")

@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -29,7 +29,9 @@ from trinitylake import _core
 from trinitylake.definitions.declared_types import Type
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables import text_conversion
+from trinitylake.tables.queries.column_types import with_uuids
 from trinitylake.tables.sql_sandbox import arrow_result, connect, literal, quoted, refusals
+from trinitylake.tables.uuid_values import uuids_of_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +47,8 @@ _FORMATS: dict[str, Format] = {
     ".pq": "parquet",
 }
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+#: How files of gzip, zstd, ZIP, xz and bzip2 begin.
+_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xfd7zXZ\x00", b"BZh")
 _DELIMITERS = (",", "\t", ";", "|")
 _BATCH_ROWS = 64 * 1024
 #: Files on an object store are fetched in parts of this size.
@@ -77,6 +81,7 @@ class TextOptions:
 
     Attributes:
         types: types by column, also of columns that no file has; the other types are detected.
+        required: columns in which NULL does not fit.
         nulls: texts that are NULL, in addition to an empty field without quotes.
         delimiter: between the fields of CSV; "" detects it in the header.
         decimal: decimal separator.
@@ -88,6 +93,7 @@ class TextOptions:
     """
 
     types: Mapping[str, Type] = field(default_factory=dict)
+    required: Collection[str] = ()
     nulls: Sequence[str] = ()
     delimiter: str = ""
     decimal: str = "."
@@ -262,7 +268,11 @@ class InputFiles:
             self._connection.register("stream", rows)
             self._connection.execute("CREATE TEMP TABLE input AS FROM stream")
             self._connection.unregister("stream")
-            return arrow_result(self._connection, select).to_arrow_reader(_BATCH_ROWS)
+            if len(self._connection.extract_statements(select)) != 1:
+                raise InvalidArgument("--select: expected one statement")
+            schema = self._schema_of(select)
+            result = arrow_result(self._connection, select).to_arrow_reader(_BATCH_ROWS)
+            return pa.RecordBatchReader.from_batches(schema, (_with_uuids(batch, schema) for batch in result))
 
     def _counted(self, on_rows: Callable[[int], object]) -> Iterator[pa.RecordBatch]:
         done = 0
@@ -301,8 +311,13 @@ class InputFiles:
             copied = types if isinstance(types, str) else text_conversion.TEXT
             self._types[name] = fixed or detected.get(name) or copied
         with self._translated(self._paths[0]):
-            rows = arrow_result(self._connection, f"{self._converted(self._paths[0])} LIMIT 0").to_arrow_table()
-        return pa.schema([one for one in rows.schema if one.name != _BAD])
+            schema = self._schema_of(self._converted(self._paths[0]))
+        return pa.schema([one for one in schema if one.name != _BAD])
+
+    def _schema_of(self, query: str) -> pa.Schema:
+        types = [type for _, type, *_ in self._connection.execute(f"DESCRIBE {query}").fetchall()]
+        result = arrow_result(self._connection, f"SELECT * FROM ({query}) LIMIT 0").to_arrow_table()
+        return with_uuids(result.schema, types, self._connection)
 
     def _detected(self, columns: Mapping[str, Sequence[Type]]) -> dict[str, Type | None]:
         samples = []
@@ -328,6 +343,7 @@ class InputFiles:
             self._options.decimal,
             self._detected_columns,
             self._nested.get(path, frozenset()),
+            self._options.required,
         )
 
     def _csv_columns(self, path: Path) -> dict[str, Sequence[Type] | str]:
@@ -338,6 +354,8 @@ class InputFiles:
             header = "".join(islice(lines, options.skip, options.skip + 1))
         if not header.strip():
             raise InvalidArgument(f"{name} has no header: the file is empty")
+        if "\0" in header:
+            raise InvalidArgument(f"{name}: the header has a NUL character, so the file is no text")
         delimiter = options.delimiter or max(_DELIMITERS, key=header.count)
         with self._text(path) as lines:
             columns = next(csv.reader(islice(lines, options.skip, None), delimiter=delimiter, strict=True))
@@ -462,7 +480,7 @@ class InputFiles:
                     if len(self.bad_rows) + len(faults) > self._options.bad_rows_max:
                         break
                 before += len(bad)
-                yield batch.filter(bad.is_null()).select(self.schema.names)
+                yield _with_uuids(batch.filter(bad.is_null()).select(self.schema.names), self.schema)
             has_rejects = self._format == "csv" and self._options.bad_rows_max
             self._reject(path, dict(faults), cursor.execute(_REJECTS).fetchall() if has_rejects else [])
 
@@ -484,9 +502,12 @@ class InputFiles:
         bad = [BadRow(name, records.get(record), None, column, error, text) for record, column, error, text in rejected]
         for row, text in faults.items():
             fault = json.loads(text)
-            error = f"{_shortened(fault['value'])} in column {fault['column']} is no {self._types[fault['column']]}"
+            column, value = fault["column"], fault["value"]
+            error = f"column {column} is required, and its value is NULL"
+            if value is not None:
+                error = f"{_shortened(value)} in column {column} is no {self._types[column]}"
             shown = json.dumps(fault["row"], ensure_ascii=False)
-            bad.append(BadRow(name, lines.get(row), None if is_csv else row + 1, fault["column"], error, shown))
+            bad.append(BadRow(name, lines.get(row), None if is_csv else row + 1, column, error, shown))
         self.bad_rows += sorted(bad, key=lambda one: one.line or one.row or 0)
         bad_rows_max = self._options.bad_rows_max
         if len(self.bad_rows) <= bad_rows_max:
@@ -533,6 +554,8 @@ class InputFiles:
                 while compression is not None and part:
                     part = stream.read(_PART_SIZE_BYTES)
             if encoding == "utf-8":
+                if start.startswith(_MAGIC):
+                    raise InvalidArgument(f"{name} is compressed: decompress it, or give it a name with .gz or .zst")
                 if b"\0" in start[:4]:
                     raise InvalidArgument(f"{name} is not UTF-8, but probably UTF-16: use --encoding utf-16")
                 if self._format != "json" or not start.startswith(codecs.BOM_UTF8):
@@ -571,6 +594,14 @@ class InputFiles:
             yield
         except (duckdb.Error, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, csv.Error) as error:
             raise InvalidArgument(f"{self.names[path]}: {_first_lines(str(error))}") from error
+
+
+def _with_uuids(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of DuckDB, which has UUIDs as texts, with the types of a schema."""
+    import pyarrow as pa
+
+    columns = [uuids_of_texts(one, field.type) for one, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _first_lines(message: str) -> str:

@@ -147,6 +147,7 @@ def converted(
     decimal: str = ".",
     detected: Collection[str] = (),
     nested: Collection[str] = (),
+    required: Collection[str] = (),
 ) -> str:
     """SQL that converts the text columns of `source`.
 
@@ -161,6 +162,7 @@ def converted(
         decimal: decimal separator.
         detected: columns whose type is detected: all rows must fit as those of the sample do.
         nested: columns that are JSON in `source`. A long integer in them must be exact also as a double.
+        required: columns in which NULL does not fit.
     """
     results, faults = [], []
     row = f"json_object({', '.join(f'{literal(name)}, {quoted(name)}' for name in columns)})"
@@ -182,6 +184,9 @@ def converted(
             fault = f"json_object('column', {literal(name)}, 'value', {column}, 'row', {row})"
             faults.append(f"WHEN {column} IS NOT NULL AND {value} IS NULL THEN {fault}")
             column = value
+        if name in required and name in columns:
+            null = f"json_object('column', {literal(name)}, 'value', NULL, 'row', {row})"
+            faults.append(f"WHEN {quoted(name)} IS NULL THEN {null}")
         results.append(f"{column} AS {quoted(name)}")
     found = f"CAST(CASE {' '.join(faults)} END AS VARCHAR)" if faults else "CAST(NULL AS VARCHAR)"
     return f"SELECT {', '.join(results)}, {found} AS {quoted(bad)} FROM ({source})"
