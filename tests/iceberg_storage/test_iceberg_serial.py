@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from random import Random
 
 import pyarrow as pa
+import pytest
 
 import trinitylake as tl
 from iceberg_disjoint import live_files, rewrite
@@ -25,7 +26,14 @@ SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()), pa.field("value", pa.int64())]
 )
 CITIES = "abcd"
-HISTORIES = 1000 if os.environ.get("TRINITYLAKE_DEEP") else 120
+HISTORIES = 1000 if os.environ.get("TRINITYLAKE_DEEP") else 80
+MERGE_ON_READ = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
+#: Properties of the table.
+FORMS = {
+    "version 2": {},
+    "version 2, merge-on-read": MERGE_ON_READ,
+    "version 3": {"format-version": "3"} | MERGE_ON_READ,
+}
 
 
 @dataclass(frozen=True)
@@ -134,10 +142,11 @@ def begin(lake: tl.Lakehouse, random: Random) -> tuple[tl.Transaction, list[Stat
 
 
 def stored_data(lake: tl.Lakehouse) -> set[str]:
-    return {path for path, _, _ in lake._storage.list("") if path.endswith(".parquet")}
+    return {path for path, _, _ in lake._storage.list("") if path.endswith((".parquet", ".puffin"))}
 
 
-def test_concurrent_commits_are_serializable() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_concurrent_commits_are_serializable(form: str) -> None:
     outcomes = Counter[str]()
     redone = Counter[str]()
     for seed in range(HISTORIES):
@@ -146,7 +155,9 @@ def test_concurrent_commits_are_serializable() -> None:
         rows: list[Row] = [(id, CITIES[id // 10], 10 * id % 100) for id in random.sample(range(40), 14)]
         with lake.transaction() as txn:
             txn.create_namespace("ns")
-            table = txn.create_table("ns.t", SCHEMA, partition_spec=["city"], primary_key=["id"])
+            table = txn.create_table(
+                "ns.t", SCHEMA, partition_spec=["city"], primary_key=["id"], properties=FORMS[form]
+            )
             for start in (0, 7):
                 table.append(data(rows[start : start + 7]))
         with warnings.catch_warnings():
@@ -189,6 +200,6 @@ def test_concurrent_commits_are_serializable() -> None:
 
 
 def stored_data_of(lake: tl.Lakehouse) -> set[str]:
-    """Data files that some snapshot of the table refers to."""
-    files = lake.table("ns.t").iceberg.inspect.all_data_files()["file_path"].to_pylist()
+    """Data files and delete files that some snapshot of the table refers to."""
+    files = lake.table("ns.t").iceberg.inspect.all_files()["file_path"].to_pylist()
     return {file.removeprefix(lake.uri) for file in files}

@@ -286,11 +286,17 @@ def run_statement(chosen: random.Random, txn: tl.Transaction, id: str) -> tuple[
     return f"{kind} {table} {k}", answer
 
 
-@pytest.mark.parametrize("seed", range(6))
+MERGE_ON_READ = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
+
+
+@pytest.mark.parametrize("properties", [{}, MERGE_ON_READ, MERGE_ON_READ | {"format-version": "3"}])
+@pytest.mark.parametrize("seed", range(3))
 def test_committed_transactions_have_the_same_results_one_after_the_other(
-    lake: tl.Lakehouse, tmp_path: Path, seed: int
+    lake: tl.Lakehouse, tmp_path: Path, seed: int, properties: dict[str, str]
 ) -> None:
     """Every statement of a committed transaction is run again in the order of the versions, on another lakehouse."""
+    for name in TABLES:
+        lake.table(name).set_properties(properties)
     serial = tl.create(tmp_path / "serial", name="serial")
     with serial.transaction() as txn:
         txn.create_namespace("s")

@@ -13,7 +13,6 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.position_deletes import (
     can_lose_rows,
@@ -29,13 +28,15 @@ from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 #: The rows of a larger data file are not read for a conflict check.
 READ_SIZE_BYTES = 1 << 20
-_UNREADABLE = (OSError, TrinityLakeError, ValueError)
+#: Each takes a request, and a conflict is no error: the statement runs again.
+MAX_READ_FILES = 64
 
 
 class ChangedRows:
     """Tests whether rows that match a filter were added, removed or deleted.
 
-    Rows of small files, and deleted rows, are read. A file that cannot be read may have such rows.
+    Rows of small files, and deleted rows, are read, of at most `MAX_READ_FILES` files. A file that cannot be read may
+    have such rows.
 
     Args:
         io, metadata: of the table.
@@ -46,6 +47,7 @@ class ChangedRows:
         self._io = io
         self._filter = filter
         self._live = LiveRows(metadata, io, [])
+        self._reads_left = MAX_READ_FILES
 
     def may_be_in(self, file: DataFile, deletes: Iterable[DataFile] = ()) -> bool:
         """Whether a data file may have such rows, except those that delete files delete."""
@@ -88,16 +90,17 @@ class ChangedRows:
     def _positions(self, deletes: Iterable[DataFile]) -> dict[str, np.ndarray] | None:
         try:
             return _positions(self._io, deletes)
-        except _UNREADABLE:
+        except Exception:  # whatever is wrong with a file of another writer
             return None
 
     def _has_matching(self, file: DataFile, positions: np.ndarray | None = None) -> bool:
-        if not can_lose_rows(file):
+        self._reads_left -= 1
+        if self._reads_left < 0 or not can_lose_rows(file):
             return True
         found = self._live.matching(FileScanTask(file), Schema(), self._filter.filter, positions)
         try:
             return any(batch.num_rows for batch in found)
-        except _UNREADABLE:
+        except Exception:  # whatever is wrong with a file of another writer
             return True
 
 
