@@ -7,6 +7,7 @@ DuckDB's Iceberg extension is no oracle: 1.5.5 also deletes rows that have NULL,
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -151,6 +152,17 @@ class History:
                 change.update_column(self.key, LongType())
             self.kind = pa.int64()
 
+    def values(self) -> Counter[str]:
+        return Counter(repr([row["id"], row[self.key], row["p"], row["x"]]) for row in self.rows)
+
+    def changes(self, since: int) -> Counter[str]:
+        """How often each row was inserted after a version, less how often it was deleted."""
+        found: Counter[str] = Counter()
+        for row in self.table.changes(since).read_all().to_pylist():
+            is_there = row["_change_type"] in ("insert", "update_postimage")
+            found[repr([row["id"], row[self.key], row["p"], row["x"]])] += 1 if is_there else -1
+        return found
+
     def check(self, said: str) -> None:
         self.table.refresh()
         expected = sorted(map(spelled, self.rows))
@@ -191,9 +203,12 @@ def test_rows_that_are_deleted_by_their_values_are_gone(
     history = History(lake, seed)
     history.append()
     for _ in range(18):
+        version, before = lake.version, history.values()
         statement = history.random.choice(STATEMENTS)
         statement(history)
         history.check(statement.__name__)
+        before.update(history.changes(version))
+        assert before == history.values(), f"changes of {statement.__name__}"
 
 
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {

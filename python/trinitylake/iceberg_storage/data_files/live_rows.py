@@ -105,7 +105,7 @@ class LiveRows:
             if batch.num_rows:
                 yield batch if wanted is projected else project(batch, wanted, projected)
 
-    def positions(self, task: FileScanTask, filter: RowFilter) -> np.ndarray:
+    def positions(self, task: FileScanTask, filter: RowFilter | None = None) -> np.ndarray:
         """The positions of the rows of one file that match a filter, ascending.
 
         In a file that is not Parquet, the number of a row among the live rows is its position.
@@ -113,10 +113,16 @@ class LiveRows:
         found = [batch.column(0).to_numpy() for batch in self.matching(task, Schema(POSITION), filter)]
         return np.concatenate([np.empty(0, np.int64), *found])
 
+    def deleted(self, task: FileScanTask) -> np.ndarray:
+        """The positions of the deleted rows of one file, ascending."""
+        if isinstance(task, PlannedFile) and task.equality_deletes:
+            return np.setdiff1d(np.arange(task.file.record_count), self.positions(task))
+        return self.deletes.get(task.file.file_path, np.empty(0, np.int64))
+
     def count(self, task: FileScanTask) -> int:
         """The number of live rows of one file."""
         if isinstance(task, PlannedFile) and task.equality_deletes:
-            return sum(batch.num_rows for batch in self._read(task, Schema()))
+            return len(self.positions(task))
         gone = self.deletes.get(task.file.file_path)
         rows: int = task.file.record_count
         return rows if gone is None else rows - int(np.searchsorted(gone, rows))

@@ -56,7 +56,6 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 #: Versions whose appended files are looked up together, in the manifests of the last one.
 PAGE_VERSIONS = 256
 
-_NO_POSITIONS = np.empty(0, np.int64)
 CHANGE_TYPE = "_change_type"
 #: The columns that follow those of the table.
 COLUMNS: dict[Names, pa.Schema] = {
@@ -292,12 +291,12 @@ class ChangeFeed:
             *(_Part(True, now, task) for task in changes.added),
         ]
         if changes.redeleted:
-            gone = LiveRows(then.metadata, then.io, [before for before, _ in changes.redeleted]).deletes
-            gone_now = LiveRows(now.metadata, now.io, [after for _, after in changes.redeleted]).deletes
+            live = LiveRows(then.metadata, then.io, [before for before, _ in changes.redeleted])
+            live_now = LiveRows(now.metadata, now.io, [after for _, after in changes.redeleted])
             for before, after in changes.redeleted:
-                positions = [found.get(before.file.file_path, _NO_POSITIONS) for found in (gone, gone_now)]
-                parts.append(_Part(False, then, before, np.setdiff1d(positions[1], positions[0])))
-                parts.append(_Part(True, now, after, np.setdiff1d(positions[0], positions[1])))
+                gone, gone_now = live.deleted(before), live_now.deleted(after)
+                parts.append(_Part(False, then, before, np.setdiff1d(gone_now, gone)))
+                parts.append(_Part(True, now, after, np.setdiff1d(gone, gone_now)))
         parts = sorted((one for one in parts if one.chosen is None or len(one.chosen)), key=lambda one: one.is_added)
         read_data_ahead(now.io, [one.task for one in parts])
         kinds: list[Literal["insert", "delete"]] = ["insert" if one.is_added else "delete" for one in parts]
