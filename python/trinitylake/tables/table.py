@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from trinitylake.base.arguments import checked, checked_as, flag, table_properties, texts, user_names
+from trinitylake.base.arguments import checked, checked_as, flag, table_properties, text, texts, user_names
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import shown
 from trinitylake.base.qualified_names import full_name
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from trinitylake import _core
     from trinitylake.definitions import TableDef
-    from trinitylake.tables.change_feed.feed import Names
+    from trinitylake.tables.change_feed.feed import ChangeFeed, Names
     from trinitylake.tables.change_feed.table_versions import TableState
 
 TableType = Literal["managed", "external", "federated"]
@@ -297,29 +297,60 @@ class Table(ABC):
             VersionExpired: a version after `since` has expired.
             InvalidArgument: the table is in another catalog, `until` is older than `since`, or a column is unknown.
         """
-        from trinitylake.tables.change_feed.feed import ChangeFeed
-
         core, newest = self._history()
         first = find_version(core, since)
         last = newest if until is None else find_version(core, until)
         if last.number < first.number:
             raise InvalidArgument(f"version {last.number} is older than version {first.number}: exchange them")
-        if self.type == "federated":
-            raise InvalidArgument(f"table {self.name} is in another catalog, so its changes have no versions here")
         key = TableName(self._namespace, self._name)
-        now = state_of(last, key, self.id)
-        iceberg = self._iceberg() if now is None else self._past(now)
-        feed = ChangeFeed(
-            core.storage,
-            self._past,
-            iceberg.schema(),
-            None if columns is None else tuple(columns),
-            names,
-            first.number,
-            self._subject,
-        )
+        feed = self._change_feed(core, first.number, state_of(last, key, self.id), columns, names)
         find = net_step_of_table if net else steps_of_table
         return feed.reader(find(core, self.id, key, first, last))
+
+    def _change_feed(
+        self,
+        core: _core.Lakehouse,
+        kept: int,
+        now: TableState | None,
+        columns: Iterable[str] | None = None,
+        names: Names = "trinitylake",
+    ) -> ChangeFeed:
+        """A feed with the columns that the table has in a version, or has now if that is None."""
+        from trinitylake.tables.change_feed.feed import ChangeFeed
+
+        if self.type == "federated":
+            raise InvalidArgument(f"table {self.name} is in another catalog, so its changes have no versions here")
+        schema = (self._iceberg() if now is None else self._past(now)).schema()
+        chosen = None if columns is None else tuple(columns)
+        return ChangeFeed(core.storage, self._past, schema, chosen, names, kept, self._subject)
+
+    @checked_as(consumer=text, net=flag)
+    def consume(self, consumer: str, *, net: bool = False) -> pa.RecordBatchReader:
+        """The rows that changed since a consumer consumed last, in a transaction that advances its position.
+
+        ```python
+        with lake.transaction() as txn:
+            changed = txn.table("shop.orders").consume("billing")
+            txn.table("shop.bills").upsert(bills_of(changed))
+        ```
+
+        The position advances to the base version of the transaction if the transaction commits, and stays if it does
+        not, so each change is processed exactly once. Of two transactions that advance one consumer one fails with
+        `CommitConflict`. The first time all rows of the table are returned as inserted. Rows that the transaction
+        itself wrote are returned the next time.
+
+        The position is the property with the table's id of the namespace `_consumers.NAME`, so it is rolled back with
+        the lakehouse. Drop the namespace to begin again.
+
+        Args:
+            consumer: its name.
+            net: as for `changes`.
+
+        Raises:
+            VersionExpired: the consumer is behind the versions that are kept.
+            InvalidArgument: the table is not one of a transaction, or the position is that of another lakehouse.
+        """
+        raise InvalidArgument(f"changes of table {self.name} are consumed in a transaction: txn.table(…).consume(…)")
 
     @abstractmethod
     def _history(self) -> tuple[_core.Lakehouse, _core.Version]:

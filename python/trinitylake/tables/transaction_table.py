@@ -8,9 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
 from weakref import ref
 
+import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 
 from trinitylake import _core
+from trinitylake.base.arguments import checked_as, flag, text
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.definitions import (
@@ -21,6 +23,13 @@ from trinitylake.definitions import (
 )
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.tables.change_feed.table_versions import (
+    TableName,
+    first_step,
+    net_step_of_table,
+    state_of,
+    steps_of_table,
+)
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import describe, metadata_path, name_metadata
 
@@ -78,6 +87,25 @@ class TransactionTable(Table):
     def _history(self) -> tuple[_core.Lakehouse, _core.Version]:
         core = self._open_core()
         return _core.Lakehouse.open(core.storage), core.base
+
+    @checked_as(consumer=text, net=flag)
+    def consume(self, consumer: str, *, net: bool = False) -> pa.RecordBatchReader:
+        """The rows that changed since a consumer consumed last; arguments and errors as for `Table.consume`."""
+        from trinitylake.tables.change_feed.consumers import advance
+
+        transaction, key = self._open_core(), TableName(self._namespace, self._name)
+        base = transaction.base
+        now = state_of(base, key, self.id)
+        if now is None:
+            raise InvalidArgument(
+                f"table {self.name} is not in version {base.number}, on which the transaction began: consume it before "
+                "it is renamed, and after the commit that creates it"
+            )
+        core, since = advance(transaction, consumer, self.id, key, now)
+        feed = self._change_feed(core, base.number if since is None else since.number, now)
+        if since is None:
+            return feed.reader([first_step(base, now)])
+        return feed.reader((net_step_of_table if net else steps_of_table)(core, self.id, key, since, base))
 
     def _past(self, state: TableState) -> IcebergTable:
         from trinitylake.tables.frozen_table import table_of_state

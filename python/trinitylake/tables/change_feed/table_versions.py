@@ -114,6 +114,11 @@ def net_step_of_table(
     yield _step(until, None, before, after)
 
 
+def first_step(version: _core.Version, state: TableState) -> TableStep:
+    """A version as if it had created the table with all rows."""
+    return _step(version, None, None, state)
+
+
 def changed_keys(previous: _core.Version, version: _core.Version) -> dict[TableName, int | None]:
     """The names whose table a version created, changed or dropped, with the position of the transaction."""
     return {

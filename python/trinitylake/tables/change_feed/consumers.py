@@ -1,0 +1,96 @@
+"""Positions of consumers of change feeds, stored in the lakehouse.
+
+A consumer is a namespace `_consumers.NAME`. Its property with the id of a table as key is the position in the feed of
+that table: the number of the version up to which changes were consumed, and the manifest list of the table then. So a
+position is versioned, exported, checked and rolled back like any object. Two transactions that advance one consumer
+write one key, so one of them fails with `CommitConflict`.
+
+The manifest list tells whether the number is one of this lakehouse: an export of one version counts versions anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from trinitylake import _core
+from trinitylake.definitions import MANIFEST_LIST, new_namespace_def, parse_namespace_def, serialize
+from trinitylake.errors import InvalidArgument, VersionNotFound
+from trinitylake.tables.change_feed.table_versions import TableState, state_of
+
+if TYPE_CHECKING:
+    from trinitylake.tables.change_feed.table_versions import TableName
+
+#: The namespace above those of all consumers.
+CONSUMERS = "_consumers"
+#: A position advances past versions that did not change the table only if it is older, so that a consumer that finds
+#: nothing new commits no version, and a position does not expire.
+IDLE_MILLIS = 3_600_000
+
+
+class Position(NamedTuple):
+    """How far a consumer is in the feed of one table."""
+
+    version: int
+    manifest_list: str
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The inverse of `str`. Raises `InvalidArgument`."""
+        number, _, manifest_list = text.partition(" ")
+        if not number.isdecimal():
+            raise InvalidArgument(f"{text!r} is no position in a change feed, such as '12'")
+        return cls(int(number), manifest_list)
+
+    def __str__(self) -> str:
+        return f"{self.version} {self.manifest_list}".strip()
+
+
+def advance(
+    transaction: _core.Transaction, consumer: str, id: str, key: TableName, now: TableState
+) -> tuple[_core.Lakehouse, _core.Version | None]:
+    """Advance a consumer to the base version of a transaction, as a part of the transaction.
+
+    Args:
+        transaction: an open one.
+        consumer: the name of the consumer.
+        id: of the table.
+        key: the name of the table.
+        now: the table in the base version.
+
+    Returns the handle of the lakehouse and the version up to which changes were consumed before; None if the consumer
+    has no position.
+
+    Raises:
+        VersionExpired: the position has expired.
+        InvalidArgument: the position is not one of this lakehouse.
+    """
+    core, base = _core.Lakehouse.open(transaction.storage), transaction.base
+    namespace = f"{CONSUMERS}.{consumer}"
+    stored = transaction.read("namespace", namespace)
+    definition = new_namespace_def() if stored is None else parse_namespace_def(stored)
+    since: _core.Version | None = None
+    if id in definition.properties:
+        position = Position.of(definition.properties[id])
+        other = InvalidArgument(
+            f"consumer {consumer} is at version {position.version} of another lakehouse, which this one was copied "
+            f"from: remove the property {id} of namespace {namespace}, so that it begins again"
+        )
+        try:
+            since = core.version(position.version)
+        except VersionNotFound:
+            raise other from None
+        then = state_of(since, key, id)
+        if since.number > base.number or (then is not None and _manifest_list(then) != position.manifest_list):
+            raise other
+        age_millis = base.info.created_at_millis - since.info.created_at_millis
+        if then is not None and then.definition == now.definition and age_millis < IDLE_MILLIS:
+            return core, since
+    definition.properties[id] = str(Position(base.number, _manifest_list(now)))
+    write = transaction.create if stored is None else transaction.replace
+    write("namespace", namespace, "", serialize(definition))
+    return core, since
+
+
+def _manifest_list(state: TableState) -> str:
+    found: str = state.definition.format_properties.get(MANIFEST_LIST, "")
+    return found
