@@ -16,22 +16,6 @@ from trinitylake.cli.output import emit_error, emit_warning
 from trinitylake.cli.plain_values import PlainCommand
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 
-__all__ = [
-    "REFERENCES",
-    "At",
-    "Author",
-    "DryRun",
-    "Json",
-    "Message",
-    "Options",
-    "Root",
-    "app",
-    "command",
-    "key_values",
-    "open_lakehouse",
-    "secret_key_values",
-]
-
 Root = Annotated[
     str,
     typer.Option(

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table as Grid
 from rich.text import Text
 
-from trinitylake.cli.command import REFERENCES, At, Author, Json, Message, Options, Root, app, command, open_lakehouse
+from trinitylake.cli.app import app
+from trinitylake.cli.command import REFERENCES, At, Author, Json, Message, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import age_text, emit, grid
 from trinitylake.cli.plain_values import PlainGroup

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, app, command, open_lakehouse
+from trinitylake.cli.app import app
+from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import age_text, emit, grid, pairs, time_left_text, time_text
 from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.errors import ObjectNotFound
