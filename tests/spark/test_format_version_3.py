@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import urllib.request
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ from pyiceberg.types import IntegerType
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
+from rest.test_duckdb import attached
 
 MERGE_ON_READ = ", ".join(f"'write.{statement}.mode' = 'merge-on-read'" for statement in ("delete", "update", "merge"))
 V3 = f"TBLPROPERTIES ('format-version' = '3', {MERGE_ON_READ})"
@@ -109,10 +112,16 @@ def test_deletion_vectors_of_a_transaction_that_lost_a_race_are_united_with_thos
             tx.commit()
 
 
-def test_rows_that_spark_and_our_writers_rewrite_in_turn_have_one_lineage(
+def test_rows_that_three_engines_rewrite_in_turn_have_one_lineage(
     spark: SparkSession, lake: tl.Lakehouse, things: str
 ) -> None:
-    """Both show the same ids and last updates after each statement, and rows that stay keep theirs."""
+    """Spark and a scan show the same ids and last updates after each statement, and rows that stay keep theirs."""
+
+    def duckdb(sql: str) -> None:
+        with tl.rest.serve(lake) as url:
+            server: Any = SimpleNamespace(url=url)
+            with attached(server) as connection:
+                connection.execute(sql)
 
     def lineage() -> dict[int, tuple[int, int]]:
         spark.sql(f"REFRESH TABLE {things}")
@@ -132,10 +141,18 @@ def test_rows_that_spark_and_our_writers_rewrite_in_turn_have_one_lineage(
         (lambda: lake.table("v3.things").delete("id = 4"), set(), {4}),
         (lambda: spark.sql(f"UPDATE {things} SET id = id WHERE id = 5"), {5}, set()),
         (lambda: lake.table("v3.things").maintenance.compact(min_files=1), set(), set()),
+        (lambda: duckdb("DELETE FROM lake.v3.things WHERE id = 5"), set(), {5}),
+        (lambda: spark.sql(f"UPDATE {things} SET id = id WHERE id = 3"), {3}, set()),
+        (lambda: duckdb("INSERT INTO lake.v3.things VALUES (7, 'd')"), {7}, set()),
+        (lambda: table.upsert(new, on=["id"]), set(), set()),
+        (lambda: lake.sql("UPDATE v3.things SET name = 'z' WHERE id = 7"), {7}, set()),
         (lambda: spark.sql(f"DELETE FROM {things} WHERE id = 6"), set(), {6}),
     ):
         statement()
         after = lineage()
+        new_rows = {id: (row_id, -1) for id, (row_id, _) in after.items() if id == 7 and id not in before}
+        assert not {row_id for row_id, _ in new_rows.values()} & {row_id for row_id, _ in before.values()}
+        before |= new_rows
         assert after.keys() == before.keys() - gone
         for id, (row_id, last) in after.items():
             assert row_id == before[id][0]

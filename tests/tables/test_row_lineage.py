@@ -61,7 +61,9 @@ class History:
         self.lake = lake
         self.random = random.Random(seed)
         partitions = self.random.choice([None, ["p"], ["bucket(3, id)"]])
-        properties = V3 | {"write.parquet.row-group-limit": "4"}
+        mode = self.random.choice(["copy-on-write", "merge-on-read"])
+        properties = V3 | {f"write.{statement}.mode": mode for statement in ("delete", "update", "merge")}
+        properties["write.parquet.row-group-limit"] = "4"
         self.table = lake.create_table("ns.t", SCHEMA, partition_spec=partitions, properties=properties)
         self.rows: dict[int, Row] = {}
         self.used: set[int] = set()
@@ -203,12 +205,18 @@ STATEMENTS: dict[str, Callable[[History], After]] = {
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_keep_their_lineage_through_random_statements(
-    lake: tl.Lakehouse, seed: int, monkeypatch: pytest.MonkeyPatch
+    lake: tl.Lakehouse, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", 3)
     history = History(lake, seed)
     for _ in range(25):
         history.step()
+    lake.export(str(tmp_path / "export"))
+    assert shown(tl.open(str(tmp_path / "export")).table("ns.t")) == history.rows
+    (tmp_path / "lake").rename(tmp_path / "moved")
+    moved = tl.open(str(tmp_path / "moved"), durability="none")
+    moved.maintenance.relocate()
+    assert shown(moved.table("ns.t")) == history.rows
 
 
 def test_rows_of_an_upgraded_table_have_ids_since_its_next_commit(lake: tl.Lakehouse) -> None:
