@@ -99,8 +99,8 @@ def merge(
 
         tl.spark.merge(frame, uri, "nyc.planes", on="tailnum").when_matched_update().when_not_matched_insert().execute()
 
-    Files with rows that change are rewritten (copy-on-write), in one commit. A row with a null in its key matches
-    nothing. The frame is evaluated once.
+    Files with rows that change are rewritten, or get delete files if the table says so (`write.merge.mode`), in one
+    commit. A row with a null in its key matches nothing. The frame is evaluated once.
 
     Args:
         frame: the source. It may have columns that the table does not have, for conditions.

@@ -107,7 +107,7 @@ class TableMaintenance:
     def rewrite_manifests(self, *, message: str = "", author: str = "") -> RewriteManifestsResult:
         """List the data files in manifests of the target size, those of one partition together.
 
-        Appends merge manifests by themselves, so this is for tables that engines have filled. Raises `InvalidArgument`
+        Our own statements merge manifests, so this is for tables that engines have filled. Raises `InvalidArgument`
         for a table that is not managed here, and `InvalidLocation` for one with manifests outside of its folder.
         """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +37,7 @@ from trinitylake.iceberg_storage.delete_files import (
     of_one_data_file,
     referenced_data_file,
 )
-from trinitylake.iceberg_storage.file_io import canonical_uri
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.puffin import Blob, puffin_file
 
 #: The first bytes of a vector in a blob, after its length.
@@ -92,10 +93,11 @@ def _positions_of_vector(blob: bytes, file: DataFile) -> np.ndarray:
     """The positions in a blob: the length of the next two, the magic, the bitmap, and their checksum."""
     content, checksum = blob[4:-4], blob[-4:]
     is_whole = len(blob) >= 12 and int.from_bytes(blob[:4], "big") == len(content) and content[:4] == _VECTOR_MAGIC
-    if is_whole and zlib.crc32(content) == int.from_bytes(checksum, "big"):
-        positions = np.array(BitMap64.deserialize(content[4:]).to_array()).astype(np.int64)
-        if len(positions) == file.record_count:
-            return positions
+    with suppress(ValueError):
+        if is_whole and zlib.crc32(content) == int.from_bytes(checksum, "big"):
+            bitmap = BitMap64.deserialize(content[4:])
+            if len(bitmap) == file.record_count:  # before it is expanded: few bytes may stand for billions
+                return np.array(bitmap.to_array()).astype(np.int64)
     raise CorruptFile(
         f"the deletion vector of {referenced_data_file(file)} in {file.file_path} is damaged", path=file.file_path
     )
@@ -113,6 +115,8 @@ def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str
         for delete_file in task.delete_files
         if delete_file.content == DataFileContent.POSITION_DELETES
     }
+    if isinstance(io, LakehouseFileIO):
+        io.read_ahead({file.file_path: file.file_size_in_bytes for file in files.values()}.items())
     by_location: dict[str, list[np.ndarray]] = {}
     for delete_file in files.values():
         for path, positions in positions_in(io, delete_file).items():
