@@ -264,6 +264,13 @@ def test_version_references_have_one_syntax(reference: int | str | None, version
     assert lake.at(reference).version == version
 
 
+@pytest.mark.parametrize("reference", ["2 hours ago", "2000-01-01"])
+def test_a_time_before_the_first_version_raises_version_not_found(reference: str) -> None:
+    """A lakehouse that was younger than "2 hours ago" answered that this text is no reference."""
+    with pytest.raises(tl.VersionNotFound, match="version"):
+        tl.create(f"memory://{uuid.uuid4()}").at(reference)
+
+
 def test_a_time_without_a_zone_is_in_utc_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A time without a zone named another version on a machine in another time zone."""
     lake = tl.create(f"memory://{uuid.uuid4()}")

@@ -56,9 +56,9 @@ def _find_text(core: _core.Lakehouse, text: str) -> _core.Version:
         return _find_number(core, int(text))
     try:
         if ago := _AGO.fullmatch(text):
-            age = timedelta(milliseconds=milliseconds(ago["duration"], "the age of a version"))
-            return core.version_at(millis_of(datetime.now(UTC) - age))
-        time = moment(text, "the time of a version")
+            time = datetime.now(UTC) - timedelta(milliseconds=milliseconds(ago["duration"], "the age of a version"))
+        else:
+            time = moment(text, "the time of a version")
     except (TrinityLakeError, OverflowError):
         raise InvalidArgument(f"{text!r} is no version; use {_EXAMPLES}") from None
     return core.version_at(millis_of(time))
