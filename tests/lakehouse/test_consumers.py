@@ -143,3 +143,19 @@ def test_expired_position_raises_version_expired(shop: tl.Lakehouse) -> None:
     shop.maintenance.expire(before=shop.version)
     with pytest.raises(tl.VersionExpired):
         consumed(shop)
+
+
+def test_changes_that_a_rollback_undid_are_not_consumed_again(shop: tl.Lakehouse) -> None:
+    """After a rollback to the version at which a consumer stood, each later transaction got what the rollback had
+    undone, as an insert and a delete."""
+    assert len(consumed(shop)) == 2
+    stood = shop.version
+    shop.table("n.orders").append({"id": [3], "k": [0], "x": [1]})
+    assert consumed(shop) == [(3, "insert")]
+    shop.rollback(stood)
+    assert consumed(shop) == consumed(shop) == []
+    shop.table("n.orders").append({"id": [4], "k": [0], "x": [1]})
+    found = consumed(shop)
+    assert found[-1] == (4, "insert")
+    assert sorted(found[:-1]) == [(3, "delete"), (3, "insert")]
+    assert consumed(shop) == []

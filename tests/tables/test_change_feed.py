@@ -506,17 +506,44 @@ def test_rows_of_all_tables_come_transaction_by_transaction(lake: tl.Lakehouse) 
     lake.drop_table("n.a")
     first, second, third = lake.changes(0, rows=True, until=since), *[lake.changes(since, rows=True)] * 2
     [created, filled] = first
-    assert {name: rows.read_all()["id"].to_pylist() for name, rows in filled.rows.items()} == {
+    assert {table.name: table.read().read_all()["id"].to_pylist() for table in filled.rows} == {
         "n.a": [1, 2],
         "n.b": [1, 2],
     }
     assert not created.rows
     changed, dropped = second
-    found = {name: rows.read_all().select(["id", "_change_type"]).to_pylist() for name, rows in changed.rows.items()}
+    found = {table.name: pa.table(table).select(["id", "_change_type"]).to_pylist() for table in changed.rows}
     assert changed.transaction.id == "second"
     assert found == {"n.a": [{"id": 1, "_change_type": "delete"}], "n.c": [{"id": 3, "_change_type": "insert"}]}
-    assert dropped.rows["n.a"].read_all()["id"].to_pylist() == [2]
+    [table] = dropped.rows
+    assert (table.former_name, table.name) == ("n.a", None)
+    assert table.read().read_all()["id"].to_pylist() == [2]
     assert third is second
+
+
+def test_a_table_that_takes_the_name_of_a_dropped_one_follows_it(lake: tl.Lakehouse) -> None:
+    """Rows were listed by the name of the table, so the deletes of the dropped table were missing, and two tables that
+    exchanged their names showed no change."""
+    lake.create_namespace("n")
+    for number, name in enumerate(["n.a", "n.b", "n.c"]):
+        lake.create_table(name, {"id": "bigint"}).append({"id": [number]})
+    since = lake.version
+    with lake.transaction() as txn:
+        txn.drop_table("n.a")
+        txn.create_table("n.a", {"id": "bigint"}).append({"id": [9]})
+        for old, new in [("n.b", "n.x"), ("n.c", "n.b"), ("n.x", "n.c")]:
+            txn.rename_table(old, new)
+    [entry] = lake.changes(since, rows=True)
+    found = [
+        (table.former_name, table.name, [(row["_change_type"], row["id"]) for row in pa.table(table).to_pylist()])
+        for table in entry.rows
+    ]
+    assert found[0] == ("n.a", None, [("delete", 0)])
+    assert sorted(found[1:], key=str) == [
+        ("n.b", "n.c", []),
+        ("n.c", "n.b", []),
+        (None, "n.a", [("insert", 9)]),
+    ]
 
 
 def test_expired_version_raises_version_expired(lake: tl.Lakehouse) -> None:

@@ -142,7 +142,8 @@ def changes(
     lake = open_lakehouse(root, options)
     if rows:
         entries = lake.changes(since, rows=True)
-        print_changed_rows((item for entry in entries for item in entry.rows.items()), as_json)
+        tables = (table for entry in entries for table in entry.rows)
+        print_changed_rows(((table.name or table.former_name or "", table.read()) for table in tables), as_json)
         return
     feed = list(lake.changes(since))
     picture = grid("version", "what happened", "changes", numbers=["version"])

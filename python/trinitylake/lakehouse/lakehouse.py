@@ -257,8 +257,7 @@ class Lakehouse(Statements):
         Args:
             since: a version as for `at`; its own changes are not included.
             until: the last version.
-            rows: also the changed rows: `entry.rows` maps the name of each table to a stream of them, as
-                `Table.changes` returns it.
+            rows: also the changed rows: `entry.rows` has a `TableRowChanges` for each table.
 
         Raises `VersionExpired` if a version after `since` has expired.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,48 +13,50 @@ from trinitylake.base.qualified_names import full_name
 from trinitylake.definitions import FEDERATED
 from trinitylake.lakehouse.history import TransactionChanges
 from trinitylake.tables.change_feed.feed import ChangeFeed
-from trinitylake.tables.change_feed.table_versions import (
-    TableState,
-    TableStep,
-    changed_keys,
-    steps_of_version,
-)
+from trinitylake.tables.change_feed.table_versions import TableStep, changed_keys, steps_of_version
 from trinitylake.tables.frozen_table import table_of_state
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.definitions import TableDef
 
 
-class ChangedRows(Mapping[str, pa.RecordBatchReader]):
-    """The changed rows of the tables that one transaction changed, by the full name of the table.
+@dataclass(frozen=True, slots=True)
+class TableRowChanges:
+    """The rows that one transaction changed in one table.
 
-    Each look-up reads the rows again, as a stream with the columns of `Table.changes`. A table that was dropped has its
-    last name; one of which only properties changed has no rows.
+    Supports the Arrow C stream protocol, as `read` does.
+
+    Attributes:
+        table_id: the id of the table, which a rename does not change.
+        name: its full name after the transaction; None if the transaction dropped it.
+        former_name: its full name before the transaction; None if the transaction created or restored it.
     """
 
-    def __init__(self, storage: _core.Storage, steps: Sequence[TableStep]) -> None:
-        self._storage = storage
-        self._steps = {_name(_state(step)): step for step in steps}
+    table_id: str
+    name: str | None
+    former_name: str | None
+    _storage: _core.Storage = field(repr=False, compare=False)
+    _step: TableStep = field(repr=False, compare=False)
 
-    def __getitem__(self, name: str) -> pa.RecordBatchReader:
-        step = self._steps[name]
+    def read(self) -> pa.RecordBatchReader:
+        """The changed rows, as `Table.changes` returns them; each call reads them again."""
+        state = self._step.after or self._step.before
+        assert state is not None
         open_table = partial(table_of_state, self._storage)
         feed = ChangeFeed(
             self._storage,
             open_table,
-            open_table(_state(step)).schema(),
+            open_table(state).schema(),
             columns=None,
             names="trinitylake",
-            kept=step.version - 1,
-            subject=lambda: f"table {name} in version {step.version}",
+            kept=self._step.version - 1,
+            subject=lambda: f"table {self.name or self.former_name} in version {self._step.version}",
         )
-        return feed.reader([step])
+        return feed.reader([self._step])
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._steps)
-
-    def __len__(self) -> int:
-        return len(self._steps)
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.read().__arrow_c_stream__(requested_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,11 @@ class TransactionRowChanges(TransactionChanges):
     """What one transaction changed, with the rows: an entry of `lake.changes(since, rows=True)`.
 
     Attributes:
-        rows: the changed rows of each table, which are read on demand.
+        rows: the tables that the transaction changed, dropped ones first. One of which only properties or the name
+            changed has no rows.
     """
 
-    rows: ChangedRows = field(repr=False, compare=False)
+    rows: tuple[TableRowChanges, ...] = field(repr=False, compare=False)
 
 
 def with_rows(
@@ -75,19 +78,21 @@ def with_rows(
     steps = list(steps_of_version(previous, version, changed_keys(previous, version)))
     for entry in entries:
         own = [step for step in steps if step.transaction == entry.position and not _is_federated(step)]
+        own.sort(key=lambda step: step.after is not None)
         parts = {name: getattr(entry, name) for name in TransactionChanges.__dataclass_fields__}
-        yield TransactionRowChanges(**parts, rows=ChangedRows(storage, own))
+        yield TransactionRowChanges(**parts, rows=tuple(_of_table(storage, step) for step in own))
 
 
-def _state(step: TableStep) -> TableState:
+def _of_table(storage: _core.Storage, step: TableStep) -> TableRowChanges:
+    former, now = (None if one is None else full_name(*one.key) for one in (step.before, step.after))
+    return TableRowChanges(_definition(step).id, now, former, storage, step)
+
+
+def _definition(step: TableStep) -> TableDef:
     state = step.after or step.before
     assert state is not None
-    return state
-
-
-def _name(state: TableState) -> str:
-    return full_name(*state.key)
+    return state.definition
 
 
 def _is_federated(step: TableStep) -> bool:
-    return bool(_state(step).definition.table_type == FEDERATED)
+    return bool(_definition(step).table_type == FEDERATED)

@@ -84,7 +84,7 @@ def advance(
             raise other
         age_millis = base.info.created_at_millis - since.info.created_at_millis
         if then is not None and then.definition == now.definition and age_millis < IDLE_MILLIS:
-            return core, since
+            return core, base  # not `since`: what a rollback undid would be returned each time
     definition.properties[id] = str(Position(base.number, _manifest_list(now)))
     write = transaction.create if stored is None else transaction.replace
     write("namespace", namespace, "", serialize(definition))
