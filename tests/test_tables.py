@@ -149,10 +149,10 @@ def test_data_that_does_not_fit_is_refused_by_column(nyc: tl.Lakehouse, data: An
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ({"of": {"k": 1, "q": 5}}, "column of of the table has no part q; it has k, x"),
-        ({"of": {"K": 1}}, "column of of the table has no part K"),
-        ({"many": [{"k": 1, "q": 5}]}, "column many.element of the table has no part q"),
-        ({"deep": {"of": [[{"k": 1, "q": 5}]]}}, "column deep.of.element.element of the table has no part q"),
+        ({"of": {"k": 1, "q": 5}}, "column of of the table has no field q; it has k, x"),
+        ({"of": {"K": 1}}, "column of of the table has no field K"),
+        ({"many": [{"k": 1, "q": 5}]}, "column many.element of the table has no field q"),
+        ({"deep": {"of": [[{"k": 1, "q": 5}]]}}, "column deep.of.element.element of the table has no field q"),
     ],
 )
 def test_parts_that_a_structure_lacks_are_refused(nyc: tl.Lakehouse, row: dict[str, Any], complaint: str) -> None:

@@ -286,7 +286,7 @@ def test_contradicting_choices_are_refused(lake: tl.Lakehouse, choices: dict[str
 
 def test_a_transaction_of_another_lakehouse_is_refused(lake: tl.Lakehouse, tmp_path: Path) -> None:
     other = tl.create(str(tmp_path / "other"))
-    with other.begin() as transaction, pytest.raises(tl.InvalidArgument, match="is of the lakehouse"):
+    with other.begin() as transaction, pytest.raises(tl.InvalidArgument, match="belongs to the lakehouse"):
         load(lake, transaction=transaction)
 
 

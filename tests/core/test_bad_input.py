@@ -460,7 +460,7 @@ def test_a_table_property_cannot_send_files_beside_the_table(lake: tl.Lakehouse,
     """A folder whose name begins like the table's is not inside of it."""
     table = lake.create_table("nyc.t", ROWS)
     for location in (f"{table.location.rstrip('/')}-beside", f"{lake.uri}nyc/other"):
-        with pytest.raises(tl.InvalidLocation, match="leaves the table"):
+        with pytest.raises(tl.InvalidLocation, match="outside of the table"):
             table.set_properties({property: location})
     below = f"{table.location.rstrip('/')}/below"
     table.set_properties({property: below})

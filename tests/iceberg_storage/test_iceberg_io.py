@@ -181,7 +181,7 @@ def test_a_link_does_not_lead_out_of_a_local_root(tmp_path: Path) -> None:
     (tmp_path / "lake" / "folder").symlink_to(tmp_path)
     file_io = LakehouseFileIO(make_store("disk", tmp_path / "lake"))
     for path in ("link.avro", "folder/secret.avro"):
-        with pytest.raises(InvalidLocation, match="leaves the lakehouse"):
+        with pytest.raises(InvalidLocation, match="is a symbolic link"):
             file_io.new_input(file_io.uri_of(path)).open()
 
 

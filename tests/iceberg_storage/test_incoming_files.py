@@ -237,7 +237,7 @@ def test_every_way_refuses_ambiguous_file_names(place: Place, way: str) -> None:
     else:
         names = [odd(present_file(place)) for odd in ODD.values()]
     for name in names:
-        with pytest.raises(tl.InvalidLocation, match=r"not a qualified|outside of|a folder of the lakehouse"):
+        with pytest.raises(tl.InvalidLocation, match=r"not a qualified|outside of|an internal folder of the lakehouse"):
             WAYS[way](place, name)
     assert not place.lake.exists("shop.made")
     assert not place.lake.exists("shop.again")
@@ -260,7 +260,7 @@ def test_every_way_refuses_a_file_that_contradicts_itself(
         return file
 
     monkeypatch.setitem(globals(), "data_file", contradicting)
-    with pytest.raises(TrinityLakeError, match="the name of another one"):
+    with pytest.raises(TrinityLakeError, match="the suffix of another format"):
         WAYS[way](place, present_file(place))
     assert not place.lake.exists("shop.made")
     assert not place.lake.exists("shop.again")
@@ -322,7 +322,7 @@ def test_manifest_with_an_older_snapshot_id_is_checked(place: Place) -> None:
     manifests = incoming_files.manifest_lists.read(table.io, add.snapshot)
     head = table.current_snapshot()
     updates = of_manifests(place, table.location(), 77, list(manifests), head.snapshot_id)
-    with pytest.raises(tl.InvalidLocation, match="readers take differently"):
+    with pytest.raises(tl.InvalidLocation, match="readers interpret differently"):
         load(place.lake).commit_table(table, (), updates)
 
 

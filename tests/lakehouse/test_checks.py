@@ -353,7 +353,7 @@ def test_a_view_is_looked_up_from_where_it_says(shop: tl.Lakehouse) -> None:
     ("view_sql", "sql", "message"),
     [
         ("SELECT * FROM shop.known", "SELECT true FROM shop.known", "refers to itself"),
-        ("SELECT * FROM read_text('/etc/hostname')", "SELECT true FROM shop.known", "not for queries"),
+        ("SELECT * FROM read_text('/etc/hostname')", "SELECT true FROM shop.known", "not allowed in queries"),
         ("SELECT 1; SELECT 2", "SELECT true FROM shop.known", "one statement"),
         ("SELECT 1", "DROP TABLE shop.orders", "SELECT"),
         ("SELECT 1", "SELECT true FROM a.b.c.t", '"a.b.c".t'),
@@ -463,7 +463,7 @@ def test_a_check_that_ends_its_transaction_is_refused(
         end(shop, txn)
 
     txn = ordering(shop, 2, check)
-    with pytest.raises(tl.InvalidArgument, match="a check only reads"):
+    with pytest.raises(tl.InvalidArgument, match="it must only read"):
         txn.commit()
     assert len(runs) == 1
     assert (orders(shop), txn.is_open) == ([1, 2], False)
@@ -487,7 +487,7 @@ def test_a_check_that_writes_is_refused_at_once(
         return True
 
     txn = ordering(shop, 2, check)  # type: ignore[arg-type]
-    with pytest.raises(tl.InvalidArgument, match="a check only reads"):
+    with pytest.raises(tl.InvalidArgument, match="a check must only read"):
         txn.commit()
     assert len(runs) == 1 + again
     assert (orders(shop), txn.is_open) == ([1, 2], False)

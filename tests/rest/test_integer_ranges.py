@@ -51,7 +51,7 @@ def ref(name: str, type: str, **keeps: int) -> dict[str, Any]:
 LIST = {"type": "list", "element": "int", "element-required": False}
 MAP = {"type": "map", "key-id": 8, "key": "int", "value": "int", "value-required": False}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a column": (schema(column(id=TOO_LARGE)), "column 'a' is a number from 0 to 2147483447"),
+    "a column": (schema(column(id=TOO_LARGE)), "column 'a' must be a number from 0 to 2147483447"),
     "a column with a reserved id": (schema(column(id=2147483546)), "2147483447"),
     "a column below nothing": (schema(column(id=-1)), "not -1"),
     "an element": (schema(column({**LIST, "element-id": TOO_LARGE})), "column 'element'"),

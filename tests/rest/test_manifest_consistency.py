@@ -160,7 +160,7 @@ BAD_FILES: dict[str, tuple[Change, str]] = {
         {"lower_bounds": {1: (9).to_bytes(4, "little")}, "upper_bounds": {1: bytes(4)}},
         "above the upper bound",
     ),
-    "a format of another name": ({"file_format": FileFormat.AVRO}, "the name of another one"),
+    "a format of another name": ({"file_format": FileFormat.AVRO}, "the suffix of another format"),
     "more rows than its bytes": ({"record_count": 10**15}, "which is impossible"),
     "a bound of another length": ({"lower_bounds": {1: b"\1"}}, "a bound of 1 bytes for column 1"),
     "no rows and bounds": ({"record_count": 0, "lower_bounds": {1: bytes(4)}}, "has 0 rows, and bounds"),
@@ -224,7 +224,7 @@ def test_list_that_counts_otherwise_than_its_manifest_is_refused(
 ) -> None:
     answer = committed(events, http_client, file_in(events), **{name: 7})
     assert (answer.code, answer.error) == (400, "BadRequestException"), answer
-    assert "the manifest list says 7" in answer.body["error"]["message"]
+    assert "the manifest list records 7" in answer.body["error"]["message"]
 
 
 def test_manifest_of_an_unknown_spec_is_refused(events: tl.Lakehouse, http_client: Client) -> None:

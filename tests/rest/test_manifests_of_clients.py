@@ -161,7 +161,7 @@ def test_no_file_hides_behind_an_empty_block(shop: Shop) -> None:
     local_path(manifest.manifest_path).write_bytes(avro_file(header, [seen, (0, b""), hidden]))
     answer = one(shop, shop.snapshot([manifest], own, 7, shop.head), WALT)
     assert answer.code == 403
-    assert "goes on behind an empty block" in answer.body["error"]["message"]
+    assert "has data after an empty block" in answer.body["error"]["message"]
 
 
 def test_a_manifest_without_its_file_is_refused(shop: Shop) -> None:

@@ -125,7 +125,7 @@ SCHEMAS: dict[str, tuple[list[dict[str, Any]], str]] = {
     ),
     "a structure without fields, as after the last one was dropped": (
         [column(1, "id"), column(9, "s", {"type": "struct", "fields": []})],
-        "is a structure without fields",
+        "is a struct without fields",
     ),
     "a new required column": (
         [column(1, "id"), {**column(9, "new"), "required": True}],
@@ -371,9 +371,9 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown column that nothing is made of": (add_spec(part(source=9, transform="void")), "does not have"),
     "two fields of one name": (add_spec(part(), part(transform="bucket[5]", id=1001)), "two partition fields"),
     "two fields of one id": (add_spec(part(), part("q", "bucket[5]")), "two partition fields"),
-    "a field twice": (add_spec(part(), part("q", id=1001)), "repeats another field"),
+    "a field twice": (add_spec(part(), part("q", id=1001)), "repeats another partition field"),
     "a field without a name": (add_spec(part(name="")), "has no name"),
-    "the name of a column": (add_spec(part(name="id")), "has the name of a partition field"),
+    "the name of a column": (add_spec(part(name="id")), "has the name of a column"),
 }
 
 

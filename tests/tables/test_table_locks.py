@@ -71,7 +71,7 @@ def test_a_reserved_lock_is_free_for_the_reserving_thread_only(table_ids: Iterab
 def test_a_check_cannot_lock_a_table_of_its_transaction() -> None:
     locks = TableLocks()
     with locks.in_checks(["a"]):
-        with pytest.raises(tl.InvalidArgument, match="a check only reads"), locks.held(["a", "b"]):
+        with pytest.raises(tl.InvalidArgument, match="a check must only read"), locks.held(["a", "b"]):
             pass
         with locks.held(["b"]):
             pass

@@ -60,7 +60,7 @@ def _find_text(core: _core.Lakehouse, text: str) -> _core.Version:
         else:
             time = moment(text, "the time of a version")
     except (TrinityLakeError, OverflowError):
-        raise InvalidArgument(f"{text!r} is no version; use {_EXAMPLES}") from None
+        raise InvalidArgument(f"{text!r} is not a version; use {_EXAMPLES}") from None
     return core.version_at(millis_of(time))
 
 

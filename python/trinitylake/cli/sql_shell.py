@@ -182,7 +182,7 @@ class SqlShell:
                 transaction, self._transaction = self._open(), None
                 transaction.rollback()
             case _:
-                raise InvalidArgument(f"{printable(name)} is no command or needs an argument: see .help")
+                raise InvalidArgument(f"{printable(name)} is not a command, or lacks an argument: see .help")
 
     def _open(self) -> Transaction:
         if self._transaction is None:

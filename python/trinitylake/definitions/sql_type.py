@@ -230,7 +230,7 @@ class _Parser(Generic[T]):
 
     def next(self) -> tuple[str, str, int]:
         if self.position >= len(self.tokens):
-            self.fail("it ends too early")
+            self.fail("the type is incomplete")
         self.position += 1
         return self.tokens[self.position - 1]
 

@@ -137,4 +137,4 @@ def _number(version: int | str) -> int:
 def _check_same_lakehouse(transaction: Transaction, root: str | None) -> None:
     own = transaction._storage.root
     if root is not None and _core.normalize_root(root) != own:
-        raise InvalidArgument(f"the transaction {transaction.id} is of the lakehouse {own!r}, not of {root!r}")
+        raise InvalidArgument(f"transaction {transaction.id} belongs to the lakehouse {own!r}, not to {root!r}")

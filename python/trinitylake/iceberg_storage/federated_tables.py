@@ -108,7 +108,7 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
         raise ObjectNotFound(f"the catalog {name!r} has no table {table}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise StorageError(f"what the catalog {name!r} answers is not the table {table}: {reason}") from error
+        raise StorageError(f"the catalog {name!r} returned invalid metadata for table {table}: {reason}") from error
 
 
 def _catalog(name: str, properties: dict[str, str]) -> Catalog:

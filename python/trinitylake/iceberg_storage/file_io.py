@@ -327,7 +327,7 @@ class LakehouseFileIO(FileIO):
             return None
         real_path = self._followed(self._local_root + path)
         if not real_path.startswith(self._real_local_root):
-            raise InvalidLocation(f"{self.uri_of(path)!r} is a link that leaves the lakehouse")
+            raise InvalidLocation(f"{self.uri_of(path)!r} is a symbolic link to a path outside of the lakehouse")
         return real_path
 
     def _followed(self, local_path: str) -> str:

@@ -231,8 +231,8 @@ class _Parser:
         plain = value[:-1] if is_beginning else value
         if re.search(r"(?<!\\)[%_]", plain):
             raise InvalidArgument(
-                f"LIKE {pattern[:_SHOWN_CHARACTERS]} is not read in a filter: filters only know what a text begins "
-                "with ('abc%'), and _ stands for any character. Use lake.sql, or filter the rows that the scan returns"
+                f"LIKE {pattern[:_SHOWN_CHARACTERS]} is not supported in a filter: only a prefix is, such as 'abc%', "
+                "and _ stands for any character. Use lake.sql, or filter the rows that the scan returns"
             )
         plain = plain.replace("\\%", "%").replace("\\_", "_")
         return (_BEGINS if is_beginning else _EQUAL)(column, StringLiteral(plain))

@@ -157,7 +157,7 @@ def _read(file: InputFile, uri: str, path: str) -> TableMetadata:
             raise ValueError("table-uuid is missing")
         main = metadata.refs.get(MAIN_BRANCH)
         if main is not None and main.snapshot_id != metadata.current_snapshot_id:
-            raise ValueError(f"branch {MAIN_BRANCH} is at another snapshot than the current one")
+            raise ValueError(f"branch {MAIN_BRANCH} is at another snapshot than current-snapshot-id")
     except FileNotFoundError:
         raise
     except (ValidationError, ValueError, KeyError, TypeError, AttributeError, EOFError, zlib.error) as error:

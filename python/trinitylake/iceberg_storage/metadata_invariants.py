@@ -108,10 +108,10 @@ def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
         if field.field_id in ids:
             raise ValueError(f"two partition fields have the id {field.field_id}")
         if not any(field.source_id in schema.field_ids for schema in schemas):
-            raise ValueError(f"{what} is made of column {field.source_id}, which the table does not have")
+            raise ValueError(f"{what} has the source column {field.source_id}, which the table does not have")
         key = (field.source_id, str(field.transform))  # by day and by hour are two fields, as for Iceberg for Java
         if key in derived and not isinstance(field.transform, VoidTransform):
-            raise ValueError(f"{what} repeats another field: column {field.source_id} by {field.transform}")
+            raise ValueError(f"{what} repeats another partition field: column {field.source_id} by {field.transform}")
         ids.add(field.field_id)
         names.add(field.name)
         derived.add(key)
@@ -124,7 +124,7 @@ def check_field_ids(spec: PartitionSpec, others: Iterable[PartitionSpec]) -> Non
         other = known.get(field.field_id)
         if other is not None and not _is_same_field(field, other):
             raise ValueError(
-                f"partition field {field.name!r} has the id {field.field_id}, which is that of {other.name!r}"
+                f"partition field {field.name!r} has the id {field.field_id} of partition field {other.name!r}"
             )
 
 
@@ -141,14 +141,16 @@ def check_ref(update: SetSnapshotRefUpdate) -> None:
     """Check the retention of a branch or tag, and that `main` is a branch."""
     if update.type == "tag":
         if update.ref_name == MAIN_BRANCH:
-            raise ValueError(f"{MAIN_BRANCH} is a branch, and not a tag")
+            raise ValueError(f"{MAIN_BRANCH} must be a branch, not a tag")
         if update.min_snapshots_to_keep is not None or update.max_snapshot_age_ms is not None:
-            raise ValueError("a tag keeps one snapshot: it has neither min-snapshots-to-keep nor max-snapshot-age-ms")
+            raise ValueError(
+                "a tag keeps one snapshot: min-snapshots-to-keep and max-snapshot-age-ms are for branches only"
+            )
     if update.min_snapshots_to_keep is not None:
         _check_number(update.min_snapshots_to_keep, "min-snapshots-to-keep", least=1)
     for age in (update.max_snapshot_age_ms, update.max_ref_age_ms):
         if age is not None and age <= 0:
-            raise ValueError(f"an age that branches and tags keep is more than nothing, not {age} ms")
+            raise ValueError(f"the maximum age of a branch or tag must be more than 0 ms, not {age} ms")
 
 
 def check_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> None:
@@ -163,9 +165,9 @@ def check_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> None:
     # As in Iceberg for Java, a snapshot without a parent (a replaced table) may have a number of older metadata.
     least = following if snapshot.parent_snapshot_id is not None else min(following, 1)
     if not least <= number <= (following and following + MAX_SEQUENCE_GAP):  # version 1 has no other than 0
-        raise ValueError(f"snapshot {id} has sequence number {number}, and the next one is {following}")
+        raise ValueError(f"snapshot {id} has sequence number {number}, but the next one of the table is {following}")
     if snapshot.summary is None:
-        raise ValueError(f"snapshot {id} has no summary, which names the operation")
+        raise ValueError(f"snapshot {id} has no summary with its operation")
     for name, value in snapshot.summary.additional_properties.items():
         if not isinstance(value, str):  # Java and iceberg-rust load no other values
             raise ValueError(f"the summary of snapshot {id} has {name} = {value!r}, which is not text")
@@ -207,20 +209,22 @@ def _check_columns(metadata: TableMetadata) -> None:
         named = _column_id(schema, field.name)
         # Version 1 keeps the field of a dropped column as `void`, also in a replaced table.
         if column is None and not isinstance(field.transform, VoidTransform):
-            raise ValueError(f"partition field {field.name!r} needs column {field.source_id}, which is not there")
+            raise ValueError(
+                f"partition field {field.name!r} needs column {field.source_id}, which the current schema does not have"
+            )
         may_share = isinstance(field.transform, IdentityTransform | VoidTransform) and named == field.source_id
         if named is not None and not may_share:
-            raise ValueError(f"column {field.name!r} has the name of a partition field that is not made of it alone")
+            raise ValueError(f"partition field {field.name!r} has the name of a column that it is not an identity of")
 
 
 def check_defaults(metadata: TableMetadata) -> None:
     """Check that the current schema and the defaults exist. PyIceberg raises `StopIteration` for one that does not."""
     if metadata.current_schema_id not in {one.schema_id for one in metadata.schemas}:
-        raise ValueError(f"the table has no schema {metadata.current_schema_id}, which is to be the current one")
+        raise ValueError(f"the table has no schema {metadata.current_schema_id}, its current-schema-id")
     if metadata.default_spec_id not in {one.spec_id for one in metadata.partition_specs}:
-        raise ValueError(f"the table has no partition spec {metadata.default_spec_id}, which is to be the default")
+        raise ValueError(f"the table has no partition spec {metadata.default_spec_id}, its default-spec-id")
     if metadata.default_sort_order_id not in {one.order_id for one in metadata.sort_orders}:
-        raise ValueError(f"the table has no sort order {metadata.default_sort_order_id}, which is to be the default")
+        raise ValueError(f"the table has no sort order {metadata.default_sort_order_id}, its default-sort-order-id")
 
 
 def check_evolution(metadata: TableMetadata, base: TableMetadata) -> None:
@@ -259,7 +263,7 @@ def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: in
     others = [_columns(one) for one in metadata.schemas] if is_former else []
     for id, (field, parent) in columns.items():
         if isinstance(field.field_type, StructType) and not field.field_type.fields:
-            raise ValueError(f"column {field.name!r} of a table with rows is a structure without fields")
+            raise ValueError(f"column {field.name!r} is a struct without fields, which a table with rows cannot have")
         for former in [files] if id in files else others:
             if id in former and not (former[id][1] == parent and _can_read(former[id][0].field_type, field.field_type)):
                 was, place = former[id][0].field_type, "" if former[id][1] == parent else " at another place"
@@ -277,7 +281,7 @@ def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: in
                 raise ValueError(f"the id of {field.name!r} of column {files[parent][0].name!r} cannot become {id}")
             if field.required and field.initial_default is None:
                 raise ValueError(
-                    f"column {field.name!r} is required and has no default value, and the table has rows without it"
+                    f"column {field.name!r} is required and has no default value, but the table has rows without it"
                 )
 
 
@@ -310,18 +314,20 @@ def check_history(metadata: TableMetadata) -> None:
         if (snapshot.sequence_number or 0) > last_number:
             raise ValueError(
                 f"snapshot {snapshot.snapshot_id} has sequence number {snapshot.sequence_number}, "
-                f"and the last of the table is {last_number}"
+                f"but the last-sequence-number of the table is {last_number}"
             )
     for name, ref in metadata.refs.items():
         if ref.snapshot_id not in parents:
             raise ValueError(f"{name!r} points to snapshot {ref.snapshot_id}, which the table does not have")
     main = metadata.refs.get(MAIN_BRANCH)
     if (None if main is None else main.snapshot_id) != metadata.current_snapshot_id:
-        raise ValueError(f"the current snapshot is {metadata.current_snapshot_id}, and {MAIN_BRANCH} is at another one")
+        raise ValueError(
+            f"current-snapshot-id is {metadata.current_snapshot_id}, but {MAIN_BRANCH} is at another snapshot"
+        )
     times = [*(entry.timestamp_ms for entry in metadata.snapshot_log), metadata.last_updated_ms]
     for earlier, later in pairwise(times):
         if later < earlier - CLOCK_TOLERANCE_MILLIS:
-            raise ValueError(f"the log of snapshots goes back in time, from {earlier} to {later} ms")
+            raise ValueError(f"the snapshot log is not in order of time: it goes back from {earlier} to {later} ms")
 
 
 def check_parents(snapshots: Iterable[Snapshot]) -> None:
@@ -381,4 +387,4 @@ def _check_transform(transform: Transform[object, object]) -> None:
 
 def _check_number(number: int, what: str, least: int = 0, most: int = MAX_INTEGER) -> None:
     if not least <= number <= most:
-        raise ValueError(f"{what} is a number from {least} to {most}, not {number}")
+        raise ValueError(f"{what} must be a number from {least} to {most}, not {number}")

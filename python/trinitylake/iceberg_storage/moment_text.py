@@ -34,22 +34,22 @@ def units_since_epoch(text: str, type: IcebergType) -> int:
     """
     match = _MOMENT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no {type}: write it as 2020-01-01 or 2020-01-01T12:00:00.5")
+        raise ValueError(f"{text!r} is not a {type}: write it as 2020-01-01 or 2020-01-01T12:00:00.5")
     year, month, day, hour, minute, second, fraction, utc, sign, zone_hours, zone_minutes = match.groups()
     days = _days(int(year), int(month), int(day), text)
     if isinstance(type, DateType):
         if hour is not None or utc or sign:
-            raise ValueError(f"{text!r} is no date: it has a time")
+            raise ValueError(f"{text!r} is not a date: it has a time")
         return days
     if (utc or sign) and isinstance(type, TimestampType | TimestampNanoType):
-        raise ValueError(f"{text!r} has a zone, and the column is a {type}, which has none")
+        raise ValueError(f"{text!r} has a time zone, but a {type} has none")
     hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
     if hours > 23 or minutes > 59 or seconds > 59:
-        raise ValueError(f"{text!r} is no {type}: a day has 24 hours of 60 minutes of 60 seconds")
+        raise ValueError(f"{text!r} is not a {type}: a day has 24 hours of 60 minutes of 60 seconds")
     digits = 9 if isinstance(type, TimestampNanoType | TimestamptzNanoType) else 6
     parts = (fraction or "").ljust(9, "0")
     if parts[digits:].strip("0"):
-        raise ValueError(f"{text!r} has more than the {digits} digits of a second that a {type} has")
+        raise ValueError(f"{text!r} has more than {digits} digits of a second, which is the limit of a {type}")
     away = (int(zone_hours or 0) * 60 + int(zone_minutes or 0)) * (-60 if sign == "-" else 60)
     total_seconds = days * 86_400 + hours * 3600 + minutes * 60 + seconds - away
     return int(total_seconds * 10**digits + int(parts[:digits]))
@@ -66,5 +66,5 @@ def _days(year: int, month: int, day: int, text: str) -> int:
     try:
         ordinal = date(like, month, day).toordinal()
     except ValueError as error:
-        raise ValueError(f"{text!r} is no day: {error}") from None
+        raise ValueError(f"{text!r} is not a valid day: {error}") from None
     return ordinal - _EPOCH + (year - like) // _CYCLE_YEARS * _CYCLE_DAYS

@@ -32,7 +32,7 @@ def qualified_path(io: LakehouseFileIO, location: str) -> str:
     """
     path = io.path_of(location)
     if path.startswith("_"):
-        raise InvalidLocation(f"{location!r} is in a folder of the lakehouse itself: names with '_' are its own")
+        raise InvalidLocation(f"{location!r} is in an internal folder of the lakehouse, whose name starts with '_'")
     scheme, colon, _ = location.partition(":")
     if colon and "/" not in scheme and (scheme != scheme.lower() or scheme in _SCHEMES_OF_OTHERS):
         raise _ambiguous(location, f"the scheme {scheme!r}")
@@ -45,7 +45,9 @@ def qualified_path(io: LakehouseFileIO, location: str) -> str:
 
 
 def _ambiguous(location: str, what: str) -> InvalidLocation:
-    return InvalidLocation(f"{location!r} is not a qualified location: it has {what}, which readers take differently")
+    return InvalidLocation(
+        f"{location!r} is not a qualified location: it has {what}, which readers interpret differently"
+    )
 
 
 def check_data_file(io: FileIO, file: DataFile) -> None:

@@ -414,7 +414,9 @@ class _Compiling:
                 return _Joined([self.node(part) for part in _parts(filter, Or)], TRUE)
             case UnboundPredicate():
                 return self._predicate(filter)
-        raise TypeError(f"{type(filter).__name__} in a filter is no predicate on a column")
+        raise TypeError(
+            f"a filter cannot contain a {type(filter).__name__}: expected And, Or, Not or a predicate on a column"
+        )
 
     def _unknown_column(self, term: Any) -> str:
         return f"there is no column {term.name!r}; {hint(term.name, self._schema.column_names)}"
@@ -476,7 +478,7 @@ def _in_list(literals: list[Literal[Any]], type: IcebergType) -> tuple[type, lis
 def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[type, list[Any]]:
     """The equivalent comparison with a value of the column's type; without a value if none can satisfy it."""
     if kind is StartsWith and not isinstance(type, StringType | BinaryType):
-        raise TypeError(f"`like` is for texts, and the column has the type {type}")
+        raise TypeError(f"`like` needs a column of text, not one of type {type}")
     nearest = _floor_and_ceiling(literal, type)
     if nearest is None:
         return kind, [_value(literal, type)]
@@ -511,7 +513,7 @@ def _floor_and_ceiling(literal: Literal[Any], type: IcebergType) -> tuple[Any, A
         return None
     value = literal.value
     if _is_nan(value) and isinstance(type, IntegerType | LongType | DecimalType):
-        raise ValueError(f"a column of the type {type} is not compared with NaN")
+        raise ValueError(f"a column of type {type} cannot be compared with NaN")
     match type:
         case IntegerType() | LongType():
             most = 2 ** _BITS[type.__class__] - 1

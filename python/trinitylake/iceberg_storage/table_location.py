@@ -19,5 +19,7 @@ def managed_location(io: LakehouseFileIO, location: str) -> str:
     """
     path = io.path_of(location.rstrip("/"))
     if path.startswith("_"):
-        raise InvalidLocation(f"{location!r} cannot be the location of a table: names with '_' are the lakehouse's own")
+        raise InvalidLocation(
+            f"{location!r} cannot be the location of a table: folders whose names start with '_' are internal"
+        )
     return io.uri_of(path)

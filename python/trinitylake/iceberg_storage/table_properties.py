@@ -136,7 +136,9 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
         if is_location_property(name) and value:
             path = io.path_of(value.rstrip("/"))
             if path != table_path and not path.startswith(table_path + "/"):
-                raise InvalidLocation(f"the table property {name!r} leaves the table at {location!r}: {value!r}")
+                raise InvalidLocation(
+                    f"the table property {name!r} names {value!r}, outside of the table at {location!r}"
+                )
 
 
 def _check_value(name: str, value: str) -> None:

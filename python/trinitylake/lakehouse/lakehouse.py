@@ -523,7 +523,7 @@ class Lakehouse(Statements):
         """The lakehouse in a notebook: its first namespaces and its newest versions. Reads a few files."""
         latest = self._core.latest()
         if not self._storage.exists(_core.root_path(latest.number)):  # the cache may still hold it
-            raise NotALakehouse(f"{self.uri}: the lakehouse is gone")
+            raise NotALakehouse(f"{self.uri}: the lakehouse does not exist any more")
         entries = [log_entry(info) for info in self._core.log(NEWEST_SHOWN, None)]
         return framed(
             heading("lakehouse", self.name, self.uri),

@@ -105,7 +105,7 @@ class _Walk:
                 return key, self._id(key.kind, location)
         last = [(step, key) for key in keys for step in self._steps(key, self._newest, 1)]
         if not last:
-            raise ObjectNotFound(f"there is no {keys[0].full_name}, and there was none in the versions that are kept")
+            raise ObjectNotFound(f"{keys[0].full_name} does not exist, and no retained version has it")
         step, key = max(last)
         return key, self._id(key.kind, step.before or "")
 

@@ -454,7 +454,9 @@ class Statements(Reader):
 
         removed = list(remove_properties)
         if fixed := settings.keys() - Settings.__annotations__.keys():
-            raise InvalidArgument(f"cannot be changed, or not a setting: {', '.join(sorted(fixed))}")
+            raise InvalidArgument(
+                f"not a setting, or fixed since the lakehouse was created: {', '.join(sorted(fixed))}"
+            )
 
         def statement(transaction: OpenTransaction) -> None:
             core = transaction._state()

@@ -375,7 +375,7 @@ class Transaction(OpenTransaction):
     def _require_no_check(self) -> None:
         """Raises `InvalidArgument` while checks run, which happens in the middle of the commit."""
         if self._is_checking:
-            raise InvalidArgument("a check must not change or end its transaction: a check only reads")
+            raise InvalidArgument("a check must not change or end its transaction: it must only read")
 
     @property
     def _staged_tables(self) -> StagedTables:

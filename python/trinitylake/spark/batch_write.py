@@ -49,7 +49,10 @@ class BatchWriter(DataSourceArrowWriter):
         """Make the reported files part of the table (`commit_write`)."""
         if any(message is None for message in messages):
             self.abort(messages)
-            raise StorageError(f"a task of the write to {self._plan.table_name} ended without reporting its files")
+            raise StorageError(
+                f"a task of the write to {self._plan.table_name} ended without reporting its files; nothing was "
+                "committed: write again"
+            )
         if not self._is_done:
             commit_write(self._plan, messages, self._overwrite)
 

@@ -75,7 +75,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         reported = [message for message in messages if isinstance(message, WrittenFiles)]
         if len(reported) < len(messages):
             self.abort(messages, batchId)
-            raise StorageError(f"a task of batch {batchId} ended without reporting its files")
+            raise StorageError(
+                f"a task of batch {batchId} ended without reporting its files; nothing was committed: restart the query"
+            )
         plan, query_id = reported[0].plan, reported[0].query_id
         assert plan is not None
         if not query_id:

@@ -128,7 +128,9 @@ class WritePlan:
     def of(cls, options: Options, table: Table, version: int) -> WritePlan:
         """The plan for one write. Raises `InvalidArgument` for a table whose files the lakehouse does not own."""
         if table.type != "managed":
-            raise InvalidArgument(f"table {table.name} is {table.type}: write to it where it lives")
+            raise InvalidArgument(
+                f"table {table.name} is {table.type} and read-only here: write to it through its own catalog"
+            )
         return cls(
             options=options,
             table_name=table.name,

@@ -538,7 +538,7 @@ def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
         known = [field.name for field in kind]
         if unknown := [field.name for field in given if field.name not in known]:
             raise InvalidArgument(
-                f"column {path} of the table has no part {', '.join(unknown)}; it has {', '.join(known)}"
+                f"column {path} of the table has no field {', '.join(unknown)}; it has {', '.join(known)}"
             )
     for name, part, target in _parts(given, kind):
         _check_parts(part, target, f"{path}.{name}")

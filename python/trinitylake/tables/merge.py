@@ -74,7 +74,9 @@ class Merge:
             CommitConflict: outside of a transaction, if others kept changing the same rows.
         """
         if not self._has_clauses:
-            raise InvalidArgument("the merge has no clause: say what is to happen to rows that match, or do not")
+            raise InvalidArgument(
+                "the merge has no clause: add one, such as .when_matched_update() or .when_not_matched_insert()"
+            )
         if self._is_executed:
             raise InvalidArgument("the merge was executed already: begin another one")
         self._is_executed = True
@@ -82,7 +84,9 @@ class Merge:
 
     def _add(self, clauses: list[Clause], action: Action, values: Values, condition: str | None) -> Self:
         if clauses and clauses[-1].condition is None:
-            raise InvalidArgument(f"the {action} is never reached: the clause before it has no condition")
+            raise InvalidArgument(
+                f"the {action} is never reached, because the clause before it has no condition: change their order"
+            )
         if condition is not None:
             condition = text(condition, "condition")
         clauses.append(Clause(action, condition, _values(values)))

@@ -118,7 +118,7 @@ def row_order(order: SortOrder | str | Iterable[str], schema: Schema) -> RowOrde
     """How rows are sorted by columns as they are. Raises `InvalidArgument` as `sort_order` does, and for transforms."""
     made = sort_order(order, schema)
     if not by_columns(made):
-        raise InvalidArgument("rows are sorted by columns, not by what a transform makes of them")
+        raise InvalidArgument("rows are sorted by columns: sort_order takes no transforms here")
     return RowOrder(made.fields, schema)
 
 

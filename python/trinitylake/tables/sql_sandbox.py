@@ -109,9 +109,9 @@ def refusals(subject: str, *, quotes_rows: bool) -> Iterator[None]:
         raise InvalidArgument(f"{subject}: {error}") from None
     except duckdb.Error as error:
         if quotes_rows:
-            raise InvalidArgument(f"{subject} broke off: {error}") from error
+            raise InvalidArgument(f"{subject} failed: {error}") from error
         raise InvalidArgument(
-            f"{subject} broke off with {type(error).__name__}; what DuckDB says is not shown, since it may quote rows"
+            f"{subject} failed with {type(error).__name__}; DuckDB's message is not shown, since it may quote rows"
         ) from None
 
 

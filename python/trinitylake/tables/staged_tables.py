@@ -270,7 +270,7 @@ class StagedTables:
             yield
         for name, table in self._tables.items():
             if table._staged is not None and table._staged.metadata is not before.get(name, table._staged.base):
-                raise InvalidArgument(f"a check has changed table {table.name}; a check only reads")
+                raise InvalidArgument(f"a check has changed table {table.name}: a check must only read")
 
     def write(self) -> None:
         """Finish the metadata of every changed table, and put its definition into the transaction."""
@@ -420,7 +420,7 @@ class StagedTables:
         name = full_name(conflicting.namespace, conflicting.name)
         winners = self._winners(self._lakehouse.version(conflicting.version))
         return CommitConflict(
-            f"table {name} was changed by version {conflicting.version}, and this transaction does not fit on it: "
+            f"table {name} was changed by version {conflicting.version}, on which this transaction cannot be rebased: "
             f"{reason}",
             keys=[f"table {name}"],
             winners=winners,

@@ -60,7 +60,7 @@ class TableLocks:
         if not self._committing.get().isdisjoint(ids):
             raise InvalidArgument(
                 "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
-                "a check only reads"
+                "a check must only read"
             )
         with self._acquired(ids), _added(self._committing, ids):
             yield

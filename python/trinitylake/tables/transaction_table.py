@@ -176,7 +176,9 @@ class TransactionTable(Table):
         self._open_core().check_writable()
         iceberg = self._iceberg()
         if self.type == "external":
-            raise InvalidArgument(f"table {self.name} is external, which means read-only here: write where it lives")
+            raise InvalidArgument(
+                f"table {self.name} is external and read-only here: write to it through its own catalog"
+            )
         yield iceberg
 
     def _open_staged(self) -> StagedTable:

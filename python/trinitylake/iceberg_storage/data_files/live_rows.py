@@ -203,7 +203,9 @@ class LiveRows:
 
         own = Schema(*(field for field in wanted.fields if field != POSITION))
         if has_computed(own):
-            raise InvalidArgument(f"{task.file.file_path} is not a Parquet file, and ids of its rows are not read here")
+            raise InvalidArgument(
+                f"{task.file.file_path} is not a Parquet file: row ids are read from Parquet files only"
+            )
         begin = 0
         for batch in ArrowScan(self._metadata, self._io, own, AlwaysTrue()).to_record_batches([task]):
             end = begin + batch.num_rows

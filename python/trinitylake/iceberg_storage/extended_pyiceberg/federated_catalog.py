@@ -50,7 +50,9 @@ class FederatedRestCatalog(RestCatalog):
         given, uri = dict(self.properties), self.uri
         super()._fetch_config()
         if self.uri.rstrip("/") != uri.rstrip("/"):
-            raise PermissionDenied(f"the catalog at {uri} says that it is at {self.uri}: configure that address, if so")
+            raise PermissionDenied(
+                f"the catalog at {uri} returned another address, {self.uri}: configure that one if it is right"
+            )
         received = {name: value for name, value in self.properties.items() if not _is_ours(name)}
         self.properties = {**received, **{name: value for name, value in given.items() if _is_ours(name)}}
 
@@ -59,7 +61,7 @@ class FederatedRestCatalog(RestCatalog):
 
     def _refuse_redirect(self, response: Response) -> str | None:
         if (target := Session.get_redirect_target(Session(), response)) is not None:
-            raise PermissionDenied(f"the catalog at {self.uri} leads to {target}: redirects are not followed")
+            raise PermissionDenied(f"the catalog at {self.uri} redirects to {target}, and redirects are not followed")
         return None
 
 

@@ -160,11 +160,13 @@ class MetadataBuilder:
             case SetSnapshotRefUpdate():
                 metadata_invariants.check_ref(update)
             case RemovePartitionSpecsUpdate() if self.metadata.snapshots:
-                raise ValueError("partition specs of a table with snapshots stay, because files may have them")
+                raise ValueError(
+                    "partition specs of a table with snapshots cannot be removed, because files may use them"
+                )
             case RemoveSchemasUpdate():
                 written = {one.schema_id for one in self.metadata.snapshots}
                 if used := [id for id in update.schema_ids if id in written]:
-                    raise ValueError(f"schema {used[0]} stays, because a snapshot has it")
+                    raise ValueError(f"schema {used[0]} cannot be removed, because a snapshot uses it")
             case SetStatisticsUpdate(statistics=file) | SetPartitionStatisticsUpdate(partition_statistics=file):
                 if self.metadata.snapshot_by_id(file.snapshot_id) is None:
                     raise ValueError(f"statistics of snapshot {file.snapshot_id}, which the table does not have")

@@ -67,7 +67,7 @@ class SizeBudget:
                 if self.entries is not None:
                     self.entries -= entries
             if self.size_bytes < 0 or (self.entries is not None and self.entries < 0):
-                raise SizeLimitExceeded(f"{location} exceeds the limit on what one request reads")
+                raise SizeLimitExceeded(f"{location} exceeds the limit on bytes that one request reads")
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
@@ -80,7 +80,7 @@ def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
     header = _header(stream)
     codec = header.get(b"avro.codec", b"null")
     if (pieces := _PIECES.get(codec)) is None:
-        raise ValueError(f"an Avro file is compressed by {codec!r}, which is not known")
+        raise ValueError(f"an Avro file has the unknown codec {codec!r}")
     if parsed_size_bytes(header.get(b"avro.schema", b"")) > MAX_SCHEMA_SIZE_BYTES:
         raise SizeLimitExceeded("the schema of an Avro file exceeds its limit")
     yield stream.tell(), 0
@@ -95,7 +95,7 @@ def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
             yield piece_size_bytes, 0
         stream.seek(_SYNC_SIZE, 1)
         if entries == 0 and stream.tell() < len(data):
-            raise ValueError("an Avro file goes on behind an empty block")
+            raise ValueError("an Avro file has data after an empty block")
 
 
 def _header(stream: BytesIO) -> dict[bytes, bytes]:

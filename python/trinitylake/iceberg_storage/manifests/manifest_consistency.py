@@ -134,9 +134,10 @@ class FileCheck:
         for count, what in ((file.record_count, "rows"), (file.file_size_in_bytes, "bytes")):
             if count is None or count < 0:
                 raise InvalidArgument(f"file {path} has {count} {what}")
-        for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts, file.column_sizes):
-            if any(not 0 <= count <= MAX_LONG for count in (counts or {}).values()):  # PyIceberg reads -1 as 2^64 - 1
-                raise InvalidArgument(f"file {path} has a count of a column that is negative or too large")
+        for metric in ("value_counts", "null_value_counts", "nan_value_counts", "column_sizes"):
+            for id, count in (getattr(file, metric) or {}).items():
+                if not 0 <= count <= MAX_LONG:  # PyIceberg reads -1 as 2^64 - 1
+                    raise InvalidArgument(f"file {path}: {metric} of column {id} is {count}, outside of 0 to 2^63 - 1")
         if not file.file_size_in_bytes:
             raise InvalidArgument(f"file {path} has 0 bytes, and a file of {file.file_format.value} has more")
         if any(offset > file.file_size_in_bytes for offset in file.split_offsets or ()):
@@ -201,7 +202,7 @@ class ManifestCheck:
         if entry.status == ManifestEntryStatus.DELETED:
             return
         if is_delete(file) != (self._manifest.content == ManifestContent.DELETES):
-            raise InvalidArgument(f"data files and delete files belong into different manifests: {file.file_path}")
+            raise InvalidArgument(f"a manifest must not contain both data files and delete files: {file.file_path}")
         self._file_check.check(file)
 
     def check_counts(self) -> None:
@@ -216,7 +217,7 @@ class ManifestCheck:
                 if recorded is not None and recorded != found:
                     raise InvalidArgument(
                         f"manifest {manifest.manifest_path} has {found} {status.name.lower()} {what}, "
-                        f"and the manifest list says {recorded}"
+                        f"but the manifest list records {recorded}"
                     )
 
 
@@ -229,9 +230,11 @@ def _check_format(file: DataFile) -> None:
     path, format = file.file_path, file.file_format
     ending = path.rpartition(".")[2].upper()
     if ending in FileFormat.__members__ and ending != format.name:
-        raise InvalidArgument(f"file {path} has the format {format.value} in its manifest, and the name of another one")
+        raise InvalidArgument(
+            f"file {path} has the format {format.value} in its manifest, but the suffix of another format"
+        )
     if format == FileFormat.PUFFIN and not is_delete(file):
-        raise InvalidArgument(f"file {path} is a data file, and Puffin files have no rows")
+        raise InvalidArgument(f"file {path} is a data file, but Puffin files have no rows")
     if format == FileFormat.PARQUET and file.record_count > file.file_size_in_bytes * _MAX_ROWS_PER_BYTE:
         raise InvalidArgument(
             f"file {path} has {file.record_count} rows in {file.file_size_in_bytes} bytes, which is impossible"

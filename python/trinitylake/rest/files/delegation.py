@@ -150,7 +150,9 @@ class S3Delegation:
         except not_given() as error:
             logger.warning("no temporary credentials: %s", error)
             self._audit(call, what, identifier, 503)
-            raise RestError(503, "ServiceUnavailableException", "the store gives no credentials now") from error
+            raise RestError(
+                503, "ServiceUnavailableException", "the store issues no credentials at present: try again"
+            ) from error
         if credentials is None:
             return []
         self._audit(call, what, identifier, 200)

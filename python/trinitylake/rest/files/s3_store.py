@@ -107,7 +107,9 @@ class S3Store:
             return self._outbound.run(OWN_CREDENTIALS, credentials.get_frozen_credentials)
         except not_given() as error:
             logger.warning("no credentials for this server: %s", error)
-            raise RestError(503, "ServiceUnavailableException", "the server has no credentials now") from error
+            raise RestError(
+                503, "ServiceUnavailableException", "the server has no credentials at present: try again"
+            ) from error
 
     def client(self, service: str, endpoint: str) -> Any:
         """A client of a service, with the server's credentials. `endpoint`: "" for that of AWS."""

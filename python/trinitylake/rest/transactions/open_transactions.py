@@ -55,7 +55,9 @@ class OpenTransactions:
         The process must not use it at the same time. Raises `InvalidArgument` if it is of another lakehouse.
         """
         if transaction._storage.root != self._lake.uri:
-            raise InvalidArgument(f"transaction {transaction.id} is not of the lakehouse {self._lake.uri!r}")
+            raise InvalidArgument(
+                f"transaction {transaction.id} belongs to another lakehouse, not to {self._lake.uri!r}"
+            )
         transaction._state()
         self._memory.put(Entry(transaction, Ownership.of(transaction.properties), is_ours=False))
         return f"@txn/{transaction.id}"

@@ -59,7 +59,7 @@ class ForeignJob(Job):
         try:
             return self.read()
         except MemoryError:
-            raise OSError("what is read takes more memory than a file outside of the lakehouse may") from None
+            raise OSError("a file outside of the lakehouse exceeds the memory limit of its worker process") from None
         except Exception as error:
             kind = next((one for one in _ERRORS if isinstance(error, one)), OSError)
             raise kind(str(error)) from error
@@ -190,7 +190,9 @@ def run_job(workers: WorkerPool, job: ForeignJob, call: CallAtWork | None, peer:
     try:
         return workers.run(job, call.peer, seconds=seconds, wait_seconds=seconds)
     except WorkerDied as error:
-        raise OSError(f"{call.peer}: what was read took more memory than there is for it") from error
+        raise OSError(
+            f"{call.peer}: a file outside of the lakehouse exceeds the memory limit of its worker process"
+        ) from error
 
 
 def load_federated_table(definition: TableDef, workers: WorkerPool) -> Table:

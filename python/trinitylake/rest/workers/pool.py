@@ -92,7 +92,7 @@ class WorkerPool:
                 slot.enter_context(self._slots[job.kind].lease(owner, wait_seconds=min(seconds, wait_seconds)))
             except RestError:
                 if seconds <= wait_seconds:
-                    raise TimeoutError("the job found no worker in time") from None
+                    raise TimeoutError("no worker process became free in time") from None
                 raise
             worker = self._take_worker()
             try:

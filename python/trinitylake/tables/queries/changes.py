@@ -222,7 +222,7 @@ class Changes:
     def _check_action(self, side: str, when: When) -> None:
         if (when.action == "insert") != (side == "source"):
             raise InvalidArgument(
-                f"{shortened(self._sql)}: rows that match are updated or deleted, and rows that do not are inserted"
+                f"{shortened(self._sql)}: WHEN MATCHED takes UPDATE or DELETE, WHEN NOT MATCHED takes INSERT"
             )
 
 
@@ -247,7 +247,9 @@ def source_name(statement: MergeInto) -> str:
         last = cursor.name()[-1]
         name = cursor.alias() or last
     if not name:
-        raise InvalidArgument(f"{shortened(statement.sql)}: give the rows that come in a name, USING (…) AS name")
+        raise InvalidArgument(
+            f"{shortened(statement.sql)}: the source of a MERGE needs a name: write USING (…) AS name"
+        )
     return name
 
 

@@ -75,7 +75,9 @@ def duckdb_type(type: IcebergType, column: str) -> str:
         case MapType():
             return f"MAP({duckdb_type(type.key_type, column)}, {duckdb_type(type.value_type, column)})"
     if (name := _PRIMITIVE.get(type.__class__)) is None:
-        raise InvalidArgument(f"column {column} has the type {type}, which queries in SQL do not know")
+        raise InvalidArgument(
+            f"column {column} has the type {type}, which SQL queries do not support: read the table with scan()"
+        )
     return name
 
 

@@ -161,14 +161,15 @@ class NamedObjects:
     def _refuse_alike(self, namespace: str, name: str) -> None:
         if folded(namespace) in _RESERVED:
             raise InvalidArgument(
-                f"namespace {namespace} has the name of one of DuckDB's own: its tables cannot be named in SQL"
+                f"SQL cannot name tables of namespace {namespace}, because DuckDB reserves that name: "
+                "read them with scan()"
             )
         key = folded(namespace), folded(name)
         for other in self.found:
             if (folded(other[0]), folded(other[1])) == key:
                 raise InvalidArgument(
-                    f"{full_name(*other)} and {full_name(namespace, name)} are one name to DuckDB, which takes letters "
-                    "in upper and lower case for the same: read them in queries of their own"
+                    f"{full_name(*other)} and {full_name(namespace, name)} are one name for DuckDB, which ignores "
+                    "case: read them in separate queries"
                 )
 
     def _not_found(self, namespace: str, name: str, sql: str) -> ObjectNotFound:
@@ -179,7 +180,7 @@ class NamedObjects:
         same = [one for one in candidates if one.rpartition(".")[2].lower() == name.lower()]
         meant = list(dict.fromkeys([*same[:3], *(small[one] for one in near)]))[:3]
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
-        place = "" if namespace else ": a name without a namespace is no table of a lakehouse"
+        place = "" if namespace else ": no table or view has a name without a namespace"
         if not namespace and self.way_out and not self._within and ("." in name or "/" in name):
             hint = f"; {self.way_out} lets queries read files"
         shown = wanted if len(wanted) <= _SHOWN_LENGTH else f"{wanted[:_SHOWN_LENGTH]}…"

@@ -125,15 +125,15 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
                 parts = _parts(node, sql)
                 if node.get("at_clause"):
                     raise InvalidArgument(
-                        f"{shortened(sql)}: AT is not for tables of a lakehouse: read an older version of all of it, "
+                        f"{shortened(sql)}: AT is not supported: query an older version of the whole lakehouse with "
                         "lake.at(version=…).sql(…)"
                     )
                 if any(parts[:2]) or folded(parts[2]) not in hidden:
                     query.references.append(Reference(parts, _position(node)))
             case "SHOW_REF" if not node.get("query") and not is_open:
                 raise InvalidArgument(
-                    f"{shortened(sql)}: DuckDB knows no more of the lakehouse than the query names: ask .tables(), "
-                    ".views() and .namespaces() instead"
+                    f"{shortened(sql)}: DuckDB cannot list the objects of a lakehouse: call .tables(), .views() or "
+                    ".namespaces() instead"
                 )
             case "TABLE_FUNCTION" if not is_open:
                 name = str(node.get("function", {}).get("function_name", "")).lower()
@@ -162,8 +162,8 @@ def tree_of(connection: Any, sql: str) -> dict[str, Any]:
 
 
 def _refusal(what: str, way_out: str) -> str:
-    refusal = f"{what} is not for queries that stay inside of the lakehouse"
-    return f"{refusal}; {way_out} lets them leave it" if way_out else refusal
+    refusal = f"{what} is not allowed in queries, which are confined to the lakehouse"
+    return f"{refusal}; {way_out} allows it" if way_out else refusal
 
 
 def _parts(node: dict[str, Any], sql: str) -> Parts:

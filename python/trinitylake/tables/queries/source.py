@@ -81,7 +81,7 @@ class TableSource:
         self._subject = scan._subject
         schema = self._scan.table_metadata.schema()
         if not schema.fields:
-            raise InvalidArgument(f"table {table.name} has no columns, and SQL knows no such table")
+            raise InvalidArgument(f"table {table.name} has no columns, which SQL does not support: add a column first")
         #: As the table has them.
         self.names = [one.name for one in schema.fields]
         self._names = names_in_query(self.names)

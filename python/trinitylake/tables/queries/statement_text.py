@@ -111,7 +111,7 @@ class Cursor:
     def refuse(self, words: str, why: str) -> None:
         """Raises `InvalidArgument` if these words come next."""
         if self.took(*words.split()):
-            raise InvalidArgument(f"{shortened(self.sql)}: {words} is not for tables of a lakehouse: {why}")
+            raise InvalidArgument(f"{shortened(self.sql)}: {words} is not supported for tables of a lakehouse: {why}")
 
     def unexpected(self, why: str) -> InvalidArgument:
         """The error for what comes next."""
@@ -466,7 +466,9 @@ def _values(cursor: Cursor) -> dict[str, str] | list[str] | None:
     if cursor.sign != "(":
         if cursor.word in ("WHEN", "") and not cursor.sign:
             return None
-        raise cursor.unexpected("expected ( … ) VALUES ( … ) with the columns first, VALUES ( … ), or *")
+        raise cursor.unexpected(
+            'INSERT of a MERGE takes "(columns) VALUES (values)", "VALUES (values)", "BY NAME" or "*"'
+        )
     columns = [_unquoted(one) for one in cursor.in_brackets()]
     cursor.expect("VALUES")
     values = cursor.in_brackets()
