@@ -136,9 +136,9 @@ def encode_view_keys(namespaces: Any, views: Any, config: HasKeySizes | None = N
 
 
 def decode_keys(keys: Any, config: HasKeySizes | None = None) -> pa.RecordBatch:
-    """The inverse of the encoders: (n,) keys to the columns kind, namespace, name.
+    """Decode keys into the columns kind, namespace and name: the inverse of the encoders.
 
-    The name of a namespace row is empty. Raises `InvalidArgument` for what is not a key of these sizes.
+    The name of a namespace row is empty. Raises `InvalidArgument` for a text that is not a key of these sizes.
     """
     return _batch(_core.decode_keys(_strings(keys), KeySizes.of(config)))
 

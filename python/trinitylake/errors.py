@@ -193,6 +193,6 @@ class NotALakehouse(TrinityLakeError):
 
 
 class LakehouseMoved(TrinityLakeError):
-    """The lakehouse lies elsewhere than it records. It can be read; `Lakehouse.relocate` lets it be written here."""
+    """The lakehouse is not at its recorded root. Read-only until `Lakehouse.relocate` records the present one."""
 
     kind = "lakehouse_moved"

@@ -195,7 +195,7 @@ class _Run:
 
 
 def _found(reader: Reader, name: str) -> tuple[Identifier, str | None]:
-    """What has a full name, and its kind: a table may have dots in its own name, so that all ways to read it count."""
+    """The object with a full name, and its kind. A name may contain dots, so every split of the text is tried."""
     levels = name.split(".")
     for own in range(1, len(levels)):
         identifier = ".".join(levels[:-own]), ".".join(levels[-own:])

@@ -8,7 +8,7 @@ from trinitylake.errors import InvalidArgument
 
 
 class CommitInfo(NamedTuple):
-    """Message and author of a statement that is a transaction of its own."""
+    """Message and author of a statement outside of a transaction."""
 
     message: str = ""
     author: str = ""

@@ -43,7 +43,7 @@ _BAD_ROWS_MAX = 10_000
 
 
 class _Target(NamedTuple):
-    """Where and how rows are written."""
+    """Target table and mode of a load."""
 
     table: str
     mode: Literal["append", "overwrite", "upsert"]

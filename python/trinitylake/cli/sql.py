@@ -21,7 +21,7 @@ SHOWN_ROWS = 100
 
 
 class Format(StrEnum):
-    """How rows are printed."""
+    """Output format of rows."""
 
     TABLE = "table"
     CSV = "csv"

@@ -14,20 +14,20 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-#: Two columns with less between them are fetched as one: to wait for another answer would take longer.
+#: Two columns with less than this between them are fetched in one request, which is faster than two.
 HOLE_MAX_SIZE_BYTES = 1 << 20
-#: Of one file, compressed. Of more than this Arrow fetches each part when it gets there.
+#: Largest compressed size that is fetched ahead of one file. Of a larger one, Arrow fetches each part on its own.
 MAX_SIZE_BYTES = 32 << 20
 _FIELD_ID = b"PARQUET:field_id"
 
 
 def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> list[tuple[int, int]]:
-    """Offset and length of what columns take up in a file, as far as it lies before its end that is at hand.
+    """Byte ranges (offset and length) of leaf columns in a file, without its last bytes, which are known.
 
     Args:
         end: the last bytes of the file.
         size_bytes: of the whole file.
-        field_ids: of the columns that are not made of others.
+        field_ids: of the leaf columns.
 
     Returns: ascending ranges; none if there are no such columns, or too many, or the footer is not in `end`.
     """
@@ -73,7 +73,7 @@ def leaf_ids(metadata: pq.FileMetaData, columns: pa.Schema) -> list[int | None]:
 
 
 def _leaves(fields: pa.Schema | pa.StructType) -> Iterator[pa.Field]:
-    """The columns that are not made of others, in the order that Parquet has them in."""
+    """The leaf columns in Parquet's order."""
     for field in fields:
         type = field.type
         if pa.types.is_map(type):

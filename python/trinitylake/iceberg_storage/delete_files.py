@@ -43,7 +43,7 @@ def blob_of(file: DataFile) -> tuple[int, int] | None:
 
 
 def file_key(file: DataFile) -> tuple[str, int | None]:
-    """What identifies a data file or delete file in a snapshot: its path, and the offset of a deletion vector."""
+    """Key of a data file or delete file in a snapshot: its path, and the offset of a deletion vector."""
     blob = blob_of(file)
     return file.file_path, None if blob is None else blob[0]
 

@@ -89,8 +89,8 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
         ObjectNotFound: if the other catalog does not have the table.
         InvalidArgument: for properties that should not have been stored or make no catalog, and for a catalog whose
             configuration has no address although the definition has one.
-        StorageError: the other catalog does not answer in time, or answers too much, or what is no table.
-        PermissionDenied: the other catalog leads to another address.
+        StorageError: the other catalog does not answer in time, or its answer is too large or not a table.
+        PermissionDenied: the other catalog redirects to another address.
     """
     stored = dict(source.format_properties if isinstance(source, TableDef) else source)
     table = stored.pop(TABLE_PROPERTY, "")

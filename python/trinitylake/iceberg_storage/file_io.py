@@ -557,7 +557,7 @@ def _may_be_unqualified(path: str) -> bool:
 
 @lru_cache(64)  # for each transaction
 def _roots(root: str, *others: str) -> tuple[tuple[str, ...], bool]:
-    """The canonical URIs of a root and of others, the longest first, and whether that root is the first."""
+    """The canonical URIs of a root and of former roots, longest first, and whether the present root is the longest."""
     canonical = tuple(sorted({canonical_uri(one) for one in (root, *others)}, key=len, reverse=True))
     return canonical, canonical[0] == canonical_uri(root)
 

@@ -19,7 +19,7 @@ PART_SIZE_BYTES = 4 << 20
 
 
 class WrittenFile(Protocol):
-    """What is used of `LakehouseOutputFile`."""
+    """The methods of `LakehouseOutputFile` that a writer calls."""
 
     def put(self, data: bytes, overwrite: bool) -> None: ...
     def begin(self, overwrite: bool) -> FileInParts | None: ...
@@ -44,7 +44,7 @@ class FileWriter(io.RawIOBase):
 
     @property
     def held_bytes(self) -> int:
-        """What is in memory of it."""
+        """Bytes of the file in memory."""
         return self._waiting.tell()
 
     def writable(self) -> bool:
@@ -57,7 +57,7 @@ class FileWriter(io.RawIOBase):
 
     def write(self, data: Buffer) -> int:
         """Add to the end. Raises `FileExistsError` and the errors of the storage."""
-        if self._is_given_up:  # who writes may not have heard of it yet
+        if self._is_given_up:  # the writer may not know yet
             return memoryview(data).nbytes
         size = self._waiting.write(data)
         if self._takes_parts and self.held_bytes >= PART_SIZE_BYTES:
@@ -75,7 +75,7 @@ class FileWriter(io.RawIOBase):
         self._parts_size_bytes += len(part)
 
     def close(self) -> None:
-        """Write the file, or what is left of it. Raises as `write` does."""
+        """Write the file, or the rest of it. Raises as `write` does."""
         if self.closed:
             return
         super().close()
@@ -102,4 +102,4 @@ class FileWriter(io.RawIOBase):
             self.close()
 
     def __del__(self) -> None:
-        """A stream that nobody closed is not a file: without this, it would be closed, and so written."""
+        """Discard a stream that was never closed: `IOBase` would close it, and so write the file."""

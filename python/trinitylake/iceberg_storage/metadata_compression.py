@@ -14,7 +14,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def file_suffix(properties: Mapping[str, str]) -> str:
-    """How the name of a metadata file ends that is written next. Raises `InvalidArgument` for an unknown codec."""
+    """Suffix of the next metadata file. Raises `InvalidArgument` for an unknown codec."""
     codec = properties.get(COMPRESSION_CODEC, "none")
     if codec.lower() not in _SUFFIXES:
         raise InvalidArgument(f"the table property {COMPRESSION_CODEC!r} is none or gzip, not {codec[:100]!r}")

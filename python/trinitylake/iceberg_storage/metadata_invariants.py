@@ -218,7 +218,7 @@ def _check_columns(metadata: TableMetadata) -> None:
 
 
 def check_defaults(metadata: TableMetadata) -> None:
-    """Check that the current schema and the defaults exist. PyIceberg raises `StopIteration` for one that does not."""
+    """Check that the current schema and the defaults exist. PyIceberg raises `StopIteration` for a missing one."""
     if metadata.current_schema_id not in {one.schema_id for one in metadata.schemas}:
         raise ValueError(f"the table has no schema {metadata.current_schema_id}, its current-schema-id")
     if metadata.default_spec_id not in {one.spec_id for one in metadata.partition_specs}:

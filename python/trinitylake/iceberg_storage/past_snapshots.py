@@ -17,7 +17,7 @@ from trinitylake.iceberg_storage.metadata import read_metadata
 
 
 class PastSnapshots:
-    """The snapshots that led to some metadata, as far as their metadata files are there. Files are read as needed."""
+    """Former snapshots of a table whose metadata files still exist. Files are read as needed."""
 
     def __init__(self, io: FileIO, metadata: TableMetadata) -> None:
         self._io = io

@@ -12,14 +12,14 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
 @dataclass(frozen=True)
 class PickledIO:
-    """What stands in a pickle for file access outside of a lakehouse."""
+    """Pickled form of file access outside of a lakehouse."""
 
     kind: type[FileIO]
     properties: dict[str, PickledOption]
 
 
 def pickled(io: FileIO) -> FileIO | PickledIO:
-    """What to put into a pickle. Raises `InvalidArgument` for a secret that must not be there (`base/pickling.py`)."""
+    """The pickled form. Raises `InvalidArgument` for a secret that must not be in a pickle (`base/pickling.py`)."""
     if isinstance(io, LakehouseFileIO):
         return io
     return PickledIO(type(io), pickled_options({name: str(value) for name, value in io.properties.items()}))

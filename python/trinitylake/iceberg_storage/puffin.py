@@ -55,7 +55,7 @@ class Blob(NamedTuple):
 
 
 def puffin_file(blobs: Iterable[Blob]) -> tuple[bytes, list[int]]:
-    """A file with blobs whose snapshot is the one that adds the file, and the offset of each blob."""
+    """Bytes of a file with these blobs, and the offset of each; their snapshot is the one that adds the file."""
     parts, offsets, described = [_MAGIC], [], []
     offset = len(_MAGIC)
     for blob in blobs:

@@ -23,12 +23,12 @@ _TAKEN_DIFFERENTLY = re.compile(r"[?#\x00-\x1f\x7f]")
 def qualified_path(io: LakehouseFileIO, location: str) -> str:
     """The path below the root of a file that a commit names.
 
-    Equal forms of one place (`file:/x`, `s3a://…`, `LakehouseFileIO.path_of`) are taken, since engines write them.
+    Equivalent forms of a location (`file:/x`, `s3a://…`, `LakehouseFileIO.path_of`) are accepted: engines write them.
 
     Raises:
-        InvalidLocation: outside of what `io` reaches, in a folder of the lakehouse itself, or a name that not everybody
-            reads alike: with a scheme in capitals or an outdated one, a query, a fragment, a control character, or a
-            segment that is empty or `.` or `..`, also as `%2e`.
+        InvalidLocation: outside of the root of `io`, in an internal folder of the lakehouse, or ambiguous for readers:
+            with a scheme in capitals or an outdated one, a query, a fragment, a control character, or a segment that is
+            empty or `.` or `..`, also as `%2e`.
     """
     path = io.path_of(location)
     if path.startswith("_"):

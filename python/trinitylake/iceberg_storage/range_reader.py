@@ -16,18 +16,18 @@ READ_AHEAD_SIZE_BYTES = 256 << 10
 
 
 class Ranges(Protocol):
-    """What is used of file access."""
+    """The methods of file access that a reader calls."""
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """The bytes of a range, fewer if the file ends before."""
 
 
 class RangeReader(io.RawIOBase):
-    """A seekable stream over one object, by range requests with read-ahead. Not for two threads at once.
+    """Seekable stream over one object, by range requests with read-ahead. Not thread-safe.
 
     Args:
-        end: its last bytes, as far as they are at hand.
-        parts: others, by their offset.
+        end: the last bytes of the object that are known already.
+        parts: other known parts, by their offset.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class RangeReader(io.RawIOBase):
         return data
 
     def _before_end(self, wanted: int) -> bytes:
-        """That many bytes from here, none of which are in the end that is at hand."""
+        """Read that many bytes from the present position, all before the known end."""
         if wanted == 0:
             return b""
         number = bisect_right(self._parts, self._position, key=itemgetter(0)) - 1

@@ -49,11 +49,11 @@ class TableRelocation:
     """Rewrites one table. Each file is built in memory, and stored unless `dry_run`.
 
     Args:
-        io: the file access of the lakehouse; what is written is in its record.
+        io: the file access of the lakehouse, which records the written files.
         dry_run: store nothing.
 
     Attributes:
-        files: how many files were written, or would be.
+        files: number of files that were written, or would be.
     """
 
     def __init__(self, io: LakehouseFileIO, *, dry_run: bool = False) -> None:
@@ -238,7 +238,7 @@ class TableRelocation:
 
 
 def positions(schema: Schema) -> dict[int, int]:
-    """Where the fields are in their struct, by id, of the schema and of the data file in it."""
+    """Positions of fields in their struct, by id: of the schema, and of the data file in it."""
     at = {field.field_id: position for position, field in enumerate(schema.fields)}
     if DATA_FILE in at:
         data_file: Any = schema.find_type(DATA_FILE)
@@ -247,6 +247,6 @@ def positions(schema: Schema) -> dict[int, int]:
 
 
 def _copy_of(record: Record) -> Record:
-    """A copy that stays as it is when the record, or a record in it, is changed."""
+    """A deep copy of the record and the records in it."""
     values = (record[position] for position in range(len(record)))
     return Record(*(_copy_of(value) if isinstance(value, Record) else value for value in values))

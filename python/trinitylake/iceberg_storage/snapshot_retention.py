@@ -18,8 +18,8 @@ which stay:
    five days. A restarted query looks for its last epoch there, and writes it again if it is missing.
 
 A commit keeps the snapshots that it adds itself. So each snapshot is in the metadata file of the version that added
-it, and what a file lacks is found in an older one (`past_snapshots.py`). No file is deleted here: older versions need
-the files of these snapshots.
+it, and a snapshot that a file lacks is found in an older one (`past_snapshots.py`). No file is deleted here: older
+versions need the files of these snapshots.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ YOUNG_KEPT = 500
 
 
 class Retention(NamedTuple):
-    """How many of the newest snapshots of a branch stay, and those up to which age among how many newest ones."""
+    """Retention of a branch: the `least` newest snapshots, and of the `among` newest those up to an age."""
 
     least: float
     age_millis: float = 0
@@ -135,7 +135,7 @@ def without(metadata: TableMetadata, removed: set[int]) -> TableMetadata:
 
 
 def _needed_by_streams(ancestors: Sequence[Snapshot], now: int) -> int:
-    """How many of the newest snapshots of a branch streaming queries may look for (rule 6)."""
+    """Number of the newest snapshots of a branch that streaming queries may look for (rule 6)."""
     known: set[str] = set()
     needed = 0
     for position, snapshot in enumerate(ancestors):
@@ -163,7 +163,7 @@ def _retention(name: str, ref: SnapshotRef, properties: Mapping[str, str], unset
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
-    """The value of a property; None if it is not set. One that is no number promises everything."""
+    """The value of a property; None if it is not set. A value that is not a number keeps all snapshots."""
     value = properties.get(name)
     if value is None:
         return None

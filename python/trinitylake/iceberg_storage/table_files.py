@@ -21,7 +21,7 @@ from trinitylake.iceberg_storage.metadata import read_metadata
 
 
 class Found(NamedTuple):
-    """A file that the metadata names: its path below the root, or its location; what is wrong, "" if nothing is."""
+    """A file in the metadata: its path below the root, or its location; and its damage, "" for none."""
 
     path: str
     problem: str
@@ -132,7 +132,7 @@ class TableFiles:
 
 
 def _damage(io: LakehouseFileIO, file: DataFile) -> str:
-    """What is wrong with the content of a data file or delete file; "" for other formats than Parquet."""
+    """Damage of the content of a data file or delete file; "" for formats other than Parquet."""
     if file.file_format != FileFormat.PARQUET:
         return ""
     try:

@@ -8,7 +8,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
 
 def default_location(io: LakehouseFileIO, namespace: str, name: str, id: str) -> str:
-    """Where the lakehouse puts a table of that id (format §9)."""
+    """Default location of a table with that id (format §9)."""
     return io.uri_of(_core.managed_table_folder(namespace, name, id).rstrip("/"))
 
 

@@ -159,9 +159,9 @@ def is_number(value: str, most: int) -> bool:
 
 
 def logged_files(properties: Mapping[str, str]) -> int:
-    """How many of the metadata files before it the metadata of a table names, one at least.
+    """Number of earlier metadata files that the metadata of a table names, at least one.
 
-    Raises `InvalidArgument` for a property that is no whole number.
+    Raises `InvalidArgument` for a property that is not a whole number.
     """
     if LOGGED_FILES not in properties:
         return SNAPSHOTS_KEPT

@@ -116,7 +116,7 @@ def _first_metadata(definition: ViewDef, own: dict[str, Any], location: str) -> 
 
 
 def _with_version(metadata: ViewMetadata, definition: ViewDef) -> ViewMetadata:
-    """Metadata that goes on with the version that the definition holds."""
+    """Metadata with one more version, the one in the definition."""
     schema = _declared_schema(definition, max(schema.schema_id for schema in metadata.schemas) + 1)
     last = _current_version(metadata)
     number = max(version.version_id for version in metadata.versions) + 1

@@ -153,10 +153,10 @@ class Steps:
 
 
 class _Given:
-    """Arguments for a method that knows no asyncio.
+    """Arguments for a synchronous method.
 
     Args:
-        stopped: set once nobody waits for the method any more.
+        stopped: set once no task waits for the method any more.
     """
 
     def __init__(self, stopped: threading.Event) -> None:
@@ -172,7 +172,7 @@ class _Given:
         return value
 
     def _from_loop(self, steps: AsyncIterator[Any]) -> Iterator[Any]:
-        """What an async iterable gives, in a thread. Raises `Abandoned` once nobody waits any more."""
+        """Items of an async iterable, in a thread. Raises `Abandoned` once the awaiting task has stopped waiting."""
         nothing = object()
 
         async def following() -> Any:
@@ -217,7 +217,7 @@ class AsyncTransaction(Steps):
     that was cancelled: after what is under way in it.
 
     Attributes:
-        id: of the transaction, by which `await lake.aio.outcome(id)` tells what became of its commit.
+        id: of the transaction, with which `await lake.aio.outcome(id)` returns the outcome of its commit.
     """
 
     def __init__(self, transaction: OpenTransaction) -> None:

@@ -41,7 +41,7 @@ class Checks(Generic[Subject]):
         self._checks.append(check)
 
     def names(self) -> list[str]:
-        """What can be kept of them when the transaction is saved. Raises `InvalidArgument` for a local function."""
+        """Names of the checks for a saved transaction. Raises `InvalidArgument` for a local function."""
         return [_name(check) for check in self._checks]
 
     def require_allowed(self, transaction_id: str) -> None:
@@ -78,7 +78,7 @@ def _is_function_name(check: str) -> bool:
 
 
 def _is_of(check: str, allowed: str) -> bool:
-    """Whether a function is the one that is allowed, or of that module, or of one below it."""
+    """Whether a function is the allowed one, or belongs to the allowed module or a module below it."""
     module = check.partition(":")[0]
     return allowed in (check, module) or module.startswith(f"{allowed}.")
 

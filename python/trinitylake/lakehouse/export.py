@@ -65,16 +65,16 @@ _MAINTENANCE_VERSIONS = 100
 
 @dataclass(frozen=True)
 class Export:
-    """What an export did.
+    """Result of an export.
 
     Attributes:
         root: of the copy.
-        version: its latest version, by the number that it has there.
-        source_version: the version of this lakehouse that it is.
-        files: how many files were written there.
+        version: number of the latest version of the copy.
+        source_version: number of the copied version in this lakehouse.
+        files: number of files that were written.
         size_bytes: of these files.
-        present: files that were there already.
-        requests: that this process sent to the storage there.
+        present: number of files that existed at the target.
+        requests: number of requests of this process to the target's storage.
     """
 
     root: str
@@ -105,12 +105,12 @@ class Part(NamedTuple):
         return full_name(namespace, name) in self.tables
 
     def text(self) -> str:
-        """As it is recorded; "" for all."""
+        """The recorded form; "" for all."""
         return "" if self.is_all else json.dumps({"namespaces": self.namespaces, "tables": self.tables})
 
 
 def part_of(namespaces: Iterable[Identifier], tables: Iterable[Identifier], state: _core.Version) -> Part:
-    """The part that these names mean. Raises `ObjectNotFound` for one that is not there."""
+    """The part with these names. Raises `ObjectNotFound` for an unknown name."""
     part = Part(
         tuple(sorted({namespace_name(one) for one in namespaces})),
         tuple(sorted({full_name(*split(one)) for one in tables})),
@@ -166,8 +166,8 @@ class _Copy:
     """One export: copies files, then publishes versions.
 
     Attributes:
-        copied: what was written, and what was there.
-        reads: the version that is copied now.
+        copied: the written and the present files.
+        reads: the version that is being copied.
     """
 
     def __init__(

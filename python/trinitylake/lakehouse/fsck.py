@@ -59,12 +59,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Repair:
-    """What `fsck(repair=True)` did, or would do.
+    """Result of `fsck(repair=True)`, also of a dry run.
 
     Attributes:
-        version: the newest version that it made; None if it made none.
-        saved: what is as it was, in words.
-        lost: what could not be saved, or is older than it was.
+        version: the newest version that it created; None if it created none.
+        saved: descriptions of the objects that were recovered.
+        lost: descriptions of those that were not, or only in an older state.
     """
 
     version: int | None
@@ -74,13 +74,13 @@ class Repair:
 
 @dataclass(frozen=True)
 class FsckReport:
-    """What was checked, and what is wrong.
+    """Result of `fsck`: numbers of checked objects, and findings.
 
     Attributes:
-        versions, nodes, definitions: how many were read.
-        files: how many files of tables were looked for, if that was asked for.
-        findings: by path.
-        repair: what was mended before the check, if that was asked for.
+        versions, nodes, definitions: numbers of objects that were read.
+        files: number of files of tables that were checked, with `files` or `data`.
+        findings: sorted by path.
+        repair: result of the repair before the check, with `repair`.
     """
 
     versions: int
@@ -107,7 +107,7 @@ def fsck(
     author: str = "",
     progress: OnProgress | None = None,
 ) -> FsckReport:
-    """See `Lakehouse.fsck`. The files are read as they are now, whatever a handle remembers of them."""
+    """Run `Lakehouse.fsck`. Files are read from the storage, never from caches of a handle."""
     storage = storage.uncached()
     made: int | None = None
     saved: list[str] = []
@@ -195,10 +195,10 @@ def _dangling_views(storage: _core.Storage, number: int | None) -> list[Finding]
 
 
 class _TableCheck:
-    """Looks for the files of managed tables; manifests that several definitions share are read once.
+    """Checks the files of managed tables; manifests that several definitions share are read once.
 
     Attributes:
-        looked_for: how many files were looked for.
+        looked_for: number of checked files.
         names: namespace and name of each definition of a managed table, by the id of the table.
         incomplete: ids of the tables with a definition that lacks a file, perhaps one that no scan reads.
     """
@@ -235,7 +235,7 @@ class _TableCheck:
         return [Finding(_kind(kind), where, message, affected=affected) for kind, where, message in found]
 
     def _external(self, name: str, definition: TableDef) -> Iterator[Finding]:
-        """Files of the lakehouse that only a table elsewhere names. One that cannot be read is its owner's concern."""
+        """Files of the lakehouse that only an external table references. An unreadable external table is no finding."""
         from trinitylake.iceberg_storage.external_tables import first_inside, load_external
 
         try:

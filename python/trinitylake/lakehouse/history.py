@@ -24,9 +24,9 @@ class CommittedTransaction:
     """One of the transactions that a version was made of (system key `committed_txns`, format §4).
 
     Attributes:
-        message, author: what its writer said.
-        summary: what it did, in one line of the library, such as "append +3,000 rows shop.orders"; "" where an older
-            release wrote it.
+        message, author: given by its writer.
+        summary: its changes in one line, written by the library, such as "append +3,000 rows shop.orders"; "" for
+            transactions of older releases.
     """
 
     id: str
@@ -61,7 +61,7 @@ class LogEntry:
 
     @property
     def summary(self) -> str:
-        """What the transactions did, one a line, as far as the log tells."""
+        """Summaries of the transactions, one a line, as far as the log has them."""
         return "\n".join(transaction.summary for transaction in self.transactions if transaction.summary)
 
     @property
@@ -79,7 +79,7 @@ class LogEntry:
 
 
 def log_entry(info: VersionInfo) -> LogEntry:
-    """The public form of what the core tells about a version."""
+    """Public form of the core's information about a version."""
     return LogEntry(
         version=info.version,
         created_at=time_of(info.created_at_millis),
@@ -109,10 +109,10 @@ SHOWN = 20
 
 
 class VersionLog(Sequence[LogEntry]):
-    """The whole log as it was when it was asked for, newest first. Its versions are read as they are looked at.
+    """The whole log at the time of the call, newest first. Versions are read when they are accessed.
 
-    One page of entries is held at a time, whatever the number of versions. An entry whose version expires before it is
-    looked at ends an iteration, and raises `VersionExpired` if it is asked for by its position.
+    One page of entries is in memory at a time, whatever the number of versions. An entry whose version expires before
+    it is accessed ends an iteration, and raises `VersionExpired` when it is accessed by its position.
     """
 
     def __init__(self, core: _core.Lakehouse, before: int | None) -> None:
@@ -250,7 +250,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What turns version `before` into version `after`: each list sorted by kind and name.
+    """Differences between version `before` and version `after`: each list sorted by kind and name.
 
     Truthy if anything differs. Iterates over `(sign, change)` with the signs "+", "-" and "~".
     """
@@ -298,10 +298,10 @@ def diff_of(before: int, after: int, rows: Iterable[dict[str, Any]]) -> Diff:
 
 @dataclass(frozen=True, slots=True)
 class TransactionChanges:
-    """What one transaction changed: an entry of `lake.changes()`.
+    """Changes of one transaction: an entry of `lake.changes()`.
 
-    `position` orders the transactions of one version. `rollback_from` is set for a rollback: then `diff` tells what
-    going back changed.
+    `position` orders the transactions of one version. `rollback_from` is set for a rollback: then `diff` has the
+    changes that the rollback made.
     """
 
     version: int

@@ -252,7 +252,7 @@ class Lakehouse(Statements):
         """What each transaction changed, in commit order, from the version after `since` to the latest or `until`.
 
         A consumer continues with the `version` of the last entry that it processed. Versions are read as the iterator
-        advances. Transactions that shared a version changed different objects, so each can be applied by itself.
+        advances. Transactions that shared a version changed different objects, so each can be applied independently.
 
         Args:
             since: a version as for `at`; its own changes are not included.
@@ -349,12 +349,12 @@ class Lakehouse(Statements):
     ) -> Export:
         """Copy the lakehouse to another root, as an independent lakehouse that any Iceberg engine can read.
 
-        A second export to the same place copies the changes since, and makes the next version there. One that is
-        interrupted changes nothing there; run it again. External and federated tables are not copied: they refer to
+        A second export to the same root copies the changes since, and commits the next version there. An interrupted
+        export changes nothing there; run it again. External and federated tables are not copied: they refer to
         the same files as here.
 
         Args:
-            target: an empty place, or one with an earlier export of this lakehouse.
+            target: an empty root, or one with an earlier export of this lakehouse.
             version: the version to copy, as for `at`; a tag keeps it however long the export takes.
             mode: "minimal" copies one version, and the current snapshots of its tables; "full" all versions up to that
                 one, under their numbers, with all snapshots.

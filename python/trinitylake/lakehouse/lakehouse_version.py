@@ -38,7 +38,7 @@ class LakehouseVersion(Reader):
 
     @property
     def created_at(self) -> datetime:
-        """When the version was committed, in UTC."""
+        """Time of the commit of the version, in UTC."""
         return time_of(self._version.info.created_at_millis)
 
     @property

@@ -52,7 +52,7 @@ TOO_LARGE = Skipped("too_large", "compacting it exceeds the memory limit of main
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What maintenance does.
+    """Steps of maintenance and their limits.
 
     Attributes:
         compact: compact managed tables, as `table.maintenance.compact()` does.
@@ -78,7 +78,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceReport:
-    """What maintenance did, or with `dry_run` would do; None for the steps that the policy turns off.
+    """Result of maintenance, also of a dry run; None for the steps that the policy turns off.
 
     With `dry_run` nothing is compacted and nothing expires, so `vacuumed` does not count the files of these steps.
 
@@ -102,7 +102,7 @@ class MaintenanceReport:
 
 
 def policy_of(properties: Mapping[str, str]) -> Policy:
-    """The policy in the properties of a lakehouse. Raises `InvalidArgument` for one that is misspelt."""
+    """The policy in the properties of a lakehouse. Raises `InvalidArgument` for a misspelt property."""
     _check_names(properties, DEFAULTS)
     given = {name: properties.get(name, default) for name, default in DEFAULTS.items()}
     if given[GRACE]:

@@ -55,7 +55,7 @@ class ExportedObject(NamedTuple):
 
 
 class FileToCopy(NamedTuple):
-    """A file that is copied as it is. One that is not new may be there."""
+    """A file that is copied without change. Unless it is new, the target may have it already."""
 
     path: str
     size_bytes: int | None

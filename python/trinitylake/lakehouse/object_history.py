@@ -53,7 +53,7 @@ class ObjectChange:
 
 
 class ObjectKey(NamedTuple):
-    """What an object is called in the tree; `name` of a namespace is ""."""
+    """Key of an object in the tree; `name` of a namespace is ""."""
 
     kind: Kind
     namespace: str
@@ -163,7 +163,7 @@ class _Walk:
         return None
 
     def _rows(self, version: int) -> list[dict[str, Any]]:
-        """What a version changed: kind, namespace, name, before, after, transaction."""
+        """Changes of a version: kind, namespace, name, before, after, transaction."""
         rows: list[dict[str, Any]] = self._core.version(version).changes(self._core.version(version - 1)).to_pylist()
         return rows
 

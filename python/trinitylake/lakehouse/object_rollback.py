@@ -96,7 +96,7 @@ def _move(kind: Kind, identifier: Identifier, to: Identifier | None) -> Iterator
 def _namespace_moves(
     past: LakehouseVersion, identifier: Identifier, to: Identifier | None
 ) -> Iterator[tuple[ObjectKey, ObjectKey]]:
-    """A namespace, those below it, and what is in them: where each object comes from, and where it goes."""
+    """Old and new names of a namespace, the namespaces below it, and all objects in them."""
     above = namespace_name(identifier)
     new = above if to is None else namespace_name(to)
 
@@ -184,7 +184,7 @@ class _Rollback:
         definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
 
     def _present_name(self, source: ObjectKey, id: str) -> ObjectKey | None:
-        """Where an object of the past is now: under its own name, or under one that differs between the versions."""
+        """Present name of an object of the past: its own, or one that differs between the versions."""
         base = self._core.base
         at_source = base.locate(*source)
         if at_source is not None and self._id(source.kind, at_source) == id:

@@ -34,13 +34,13 @@ def create(
     pickle_secrets: bool = False,
     **settings: Unpack[FormatSettings],
 ) -> Lakehouse:
-    """Create a lakehouse: its version 0, without any object.
+    """Create a lakehouse with version 0, which has no objects.
 
     Args:
         uri: the root: a local path (text or `pathlib.Path`), `file://`, `memory://`, `s3://`, `gs://`, `az://` or
             `abfss://` (format §2).
         name: for people.
-        properties: anything that should travel with the lakehouse.
+        properties: properties of the lakehouse, as text.
         exist_ok: open the lakehouse, as it is, if there is one.
         storage_options: credentials, region, endpoint and the like, for the storage. Never written anywhere.
         durability: on local disk "fsync" (the default) survives a power loss, "none" only a crash of the process.
@@ -50,7 +50,7 @@ def create(
 
     Raises:
         ObjectAlreadyExists: there is a lakehouse, and not `exist_ok`.
-        InvalidLocation: the URI is not fully qualified, or leads into one of another lakehouse's own folders.
+        InvalidLocation: the URI is not fully qualified, or is in an internal folder of another lakehouse.
         InvalidArgument: for a bad setting, or a storage that cannot create a file only if it is absent.
     """
     from trinitylake.definitions import serialize
@@ -98,22 +98,22 @@ def open(
     cache_size_bytes: int | None = None,
     pickle_secrets: bool = False,
 ) -> Lakehouse | LakehouseVersion:
-    """Open a lakehouse, or one version of it, which stays as it is.
+    """Open a lakehouse, or a read-only handle on one version.
 
-    Where the newest version is damaged, the lakehouse opens all the same: the versions before it can be read by their
-    number, `log` shows the gap, and whatever needs the newest version raises `CorruptFile`. Where its file is missing,
-    the newest one that is there is read, with a `RuntimeWarning`, and whatever writes raises `CorruptFile`.
+    A lakehouse with a damaged newest version can be opened: older versions can be read by their number, `log` shows
+    the gap, and operations that need the newest version raise `CorruptFile`. If its root file is missing, the newest
+    existing version is read, with a `RuntimeWarning`, and writes raise `CorruptFile`.
 
     Args:
         uri: as for `create`.
-        version: the number of a version, for the frozen view that `lake.at(VERSION)` gives.
+        version: the number of a version, as for `lake.at(VERSION)`.
         storage_options: as for `create`.
         durability: as for `create`.
         cache_size_bytes: memory for decoded tree nodes.
         pickle_secrets: as for `create`.
 
     Raises:
-        NotALakehouse: there is none at `uri`.
+        NotALakehouse: `uri` has no lakehouse.
         UnsupportedVersion: it was written by a newer major version of the format.
     """
     if pickle_secrets:

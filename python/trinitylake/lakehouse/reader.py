@@ -60,7 +60,7 @@ class Reader(ABC):
         return self._kind(identifier) is not None
 
     def _kind(self, identifier: Identifier) -> Kind | None:
-        """What has that name: "table", "view", "namespace", or None if nothing has."""
+        """Kind of the object with that name: "table", "view" or "namespace"; None for an unknown name."""
         state = self._state()
         check_text(identifier)
         if isinstance(identifier, str):
@@ -124,10 +124,10 @@ class Reader(ABC):
 
     @property
     def aio(self) -> Steps:
-        """The methods of this for asyncio: `await lake.aio.table("nyc.flights").scan("delay > 60").to_arrow()`.
+        """Methods for asyncio: `await lake.aio.table("nyc.flights").scan("delay > 60").to_arrow()`.
 
-        Names and calls are chained as they are here; `await` runs the chain in a thread, `async for` goes through what
-        it gives, and `async with lake.aio.transaction() as txn` commits or rolls back at the end of the block.
+        Names and calls are chained as in synchronous code; `await` runs the chain in a thread, `async for` iterates
+        over its result, and `async with lake.aio.transaction() as txn` commits or rolls back at the end of the block.
         """
         from trinitylake.lakehouse.asynchronous import Steps, ThreadRunner
 
@@ -145,27 +145,27 @@ class Reader(ABC):
         message: str = "",
         author: str = "",
     ) -> Query:
-        """A statement in SQL, as DuckDB reads it, over tables and views by name: `SELECT … FROM nyc.flights`.
+        """Run a statement in DuckDB's SQL over tables and views by name: `SELECT … FROM nyc.flights`.
 
-        Needs DuckDB, `pip install 'trinitylake[sql]'`. Names are those of the lakehouse, in the case they have there;
-        what SQL would read otherwise stands in double quotes, and a namespace with two dots in one pair of them:
-        `"a.b.c".t`. Views run in their text for DuckDB, or else in their first.
+        Needs DuckDB, `pip install 'trinitylake[sql]'`. Names are those of the lakehouse, in their case. Names that are
+        not SQL identifiers are written in double quotes, and a nested namespace in one pair of them: `"a.b.c".t`. A
+        view runs with its text for DuckDB, or else with its first text.
 
         Args:
-            query: one statement. One that reads runs when its rows are wanted. In a transaction, and on a lakehouse
+            query: one statement. A query runs when its rows are read. In a transaction, and on a lakehouse
                 where it is a transaction of its own, it may also be INSERT, UPDATE, DELETE, MERGE, CREATE or DROP of
                 tables, views and schemas; it runs at once, and the rows are the numbers of rows that it changed.
             parameters: values for `?` in order, or for `$name` by name.
-            default_namespace: where names without a namespace are looked up.
+            default_namespace: namespace of names without one.
             data: rows for names without a namespace, as `append` takes them: `{"new": frame}`.
-            allow_external: whether the query may read files, URLs, and whatever else DuckDB reaches. Otherwise it
-                reaches nothing but the lakehouse and `data`; variables of the program are never seen.
+            allow_external: whether the query may read files, URLs, and all else that DuckDB reaches. Otherwise it
+                reaches only the lakehouse and `data`. It never sees variables of the program.
             message: of a statement that writes outside of a transaction, for the log.
             author: of a statement that writes outside of a transaction, for the log.
 
         Raises:
-            ObjectNotFound: for a table or view that is not there.
-            InvalidArgument: for what DuckDB cannot read, and what a query may not do.
+            ObjectNotFound: for an unknown table or view.
+            InvalidArgument: for a text that DuckDB cannot parse, and for operations that are not allowed.
         """
         from trinitylake.tables.input_rows import read_all, without_views
         from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions

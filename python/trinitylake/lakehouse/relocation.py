@@ -35,14 +35,14 @@ class SkippedTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Relocation:
-    """What `Lakehouse.relocate` did, or would do.
+    """Result of `Lakehouse.relocate`, also of a dry run.
 
     Attributes:
         root: the present root, which is recorded now.
         former_roots: earlier roots; files that older versions name there are read below `root`.
         version: the new version; None after a dry run, or if nothing changed.
         tables: full names of the managed tables whose Iceberg files were rewritten, sorted.
-        files: how many files: metadata, manifest lists, manifests, position deletes.
+        files: number of their files: metadata, manifest lists, manifests, position deletes.
         skipped: managed tables that could not be rewritten.
     """
 

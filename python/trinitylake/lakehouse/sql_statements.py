@@ -51,7 +51,7 @@ _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
 
 
 def writing_statement(sql: str) -> Statement | None:
-    """The statement that a text is, if it writes. Raises `InvalidArgument` for one that is not for a lakehouse."""
+    """Parse a text as a writing statement; None for a query. Raises `InvalidArgument` for an unsupported statement."""
     first = _FIRST_WORD.match(sql)
     word = first[1].upper() if first is not None else ""
     if word not in _WRITING and word != "WITH":
@@ -81,10 +81,10 @@ class Transaction(Names, Protocol):
 
 
 class StatementDone(Query):
-    """What a statement did, as the rows of a query: one row with the numbers of rows. Its text says it in words.
+    """Result of a statement as rows of a query: one row with the numbers of changed rows. Its text describes it.
 
     Args:
-        done: None for a statement that is not about rows, whose numbers are 0.
+        done: None for a statement that changes no rows; then the numbers are 0.
     """
 
     def __init__(self, names: Names, done: WriteResult | None) -> None:
@@ -192,7 +192,7 @@ class SqlStatements:
             self._transaction.create_view(name, statement.query, dialect="duckdb")
 
     def _may_create(self, statement: CreateTable | CreateView, name: tuple[str, str]) -> bool:
-        """Whether a name is to be given to a new object, after one that it replaces is gone."""
+        """Whether to create an object with a name, after dropping one that it replaces."""
         kind = "table" if isinstance(statement, CreateTable) else "view"
         if self._transaction._kind(name) != kind:
             return True

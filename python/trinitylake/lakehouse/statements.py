@@ -70,7 +70,7 @@ class Statements(Reader):
 
     @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
-        """A table that `execute` returned from the transaction, as it is used when the statement is over."""
+        """Convert a table of the transaction, which `execute` returned, for use after the statement."""
 
     def _write(self, query: str, options: QueryOptions, note: CommitInfo) -> Query | None:
         from trinitylake.lakehouse.sql_statements import SqlStatements, StatementDone, writing_statement
@@ -194,7 +194,7 @@ class Statements(Reader):
             identifier: its namespace must exist.
             schema: a TrinityLake, pyarrow or pyiceberg schema, a mapping of column to SQL type, or Arrow data of
                 which only the schema is used.
-            partition_spec: a pyiceberg `PartitionSpec`, or expressions as Iceberg or Spark writes them: `["month(ts)",
+            partition_spec: a pyiceberg `PartitionSpec`, or expressions of Iceberg or Spark: `["month(ts)",
                 "bucket(16, id)", "carrier"]`.
             sort_order: a pyiceberg `SortOrder`, or expressions: `["dep_time desc", "carrier"]`.
             properties: Iceberg table properties.
@@ -298,7 +298,7 @@ class Statements(Reader):
     def rename_table(
         self, identifier: Identifier, new_identifier: Identifier, *, message: str = "", author: str = ""
     ) -> None:
-        """Give a table another name, in another namespace if wished. Its id and its files stay as they are.
+        """Rename a table, also into another namespace. Its id and its files do not change.
 
         Raises `ObjectNotFound` for the table or the new namespace, `ObjectAlreadyExists` for the new name.
         """
@@ -379,9 +379,10 @@ class Statements(Reader):
         message: str = "",
         author: str = "",
     ) -> View:
-        """Replace what is given of a view: all its representations, its schema, its default namespace, its properties.
+        """Replace parts of a view: all its representations, its schema, its default namespace, its properties.
 
-        What is None stays, except that a new text drops the old schema. The id stays. Raises `ObjectNotFound`.
+        A part that is None does not change, except that a new text drops the old schema. The id never changes. Raises
+        `ObjectNotFound`.
         """
         from trinitylake.definitions import as_schema, new_view_def, parse_view_def, serialize
 
@@ -446,9 +447,9 @@ class Statements(Reader):
         author: str = "",
         **settings: Unpack[Settings],
     ) -> None:
-        """Change the lakehouse's own name, properties and `Settings` (format §6); what is not given stays.
+        """Change the name, properties and `Settings` of the lakehouse (format §6); omitted ones do not change.
 
-        Raises `InvalidArgument` for an unknown setting, one that is fixed for life, or a bad value.
+        Raises `InvalidArgument` for an unknown setting, one that is fixed at creation, or a bad value.
         """
         from trinitylake.definitions import parse_lakehouse_def, serialize
 

@@ -137,7 +137,7 @@ class Stats:
         tree_nodes: node files this version reaches, the root included.
         tree_messages: messages in write buffers, on their way to a leaf.
         tree_size_bytes: the size of the node files, as stored.
-        files: what the files below the root are there for; None unless it was asked for.
+        files: the files below the root by purpose; None unless requested.
     """
 
     version: int

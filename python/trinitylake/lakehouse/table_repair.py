@@ -36,7 +36,7 @@ class IncompleteTable:
 
     @property
     def hint(self) -> str:
-        """What fsck says about it."""
+        """Hint in the finding of fsck."""
         if self.version is None:
             return "no kept version has all files of the table's current snapshot"
         return (
@@ -46,7 +46,7 @@ class IncompleteTable:
 
     @property
     def loss(self) -> str:
-        """What repair says about it."""
+        """Loss in the report of a repair."""
         return self.hint if self.version is None else f"its changes since version {self.version}"
 
 

@@ -128,7 +128,7 @@ class Transaction(OpenTransaction):
 
     @property
     def summary(self) -> str:
-        """What the log says of it, or would say, in one line of the library: "append +3,000 rows shop.orders".
+        """Summary for the log in one line, written by the library: "append +3,000 rows shop.orders".
 
         While the transaction is open, changes of tables are those of the last `save`, if any.
         """
@@ -146,10 +146,10 @@ class Transaction(OpenTransaction):
 
     @property
     def tables_read(self) -> list[str]:
-        """Full names of the tables that it has read so far, sorted: what its result came from.
+        """Full names of the tables that the transaction has read so far, sorted (lineage of its result).
 
-        That is each table whose rows were scanned, and each that was looked at and not changed. One that is only
-        written to, also by an upsert or a merge, is not among them, nor is one that is dropped or created here and
+        These are the tables whose rows were scanned, and those that were opened and not changed. A table that was only
+        written to, also by an upsert or a merge, is not included, nor is one that was dropped or created here and
         never scanned.
         """
         return [] if self._staged is None else self._staged.read()

@@ -61,7 +61,7 @@ class TableRowChanges:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRowChanges(TransactionChanges):
-    """What one transaction changed, with the rows: an entry of `lake.changes(since, rows=True)`.
+    """Changes of one transaction, with the rows: an entry of `lake.changes(since, rows=True)`.
 
     Attributes:
         rows: the tables that the transaction changed, dropped ones first. One of which only properties or the name

@@ -33,11 +33,11 @@ OutcomeStatus: TypeAlias = Literal["committed", "undone", "rolled back", "not co
 
 
 class Outcome(NamedTuple):
-    """What became of a transaction.
+    """Outcome of a transaction.
 
-    `status` is "committed", with its `version`; "undone": committed in that `version`, and a rollback went back to
-    before it; "rolled back": it was given up, and will never be committed; "not committed": it is not in the log,
-    though a writer that still runs may yet commit it; or "unknown": whatever could tell has expired.
+    `status` is "committed", with its `version`; "undone": committed in that `version`, and a later rollback undid it;
+    "rolled back": it ended without effect, and will never be committed; "not committed": it is not in the log,
+    but a running writer may still commit it; or "unknown": the versions that could have it have expired.
     """
 
     status: OutcomeStatus
@@ -71,9 +71,9 @@ class Transactions:
 
     @checked
     def outcome(self, transaction_id: str) -> Outcome:
-        """Whether a transaction committed, after a `CommitStateUnknown` or the death of its process.
+        """Outcome of a transaction, after a `CommitStateUnknown` or a crash of its process.
 
-        Reads the log as far back as it is kept. Raises `InvalidName` for a text that cannot be an id.
+        Reads the log back to the oldest retained version. Raises `InvalidName` for a text that cannot be an id.
         """
         return Outcome(*self._handle.core.outcome(transaction_id))
 

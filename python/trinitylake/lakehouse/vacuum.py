@@ -42,7 +42,7 @@ class Files(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """What a vacuum deleted, or with `dry_run` would delete, and what it left.
+    """Files that a vacuum deleted, or with `dry_run` would delete, and those that it kept.
 
     Attributes:
         version: the new version, after which older unreferenced files cannot be committed any more;
@@ -51,10 +51,10 @@ class Vacuumed:
         dry_run: whether nothing was deleted.
         deleted: by the kind of file, such as "data files" or "tree nodes".
         deleted_by_table: of these, the files of tables, by the folder of the table.
-        kept: what a kept version, a tag or an open saved transaction reaches, and the format's own, by kind.
-        young: files that nothing reaches, and that are too young.
-        unknown: files below the root that no release of this format makes; they stay.
-        foreign: files below the root that belong to an external or federated table; they stay.
+        kept: files that a retained version, a tag or an open saved transaction reaches, and the format's own, by kind.
+        young: unreachable files that are too young.
+        unknown: files below the root that no release of this format writes; they are not deleted.
+        foreign: files below the root that belong to an external or federated table; they are not deleted.
         deleted_paths, unknown_paths: some of the paths: the first thousand, or with `paths=True` all.
     """
 

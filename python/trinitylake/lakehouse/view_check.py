@@ -15,7 +15,7 @@ from trinitylake.tables.queries.planning import planning
 
 
 def problems_of_views(lake: LakehouseVersion) -> Iterator[tuple[str, str]]:
-    """The full name of each view with a problem, and what is wrong with it.
+    """The full name of each view with a problem, and the problem.
 
     DuckDB parses the texts; those in a dialect that it cannot parse are skipped. Raises `InvalidArgument` if DuckDB is
     not installed.

@@ -68,7 +68,7 @@ def client_faults(what: str, document: Any = None) -> errors_as:
 
 
 def input_fault(error: Exception, document: Any = None) -> str:
-    """What a library's error says about the input of a client, without words that only Python programmers know.
+    """Text of a library's error about the input of a client, without the jargon of Python.
 
     Args:
         error: the error.

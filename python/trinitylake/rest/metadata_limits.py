@@ -127,7 +127,7 @@ class _WeighedFile(LakehouseInputFile):
 
 
 def spent(data: bytes, location: str, budget: SizeBudget | None) -> InputStream:
-    """The content of a file, taken from a budget, by default one of its own. Raises `SizeLimitExceeded`.
+    """Decode the content of a file within a budget, by default a new one. Raises `SizeLimitExceeded`.
 
     `data` may have one byte more than `MAX_STORED_SIZE_BYTES`.
     """

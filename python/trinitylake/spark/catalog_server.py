@@ -202,7 +202,7 @@ CatalogServer: TypeAlias = LocalServer | RemoteServer
 
 
 def _error_of(code: int, text: str, content_type: str, commits: bool) -> TrinityLakeError:
-    """An error of a server as the one that the same call raises here."""
+    """Convert an error of a server into the error that the same call raises in this process."""
     message, kind = text[:500], ""
     if "json" in content_type:
         answer = json.loads(text)

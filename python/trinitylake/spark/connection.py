@@ -174,13 +174,12 @@ def connect(
             for its object store are left out too, and the executors reach the files by `catalog_config` or on their
             own.
         catalog: its name in SQL.
-        uri: the address of a server that runs (`trinitylake serve`), instead of one in this driver. Sessions of Spark
+        uri: the address of a running server (`trinitylake serve`), instead of one in this driver. Sessions of Spark
             Connect need it, because the catalog is used where Spark's driver is.
-        token: what lets clients into that server; `env:NAME` for one in the environment, here and in Spark's driver.
+        token: the bearer token of that server; `env:NAME` for one in the environment, here and in Spark's driver.
         spark: the session to add the catalog to; the active one if not given, or a new one if there is none.
-        jars: where Iceberg's runtime for Spark is, for a new session, and the clients of the store that the lakehouse
-            is in. Without it, the jars of Spark's installation are looked through, and then `spark.jars.packages`
-            brings what is missing.
+        jars: paths of Iceberg's runtime for Spark and of the clients of the lakehouse's store, for a new session. By
+            default the jars of Spark's installation are used, and `spark.jars.packages` downloads missing ones.
         storage_options: as for `trinitylake.open`. They are also settings of the catalog, under Iceberg's names,
             because the executors read and write files with Iceberg's own clients. The catalog gets them from its
             server, so they are in no setting of the session.
@@ -191,9 +190,9 @@ def connect(
 
     Raises:
         InvalidArgument: Java or the runtime is missing, the name is taken, or a secret would become a setting.
-        NotALakehouse: there is none at `root`.
+        NotALakehouse: `root` has no lakehouse.
         StorageError: the server at `uri` does not answer.
-        PermissionDenied: it does not let this token in.
+        PermissionDenied: the server does not accept this token.
     """
     if not catalog.isidentifier():
         raise InvalidArgument(f"{catalog!r} cannot be a catalog's name: use letters, digits and _")
@@ -239,7 +238,7 @@ def connect(
 
 
 def disconnect(spark: SparkSession, catalog: str = "lake") -> None:
-    """Stop the server of a catalog. What is open in its transactions is saved, as a server does when it ends."""
+    """Stop the server of a catalog. Its open transactions are saved, as a server does when it ends."""
     with _lock:
         connection = _connections.pop((_application(spark), catalog), None)
     if connection is not None:
@@ -249,7 +248,7 @@ def disconnect(spark: SparkSession, catalog: str = "lake") -> None:
 
 
 def connection_of(spark: SparkSession, catalog: str) -> Connection:
-    """What `connect` made. Raises `InvalidArgument` if it did not."""
+    """The connection of a catalog. Raises `InvalidArgument` if `connect` has not created it."""
     with _lock:
         connection = _connections.get((_application(spark), catalog))
     if connection is None:

@@ -174,8 +174,8 @@ def _create_and_write(
 
 @contextmanager
 def running(plan: WritePlan, what: str) -> Iterator[None]:
-    """Context manager for tasks of a write: on errors, delete what they wrote, and raise ours for what Spark says of
-    expressions and values. Not for the commit, which knows by itself whether files became part of a version."""
+    """Context manager for tasks of a write: on errors, delete their files, and convert Spark's errors about
+    expressions and values. Not for the commit, which knows whether the files became part of a version."""
     try:
         with translated(plan.table_name):
             yield
@@ -199,8 +199,8 @@ def written(rows: DataFrame, plan: WritePlan, table: Table, cluster: bool = True
 def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
     """The rows of a frame, those of one partition of `table` in one task, so that each partition becomes one file.
 
-    `table` is an Iceberg table, such as `lake.table("nyc.flights").iceberg`. Where it has no partitions, or the frame
-    lacks a column that they are made of, the frame stays as it is.
+    `table` is an Iceberg table, such as `lake.table("nyc.flights").iceberg`. If it has no partitions, or the frame
+    lacks a source column of them, the frame is returned unchanged.
     """
     schema = table.schema()
     keys: list[Column] = []
@@ -242,5 +242,5 @@ class _Write:
 
 
 def report_of(report: WrittenFiles) -> pa.RecordBatch:
-    """What a task reports to the driver."""
+    """Report of a task to the driver."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], ["report"])

@@ -36,7 +36,7 @@ MAX_HEIGHT = 64
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """What is wrong with one file."""
+    """Damage of one file."""
 
     path: str
     message: str
@@ -62,14 +62,14 @@ class Checked:
 
 @dataclass(frozen=True)
 class Subtree:
-    """A node and all below it: what a task is sent.
+    """A node and all nodes below it, the input of a task.
 
     Attributes:
         path: of the node file.
         height: that the node must have; None if it is not known.
-        above, below: its keys lie between them; None where there is no bound.
-        messages: of the nodes above it, by key: the newest location, or None for what was removed.
-        depth: how many nodes are above it.
+        above, below: bounds of its keys; None for no bound.
+        messages: of the nodes above it, by key: the newest location, or None for a removed key.
+        depth: number of nodes above it.
     """
 
     path: str
@@ -203,7 +203,7 @@ class Checker:
                 yield f"key {key!r}: {error}", location
 
     def _definition(self, storage: _core.Storage, kind: str, location: str) -> tuple[list[Problem], int]:
-        """What is wrong with a definition, and with the files of its table; and how many of these were looked for."""
+        """Damage of a definition and of the files of its table; and the number of checked files."""
         parse = PARSERS.get(kind)
         if parse is None:
             return [Problem(location, kind)], 0

@@ -47,7 +47,7 @@ def root_path(version: ColumnOrName) -> Column:
 
 
 def root_version(path: ColumnOrName) -> Column:
-    """The inverse of `root_path`: string to bigint, null for what is not the name of a root node."""
+    """Version in the name of a root node, as bigint; null for any other text. The inverse of `root_path`."""
     return _udf(_root_version, "bigint")(path)
 
 

@@ -93,7 +93,7 @@ class Options:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
-        """Read Spark's options. Raises `InvalidArgument` for one that is unknown, malformed or contradicts another."""
+        """Parse Spark's options. Raises `InvalidArgument` for one that is unknown, malformed or contradicts another."""
         given = {name.lower(): value for name, value in options.items()}
         storage = {
             name[len(STORAGE_PREFIX) :]: given.pop(name) for name in list(given) if name.startswith(STORAGE_PREFIX)

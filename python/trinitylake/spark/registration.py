@@ -135,11 +135,11 @@ class Source:
     is_new: bool
 
     def objects(self) -> DataFrame:
-        """As tasks sort them."""
+        """The objects in the form that tasks sort."""
         return self.frame.select(self.text.alias("text"), "location", f.lit(self.is_new).alias("is_new"))
 
     def sample(self) -> tuple[int, list[str]]:
-        """How many there are, and the texts of some. The text is made only for those."""
+        """Number of rows, and a text for some of them."""
         drawn = f.when(f.col("chance") * SAMPLED_OF < 1, self.text)
         row = self.frame.withColumn("chance", f.rand()).agg(f.count(f.lit(1)), f.collect_list(drawn)).collect()[0]
         return row[0], row[1]
@@ -147,7 +147,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows there are: in all, before each partition, of views; and how many of each kind are new."""
+    """Numbers of rows: in all, before each partition, and of views; and of new objects of each kind."""
 
     rows: int
     first_rows: dict[int, int]
@@ -177,7 +177,7 @@ def _text() -> Column:
 
 
 def _sorted(spark: SparkSession, sources: list[Source], replace: bool, kept: ExitStack) -> DataFrame:
-    """The objects in key order, each partition a range. Kept, because what is counted must be what is written."""
+    """The objects in key order, each partition a range. Cached, because the same rows must be counted and written."""
     samples = [source.sample() for source in sources]
     parts = -(-sum(count for count, _ in samples) // PART_ROWS)
     bounds = bounds_of(
@@ -195,7 +195,7 @@ def _keep(frame: DataFrame, kept: ExitStack) -> DataFrame:
 
 
 def _counts(rows: DataFrame, base: _core.Version) -> Counts:
-    """What the tasks counted. Raises `InvalidArgument` for a null where none may be, `ObjectAlreadyExists`."""
+    """Sum of the counts of tasks. Raises `InvalidArgument` for a null in a required column, `ObjectAlreadyExists`."""
     groups = rows.where("objects is not null").drop("rows", "namespace", "exists").orderBy("part").collect()
     if incomplete := sum(group.incomplete for group in groups):
         raise InvalidArgument(

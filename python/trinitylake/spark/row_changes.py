@@ -95,7 +95,7 @@ def merge(
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
 ) -> SparkMerge:
-    """SQL's MERGE on executors: match the rows of a frame with a table by a key, and say what becomes of them.
+    """SQL's MERGE on executors: match the rows of a frame with a table by a key.
 
         tl.spark.merge(frame, uri, "nyc.planes", on="tailnum").when_matched_update().when_not_matched_insert().execute()
 
@@ -278,8 +278,10 @@ class _Statement:
         return rows, key_filter(ranges, keys, max_keys=0)
 
     def _planning_filter(self, condition: str | None) -> BooleanExpression:
-        """What the condition says of the bounds of files. Spark decides about rows, so whatever might mean something
-        else to Spark matches all rows."""
+        """Filter on bounds of files from the condition.
+
+        Spark evaluates rows, so a condition that could mean something else to Spark matches all rows.
+        """
         if condition is None or '"' in condition:  # which Spark reads as a text, and we as a name
             return AlwaysTrue()
         try:
@@ -402,7 +404,7 @@ _NESTED = (spark_types.StructType, spark_types.ArrayType, spark_types.MapType)
 
 
 def _as_columns_of(frame: DataFrame, schema: Schema) -> DataFrame:
-    """The frame with its columns spelled as those of the table, unless Spark tells upper and lower case apart."""
+    """The frame with the table's spelling of columns, unless Spark is case-sensitive."""
     if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
         return frame
     names = in_case_of(frame.columns, schema)

@@ -31,16 +31,16 @@ OPEN_FILE_COST_BYTES = 4 << 20
 
 @dataclass
 class ScanPlan:
-    """How the files of one table state are read, for every task alike.
+    """Plan for reading the files of one table state, the same for every task.
 
     Attributes:
         options: to open the storage with.
         metadata: the table's metadata without its history.
         columns: names of the columns, in the order in which Spark wants them.
-        filter: rows that do not match are left out.
-        schema: what Spark expects.
+        filter: only matching rows are returned.
+        schema: Spark's schema of the result.
         is_managed: whether the files are below the root of the lakehouse, and read through its storage.
-        io_properties: for the file access of a table elsewhere.
+        io_properties: for the file access of an external table.
     """
 
     options: Options

@@ -84,7 +84,7 @@ def checked_storage_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def reference_to(token: str, spark: SparkSession) -> str:
-    """What stands for a token in settings: `env:` and a variable that only the driver's JVM, and what it starts, has.
+    """Reference to a token for settings: `env:` and a variable of the driver's JVM and its child processes only.
 
     Raises `InvalidArgument` if that JVM does not allow to set one.
     """
@@ -107,7 +107,7 @@ def reference_to(token: str, spark: SparkSession) -> str:
 
 
 def warn_of_secrets(settings: Mapping[str, str]) -> None:
-    """Warn of settings for a new session that everybody will be able to read: PySpark starts the JVM with them."""
+    """Warn of secrets in settings of a new session: PySpark puts them on the JVM's command line."""
     for name in settings:
         if is_secret_name(name):
             warnings.warn(

@@ -86,10 +86,10 @@ class CutTask:
 
 @dataclass(frozen=True)
 class PartTask:
-    """Puts the pieces of a part in order and counts what is in it.
+    """Merges the pieces of a part in order and counts its objects.
 
     Attributes:
-        replace: whether a new object takes the place of one that exists; else that is an object that comes twice.
+        replace: whether a new object replaces an existing one; otherwise that is a duplicate.
     """
 
     replace: bool
@@ -173,7 +173,7 @@ def _in_order(objects: pa.Table) -> pa.Table:
 
 
 def _as_bytes(objects: pa.Table) -> pa.Array:
-    """The texts as they are compared. An array, because a chunk has to be found for each look into a chunked one."""
+    """The texts as bytes, for comparisons. One array, because access to a chunked one searches the chunk each time."""
     return objects["text"].combine_chunks().cast(pa.binary())
 
 
@@ -197,7 +197,7 @@ def _same_as_next(objects: pa.Table) -> pa.Array:
 
 
 def _namespaces(objects: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The namespaces that are there, and those that tables and views are in, each once in a part."""
+    """The namespaces, and those of tables and views, each once in a part."""
     below = objects.slice(0, objects.num_rows - _of_kind(objects, "E").num_rows)
     first = pc.list_element(pc.split_pattern(below["text"].combine_chunks(), END_OF_NAMESPACE, max_splits=1), 0)
     found = pc.unique(first)

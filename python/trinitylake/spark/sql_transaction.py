@@ -85,7 +85,7 @@ class SparkTransaction:
 
     @property
     def token(self) -> str:
-        """What lets other clients in."""
+        """Bearer token for other clients."""
         return self._connection.server.token
 
     def sql(self, statement: str, args: dict[str, Any] | list[Any] | None = None, **frames: Any) -> DataFrame:

@@ -53,7 +53,7 @@ class Position:
         return other.files is not None and (self.files is None or self.files > other.files)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values. Snapshot ids need 64 bits, which JSON numbers do not promise."""
+        """JSON values. Snapshot ids are texts, because JSON numbers do not guarantee 64 bits."""
         return {
             "version": self.version,
             "table": self.table,
@@ -77,9 +77,9 @@ class Position:
 
 @dataclass(frozen=True)
 class Offset:
-    """What Spark stores in the checkpoint: the position of a stream, and the position at which it began.
+    """Offset in Spark's checkpoint: the position of a stream, and the position at which it began.
 
-    Spark stores where a batch ends, and asks the source again where the first batch begins. By then the table may have
+    Spark stores the end of a batch, and requests the beginning of the first batch again. By then the table may have
     grown, so the end of each batch carries the beginning of its stream.
     """
 
@@ -87,7 +87,7 @@ class Offset:
     origin: Position
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark wants it."""
+        """JSON text for Spark."""
         return {**self.position.to_json(), "origin": self.origin.to_json()}
 
     @classmethod
@@ -205,7 +205,7 @@ class TableHistory:
         self._end: int | None = None
 
     def end_at_latest_version(self) -> None:
-        """Ignore the versions after the one that is the latest now."""
+        """Ignore versions that are committed from now on."""
         self._end = self._lake.version
 
     def now(self) -> Position:
@@ -231,10 +231,10 @@ class TableHistory:
     def steps(self, start: Position) -> Iterator[Step]:
         """The snapshots with files from `start` on; the first one may be the snapshot of `start`, if files are left.
 
-        Versions are read as steps are asked for, up to the latest one, or the one where the history ends.
+        Versions are read as the iterator advances, up to the latest one, or to the end of the history.
 
         Raises:
-            InvalidArgument: rows were removed or replaced, and the options do not allow to go on; or `start` is in a
+            InvalidArgument: rows were removed or replaced, and the options do not allow that; or `start` is in a
                 version that this lakehouse does not have.
             ObjectNotFound: the table was dropped.
             VersionExpired: the snapshot of `start`, or one after it, has expired.

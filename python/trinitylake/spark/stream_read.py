@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader):
         return TableHistory(self._options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where the query began, or begins if it has no checkpoint. Asked again, it gives the same answer."""
+        """Position at which the query began, or begins if it has no checkpoint. Repeated calls return the same."""
         if self._origin is None:
             since = self._options.since
             self._origin = self._history.now() if since is None else self._history.after(since)
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader):
         return Offset(self._origin, self._origin).to_json()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """How far the next micro-batch goes: to the latest version, or as far as the limits of the options allow.
+        """End of the next micro-batch: the latest version, or less within the limits of the options.
 
         Spark 4.1 gives no arguments. Spark 4.2 and later give the end of the last batch, and `ReadAllAvailable` if the
         limits do not apply.

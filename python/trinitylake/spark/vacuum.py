@@ -308,8 +308,8 @@ def _counted(files: DataFrame, *by: str) -> DataFrame:
 def _planned(frame: DataFrame) -> DataFrame:
     """The rows of a frame as a frame with a finished plan.
 
-    Each level is made of all levels before it: with their plans in its own, plans doubled with each level. Spark can
-    still compute lost rows again, unlike with a local checkpoint.
+    Each level depends on all levels before it: with their plans inside of its own, plans doubled with each level.
+    Unlike with a local checkpoint, Spark can still recompute lost rows.
     """
     session = frame.sparkSession
     java: Any = frame._jdf  # noqa: SLF001 (PySpark has no way that keeps the lineage)
@@ -323,7 +323,7 @@ def _all(found: list[DataFrame]) -> DataFrame:
 
 
 def _paths(classified: DataFrame, verdict: str, examples: int) -> list[str]:
-    """The first paths of a verdict, as many as Spark can be asked for."""
+    """The first paths of a verdict, at most as many as Spark can collect."""
     paths = classified.where(f.col("verdict") == verdict).select("path").orderBy("path")
     return [row.path for row in paths.limit(min(examples, 2**31 - 1)).collect()]
 

@@ -47,13 +47,13 @@ BUFFER_SIZE_BYTES = 256 << 20
 
 @dataclass
 class WrittenFiles(WriterCommitMessage):
-    """What one attempt of one task wrote.
+    """Files that one attempt of one task wrote.
 
     Attributes:
         files: with statistics, partition values and partition spec.
         query_id: the streaming query that the task was part of, or "".
         is_dynamic: whether an overwrite replaces only the partitions of these files.
-        plan: what the task went by, where the commit is made by an object that does not know it.
+        plan: plan of the task, for a commit by an object that does not have it.
     """
 
     files: list[DataFile]
@@ -64,7 +64,7 @@ class WrittenFiles(WriterCommitMessage):
 
 @dataclass
 class RewrittenFiles(WrittenFiles):
-    """What one attempt of one task of a MERGE, UPDATE or DELETE wrote.
+    """Files that one attempt of one task of a MERGE, UPDATE or DELETE wrote.
 
     Attributes:
         removed: numbers of the data files without remaining rows, among the `files` of the `RowChange`.
@@ -97,12 +97,12 @@ class RowChange:
 
 @dataclass
 class WritePlan:
-    """How rows become files of one table, for every task alike.
+    """Plan for writing files of one table, the same for every task.
 
     Attributes:
         options: to open the storage with.
         table_name: the full name.
-        table_id: of the table that was planned for; another one of the same name is not written to.
+        table_id: of the planned table; another table of the same name is not written to.
         version: the version of the lakehouse that the write was planned on.
         metadata: the table's metadata without its history.
         limits: the declared limits of its columns.
@@ -235,7 +235,7 @@ class WritePlan:
 
 
 def result_of(messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
-    """How many rows the tasks of a MERGE, UPDATE or DELETE changed."""
+    """Number of rows that the tasks of a MERGE, UPDATE or DELETE changed."""
     rewritten = [message for message in messages if isinstance(message, RewrittenFiles)]
     inserted = [message for message in messages if not isinstance(message, RewrittenFiles)]
     return WriteResult(

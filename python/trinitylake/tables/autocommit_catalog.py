@@ -40,7 +40,7 @@ class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
         self._own = identifier
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """The table as it is now. Raises `NoSuchTableError` for another one, and if it is gone."""
+        """Load the present state of the table. Raises `NoSuchTableError` for another table, and for a dropped one."""
         if self.identifier_to_tuple(identifier) != self._own:
             raise NoSuchTableError(f"{identifier} is not the table {'.'.join(self._own)}")
         with translated(missing=NoSuchTableError):

@@ -194,7 +194,7 @@ def _size_bytes(files: Sequence[DataFile]) -> int:
 
 
 def _files_of(groups: Sequence[Group], size: int) -> int:
-    """How many files the rows of these groups need, if they take as much room as now."""
+    """Number of files for the rows of these groups, if their size stays the same."""
     return sum(math.ceil(max(_size_bytes([task.file for task in group.tasks]), 1) / size) for group in groups)
 
 

@@ -65,7 +65,7 @@ class FileGroups:
         self._partitions = {spec.spec_id: _partition_under(current, spec) for spec in metadata.partition_specs}
 
     def of(self, tasks: Iterable[FileScanTask], is_sorted: bool) -> list[Group]:
-        """The files that are small, have deleted rows or lie in partitions of another spec, in groups that make whole
+        """The files that are small, have deleted rows or belong to another spec, in groups that make whole
         files; all files, if their rows are to be sorted."""
         return self._split(self._by_partition(tasks, lambda task: is_sorted or self._is_to_be_written(task)), is_sorted)
 
@@ -126,7 +126,7 @@ class FileGroups:
 
 
 def _partition_under(current: PartitionSpec, spec: PartitionSpec) -> Callable[[DataFile], tuple[Hashable, ...]]:
-    """Tells of a file of one spec in which partition of the current one its rows will lie, as far as it is known."""
+    """Function from a file of an older spec to the known values of its partition in the current spec."""
     if spec.spec_id == current.spec_id:
         return lambda file: spelled(file.partition)
     places = {(field.source_id, str(field.transform)): place for place, field in enumerate(spec.fields)}

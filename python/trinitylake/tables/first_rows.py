@@ -33,7 +33,7 @@ class FirstRows:
     Attributes:
         rows: the rows, with as many columns as fit.
         omitted_columns: names of columns that are not among them.
-        problem: why there are fewer rows than were asked for although the table may have more; else "".
+        problem: the reason for fewer rows than requested although the table may have more; else "".
     """
 
     rows: pa.Table
@@ -80,7 +80,7 @@ def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYT
 
 
 def _opened(table: Table, task: FileScanTask, columns: list[str], room: int) -> tuple[LiveRows | None, int]:
-    """What reads a file, and how many bytes that takes in memory; None if there is no room for it."""
+    """Reader of a file, and the bytes that it takes in memory; None if these exceed the limit."""
     if sum(one.file_size_in_bytes for one in task.delete_files) > MAX_DELETES_SIZE_BYTES:
         return None, 0
     live = LiveRows(table.metadata, table.io, [task])

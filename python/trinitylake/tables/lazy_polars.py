@@ -61,7 +61,7 @@ def lazy_frame(scan: ReadAheadScan, read: Callable[[ReadAheadScan], pa.RecordBat
 
 
 def handed_down(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpression:
-    """What of a predicate PyIceberg can apply: an expression that is true for each row that `predicate` keeps."""
+    """Part of a predicate that PyIceberg can apply: true for each row that `predicate` keeps."""
     filter: BooleanExpression = AlwaysTrue()
     for part in _conjuncts(predicate, _CONJUNCTS_MAX_DEPTH):
         # Whatever it is that cannot be translated, polars applies it to the rows that are read.

@@ -15,7 +15,7 @@ Values: TypeAlias = "Mapping[str, str] | Iterable[str] | None"
 
 
 class WriteResult(NamedTuple):
-    """How many rows of a table a statement updated, deleted and inserted."""
+    """Numbers of rows of a table that a statement updated, deleted and inserted."""
 
     rows_updated: int
     rows_deleted: int
@@ -23,7 +23,7 @@ class WriteResult(NamedTuple):
 
 
 class Merge:
-    """`table.merge(…)`: what becomes of rows that have a key in common with the data, and of data without such rows.
+    """Builder of a merge, from `table.merge(…)`: clauses for rows of the data with and without a match in the table.
 
     Conditions and values are SQL as DuckDB reads it, with the columns of the data as `source.…` and those of the table
     as `target.…`. They need DuckDB, `pip install 'trinitylake[sql]'`, unless values only name columns, `source.x`.

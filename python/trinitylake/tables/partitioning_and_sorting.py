@@ -55,7 +55,7 @@ Given = TypeVar("Given", PartitionSpec, SortOrder)
 
 
 def words(given: Given | str | Iterable[str] | None, what: str) -> Given | tuple[str, ...] | None:
-    """A spec or order as it is, or its expressions, read once. Raises `InvalidArgument` for anything else."""
+    """A spec or order, or its expressions as a tuple. Raises `InvalidArgument` for anything else."""
     return given if given is None or isinstance(given, PartitionSpec | SortOrder) else texts(given, what)
 
 
@@ -115,7 +115,7 @@ def sort_order(order: SortOrder | str | Iterable[str] | None, schema: Schema) ->
 
 
 def row_order(order: SortOrder | str | Iterable[str], schema: Schema) -> RowOrder:
-    """How rows are sorted by columns as they are. Raises `InvalidArgument` as `sort_order` does, and for transforms."""
+    """Sort order by columns. Raises `InvalidArgument` as `sort_order` does, and for transforms."""
     made = sort_order(order, schema)
     if not by_columns(made):
         raise InvalidArgument("rows are sorted by columns: sort_order takes no transforms here")

@@ -37,12 +37,12 @@ def registered_table(
     """A table whose metadata file exists: managed below the root of `io`, else external.
 
     Raises:
-        InvalidLocation: for a table whose metadata lies in the lakehouse and whose data does not, or the other way
-            round; an external file that cannot be read; one that names files by a location that is not allowed
+        InvalidLocation: for a table of which only the metadata, or only the data, is inside of the lakehouse; an
+            external file that cannot be read; one that names files by a location that is not allowed
             (`incoming_files.py`).
         InvalidArgument: for a property that names code, a history that other readers refuse, and a manifest that
             contradicts itself (`manifest_consistency.py`).
-        CorruptFile, FileNotFoundError: for a file that is no table metadata, or is not there.
+        CorruptFile, FileNotFoundError: for a file that is not table metadata, or does not exist.
     """
     try:
         path = io.path_of(metadata_location)

@@ -86,7 +86,7 @@ def json_text(value: Any) -> str | None:
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:
-    """Whether pandas would be asked for a value, if it is there."""
+    """Whether Arrow would use pandas for a value, if pandas is installed."""
     return getattr(kind, "unit", "") == "ns" or any(
         _has_nanoseconds(kind.field(number).type) for number in range(kind.num_fields)
     )

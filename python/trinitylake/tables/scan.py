@@ -44,8 +44,8 @@ _PARTS = (
 class Scan(RowResult):
     """A scan of one table in one state: later commits do not change what it returns.
 
-    Also an Arrow stream (`__arrow_c_stream__`), so polars, duckdb and pandas read it as it is. What reads raises
-    `CorruptFile`, with the table, the version and the path, for a file that is missing.
+    It is an Arrow stream (`__arrow_c_stream__`), which polars, duckdb and pandas can read. Methods that read raise
+    `CorruptFile`, with the table, the version and the path, for a missing file.
     """
 
     def __init__(self, scan: ReadAheadScan, subject: Callable[[], str], table_name: str) -> None:

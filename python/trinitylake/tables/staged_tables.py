@@ -107,7 +107,7 @@ class StagedTables:
     def add(
         self, namespace: str, name: str, staged: StagedTable, definition: TableDef, declared: Schema | None = None
     ) -> None:
-        """Stage a new managed table over what is staged of it. Raises as `Statements.create_table` does."""
+        """Stage a new managed table, over a staged one of this name. Raises as `Statements.create_table` does."""
         describe(definition, staged.metadata, declared)
         # Without its metadata location, which the commit adds: no definition file is written before that.
         self._open_core().create("table", namespace, name, serialize(definition))
@@ -180,7 +180,7 @@ class StagedTables:
 
     @property
     def base_size_bytes(self) -> int:
-        """How much memory all tables that it has looked at take, at most, but for what is staged."""
+        """Upper bound of the memory of the loaded tables, without their staged changes."""
         return sum(table._staged.base_size_bytes for table in self._tables.values() if table._staged is not None)
 
     def read(self) -> list[str]:
@@ -190,7 +190,7 @@ class StagedTables:
         return sorted({table.name for table in [*live, *(table for table in self._dropped if table._scans)]})
 
     def uses(self) -> dict[TransactionTable, int]:
-        """How often each table has been used so far, for `watch_used_since`."""
+        """Number of uses of each table so far, for `watch_used_since`."""
         return {table: table._uses for table in self._tables.values()}
 
     def watch_used_since(self, uses: Mapping[TransactionTable, int]) -> None:
@@ -210,7 +210,9 @@ class StagedTables:
         return bool(self._absent) or any(table._is_required for table in self._tables.values())
 
     def watch_required(self) -> None:
-        """Read what is required, so that the core watches it. Raises `CommitConflict` for a table that must not be."""
+        """Read the required objects, so that the core watches them.
+
+        Raises `CommitConflict` for a table that must not exist."""
         core = self._open_core()
         for name, table in self._tables.items():
             if table._is_required:
@@ -320,9 +322,9 @@ class StagedTables:
             ) from error
 
     def rebase(self, conflicts: Iterable[_core.ConflictingTable]) -> bool:
-        """Redo the changes of these tables on what won; tells whether any of it is new to this transaction.
+        """Rebase the changes of these tables on the committed ones; True if one of those is new to this transaction.
 
-        Raises `CommitConflict` for the first that does not fit.
+        Raises `CommitConflict` for the first table that cannot be rebased.
         """
         redone = []
         is_new = False

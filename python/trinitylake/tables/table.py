@@ -78,7 +78,7 @@ class _Input:
 
 
 class UpsertResult(NamedTuple):
-    """How many rows an upsert changed and added."""
+    """Numbers of rows that an upsert changed and added."""
 
     rows_updated: int
     rows_inserted: int
@@ -142,7 +142,7 @@ class Table(ABC):
 
     @property
     def id(self) -> str:
-        """Stays the same for the life of the table, renames included; one that is created again has another id."""
+        """Id of the table. It never changes, also not by a rename; a table that is created again has another id."""
         return self._definition.id
 
     @property
@@ -156,8 +156,8 @@ class Table(ABC):
         """The PyIceberg table, for all that PyIceberg can do and this class does not wrap.
 
         In a transaction its writes are part of the transaction. From `lake.table(…)`, each commit of PyIceberg's is a
-        transaction of its own, in PyIceberg's words: `CommitFailedException` for a lost race. Of one version, and of an
-        external table, it is for reading.
+        separate transaction with PyIceberg's errors: `CommitFailedException` for a lost race. For one version, and for
+        an external table, it is read-only.
         """
         self._note_whole()
         return self._iceberg()
@@ -189,7 +189,7 @@ class Table(ABC):
 
     @property
     def location(self) -> str:
-        """The URI under which the table's data and metadata lie."""
+        """URI of the folder with the table's data and metadata."""
         return self._iceberg().location()
 
     @property
@@ -206,7 +206,7 @@ class Table(ABC):
         return sorted(self.iceberg.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
 
     def history(self) -> list[SnapshotLogEntry]:
-        """Which snapshot was current since when, oldest first."""
+        """The snapshots that have been current, with the time since when, oldest first."""
         return self.iceberg.history()
 
     # Reading
@@ -222,10 +222,10 @@ class Table(ABC):
     ) -> Scan:
         """Rows that match `filter` (SQL-like text or a PyIceberg expression), at most `limit` of them.
 
-        As in SQL, rows without a value match no comparison with it: `"a != 1"` and `"a not in (1)"` leave them out; and
-        NaN is larger than all other numbers: `"f > 1"` and `"f != 1"` show it. So it is in `delete` and `overwrite`.
+        As in SQL, NULL matches no comparison: `"a != 1"` and `"a not in (1)"` exclude it. NaN is larger than all other
+        numbers: it matches `"f > 1"` and `"f != 1"`. `delete` and `overwrite` follow the same rules.
 
-        Raises `InvalidArgument` for a filter that cannot be read or a column that is not there.
+        Raises `InvalidArgument` for a filter that cannot be parsed, or for an unknown column.
         """
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         scan = self._scan(matching, columns, limit, snapshot_id)
@@ -480,7 +480,7 @@ class Table(ABC):
 
     @checked
     def merge(self, data: Any, on: Iterable[str] | None = None, *, message: str = "", author: str = "") -> Merge:
-        """SQL's MERGE: match `data` with the table by a key, and say what becomes of the rows.
+        """SQL's MERGE: match `data` with the table by a key, with clauses for matched and unmatched rows.
 
         ```python
         table.merge(data, on="id").when_matched_update().when_not_matched_insert().execute()

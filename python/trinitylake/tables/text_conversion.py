@@ -127,7 +127,7 @@ def detected_types(
 
 
 def _fits(text: str, type: Type, decimal: str) -> str:
-    """SQL condition that a text is taken for a value of a candidate."""
+    """SQL condition for a text to be a value of the candidate type."""
     condition = f"{conversion(text, type, decimal)} IS NOT NULL"
     if type in NUMBERS:
         number = text if decimal == "." else f"replace({text}, {literal(decimal)}, '.')"

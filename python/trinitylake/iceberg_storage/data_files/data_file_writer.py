@@ -75,7 +75,7 @@ class DataFileWriter:
         is_sorted: whether the rows are sorted already; otherwise each row group gets the order of the table
             (`row_order.py`).
         carries_rows: whether rows come from other files. Then the files have the lineage of rows (`row_lineage.py`),
-            which `write` takes as two more columns. One that is missing is NULL.
+            which `write` accepts as two more columns. A missing one is NULL.
         finishers: threads that write the last rows of files and store them, several files at the same time; by default
             the caller does.
 

@@ -49,7 +49,7 @@ _UNITS: dict[type, str] = {
 
 
 def value_of_raw(type: IcebergType, column: pq.ColumnSchema, raw: Any) -> Any:
-    """A bound as it is stored as a value of a type; None if it says nothing, or is one of another type."""
+    """Decode a stored bound as a value of a type; None if it is unusable, or of another type."""
     match type:
         case FloatType() | DoubleType():
             return None if not isinstance(raw, float) or math.isnan(raw) else raw
@@ -106,7 +106,7 @@ class FileMetrics:
         ]
 
     def nan_counts(self, rows: pa.Table) -> dict[int, int]:
-        """How many values of columns at the top are NaN, by the id of the column.
+        """Number of NaN values of top-level columns, by the id of the column.
 
         Args:
             rows: with the columns of the table in its order.
@@ -119,7 +119,7 @@ class FileMetrics:
         }
 
     def of(self, metadata: pq.FileMetaData) -> dict[str, Any]:
-        """The arguments of `DataFile.from_args` that a footer tells."""
+        """The arguments of `DataFile.from_args` from a footer."""
         sizes: dict[int, int] = {}
         values: dict[int, int] = {}
         nulls: dict[int, int] = {}
@@ -195,7 +195,7 @@ class FileMetrics:
 
 
 class RowGroupSummaries:
-    """What the footer of a Parquet file says of columns, row group by row group.
+    """Summaries of columns by row group, from the footer of a Parquet file.
 
     Args:
         metadata: of the file.

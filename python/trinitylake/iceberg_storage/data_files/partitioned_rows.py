@@ -68,10 +68,10 @@ def rows_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> It
 
     Args:
         spec: with at least one field.
-        schema: of the table; the names of the rows' columns are its.
+        schema: of the table; the rows have its column names.
         rows: the rows.
 
-    Raises `KeyError` and `ValueError` for a field whose column is not there.
+    Raises `KeyError` and `ValueError` for a field without its source column.
     """
     import numpy as np
     import pyarrow as pa

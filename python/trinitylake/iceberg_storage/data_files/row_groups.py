@@ -40,7 +40,7 @@ class RowGroups:
 def row_groups_of(properties: Mapping[str, str], size_bytes: int | None = None) -> RowGroups:
     """The limits of a table; `size_bytes` applies if no property is set.
 
-    A property that is not positive is ignored. Raises `ValueError` for one that is no number.
+    A property that is not positive is ignored. Raises `ValueError` for one that is not a number.
     """
     rows = _positive(properties, TableProperties.PARQUET_ROW_GROUP_LIMIT)
     max_size_bytes = _positive(properties, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES)

@@ -143,7 +143,7 @@ def without_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) 
 
 
 def _listed(batch: pa.RecordBatch, positions: np.ndarray) -> np.ndarray | None:
-    """Which rows of a batch are at some positions; None for none."""
+    """Mask of the rows of a batch at some positions; None for none."""
     own = batch.column(POSITION.name).to_numpy()
     here = positions[slice(*np.searchsorted(positions, [own[0], own[-1] + 1]))] if len(own) else own
     if not len(here):

@@ -68,8 +68,8 @@ def defaulted(schema: Schema) -> set[str]:
 
 
 class _Known(NamedTuple):
-    """What a schema says of the rows that are written by it: the names of columns with variants, the columns with a
-    default value for writers, and those that have parts with names."""
+    """Properties of a schema for written rows: names of columns with variants, columns with a `write-default`,
+    and struct columns."""
 
     variants: list[str]
     defaulted: list[NestedField]

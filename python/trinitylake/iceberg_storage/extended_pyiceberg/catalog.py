@@ -41,7 +41,7 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> StagedTable:
-        """What `create_table_transaction` begins with: nothing of it is in the catalog before it commits."""
+        """Staged table for `create_table_transaction`, which is not in the catalog before the commit."""
 
     def create_table_transaction(
         self,
@@ -64,7 +64,7 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
     def properties_summary(
         self, present: Properties, removals: set[str] | None, updates: Properties
     ) -> PropertiesUpdateSummary:
-        """What a change of properties sets and removes. Raises `ValueError` for a property that is in both."""
+        """Summary of changed properties: updated, removed, missing. Raises `ValueError` for one in both arguments."""
         summary, _ = self._get_updated_props_and_update_summary(present, removals, updates)
         return summary
 

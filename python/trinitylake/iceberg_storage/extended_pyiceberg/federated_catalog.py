@@ -27,8 +27,10 @@ _OURS_BELOW = ("auth.", "header.", "rest.sigv4", "rest.signing")
 
 
 class FederatedRestCatalog(RestCatalog):
-    """Raises `PermissionDenied` for a catalog that names another address, and `StorageError` for one that is silent
-    or whose response cannot be read."""
+    """REST catalog of a federated table, which sends credentials to the configured address only.
+
+    Raises `PermissionDenied` for a catalog that returns another address, and `StorageError` for one that does not
+    answer or whose response cannot be parsed."""
 
     def _create_session(self) -> Session:
         session = super()._create_session()

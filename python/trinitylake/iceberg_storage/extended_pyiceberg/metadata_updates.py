@@ -91,7 +91,7 @@ class _Ids:
         return id, is_new
 
     def given(self, chosen: int) -> int:
-        """The assigned id for one that the client chose, or for `LAST_ADDED`."""
+        """The assigned id for an id that the client chose, or for `LAST_ADDED`."""
         if chosen == LAST_ADDED and self.last_added is not None:
             return self.last_added
         return self._given.get(chosen, chosen)
@@ -231,7 +231,7 @@ class MetadataBuilder:
     def _checked_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the assigned id of its schema, and a time that fits the table.
 
-        Raises `StaleSnapshot` for one with numbers of older metadata, and `ValueError` for one that breaks a rule.
+        Raises `StaleSnapshot` if its numbers are those of older metadata, and `ValueError` if it breaks a rule.
         """
         metadata = self.metadata
         if self._spec_ids is not None and not self._spec_ids.is_as_chosen:  # its manifests have the chosen ids

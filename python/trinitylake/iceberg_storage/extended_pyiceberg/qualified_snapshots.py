@@ -17,8 +17,8 @@ from trinitylake.iceberg_storage.qualified_location import check_data_file
 class QualifiedSnapshots(UpdateSnapshot):
     """Makes snapshots of a table.
 
-    Adding a file raises `InvalidLocation` for one that may not be named (`qualified_location.py`), and
-    `InvalidArgument` for one that contradicts itself (`manifest_consistency.py`).
+    Adding a file raises `InvalidLocation` for a location that is not allowed (`qualified_location.py`), and
+    `InvalidArgument` for inconsistent metrics (`manifest_consistency.py`).
     """
 
     def __init__(

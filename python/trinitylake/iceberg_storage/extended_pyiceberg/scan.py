@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ReadAheadScan(DataScan):
-    """A scan that asks for all files at once, as far as memory for them goes.
+    """Scan that prefetches files in parallel, within a memory limit.
 
     Raises `ValueError` and `TypeError` for a filter that does not fit the columns.
     """
@@ -260,7 +260,7 @@ def _as_of(metadata: TableMetadata, snapshot_id: int | None) -> TableMetadata:
 
 
 def all_rows(scan: DataScan, dictionary_columns: Sequence[str] = ()) -> pa.Table:
-    """All rows of a scan, with the types of its table; columns that are asked for as dictionaries are such."""
+    """All rows of a scan, with the types of its table; requested columns are dictionaries."""
     import pyarrow as pa
 
     target = arrow_schema(scan.projection())

@@ -207,7 +207,7 @@ def _check_format_version(schema: Schema, metadata: TableMetadata) -> None:
 
 
 def _with_defaults(fresh: IcebergType, given: IcebergType) -> IcebergType:
-    """A type with new ids, and the default values of the type that it was made of."""
+    """Copy the default values of a type to the same type with new ids."""
     match fresh, given:
         case StructType(), StructType():
             return StructType(

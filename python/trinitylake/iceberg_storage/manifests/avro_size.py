@@ -51,7 +51,7 @@ class SizeBudget:
         """Subtract the decompressed size of an Avro file, or the length of any other file. A block counts as one entry.
 
         Raises:
-            SizeLimitExceeded: if it is more than what is left. At most one piece more is decompressed.
+            SizeLimitExceeded: if it exceeds the rest of the budget. At most one block more is decompressed.
             ValueError: for a file that is cut off, has an unknown codec, or has data after an empty block, where some
                 readers stop and others do not.
         """

@@ -131,7 +131,7 @@ def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = Tru
 
     Raises:
         SizeLimitExceeded: for one of more than 256 MiB.
-        CorruptFile: for one that is damaged, is no manifest, or is another one than the manifest list names.
+        CorruptFile: for a file that is damaged, not a manifest, or not the one in the manifest list.
     """
     with _opened(io, manifest) as file:
         entries = list(file)

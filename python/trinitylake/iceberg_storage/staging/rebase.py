@@ -270,7 +270,7 @@ class Rebase:
             raise TableConflict(f"the {operation.value} cannot be rebased: {error}") from error
 
     def _intervening(self, branch: str | None, older: int | None, newer: int | None) -> Intervening:
-        """What others committed between two heads of a branch, the one that a change was staged on and the one now."""
+        """Commits of others between two heads of a branch: the base of a change, and the present head."""
         if older == newer:
             return (self._redone.get(older) if older is not None else None) or Intervening.nothing(self.io)
         key = branch, older, newer
@@ -297,7 +297,7 @@ def _branch_of(snapshot: Snapshot, updates: Sequence[TableUpdate]) -> str | None
 
 
 def _as_of(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
-    """The snapshot as one that follows `metadata`: under its current schema, and not before its last update."""
+    """The snapshot as a successor of `metadata`: with its current schema, and not before its last update."""
     update: dict[str, int] = {}
     if snapshot.timestamp_ms < metadata.last_updated_ms:
         update["timestamp_ms"] = later_than(metadata)
@@ -327,7 +327,7 @@ def _fields(schema: Schema) -> list[tuple[int, object]]:
 
 
 def _own_properties(snapshot: Snapshot) -> dict[str, str]:
-    """What the user put into the summary of a snapshot, without what is counted afresh."""
+    """The user's properties in the summary of a snapshot, without the counters."""
     properties = snapshot.summary.additional_properties if snapshot.summary is not None else {}
     return {name: value for name, value in properties.items() if not name.startswith(_COUNTED)}
 

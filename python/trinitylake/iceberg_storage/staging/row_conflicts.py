@@ -42,8 +42,8 @@ _MERGE_LEVEL = "write.merge.isolation-level"
 class Intervening:
     """The snapshots between two heads of a branch.
 
-    Where the newer head does not descend from the older one, or what lies between has expired, nothing holds that
-    depends on it. Each check raises `RowConflict`.
+    If the newer head does not descend from the older one, or a snapshot between them has expired, every check that
+    needs these snapshots fails. Each check raises `RowConflict`.
     """
 
     def __init__(self, io: FileIO, snapshots: Sequence[Snapshot], moved: str, is_known: bool = True) -> None:
@@ -56,7 +56,7 @@ class Intervening:
     def between(
         cls, io: FileIO, metadata: TableMetadata, branch: str | None, older: int | None, newer: int | None
     ) -> Intervening:
-        """What was committed after snapshot `older` up to `newer`, both ids; None is an empty branch."""
+        """The snapshots after snapshot `older` up to `newer`, both ids; None is an empty branch."""
         moved = f"branch {branch} moved from snapshot {older} to {newer}"
         past = PastSnapshots(io, metadata)
         snapshots: list[Snapshot] = []
@@ -101,12 +101,12 @@ class Intervening:
     def check_unknown_rows(
         self, snapshot: Snapshot, changed: ChangedFiles, referenced: Sequence[DataFile], metadata: TableMetadata
     ) -> None:
-        """The same for a ready snapshot from an engine, which does not tell what it looked for.
+        """Check rows for a finished snapshot from an engine, which does not send its condition.
 
-        An append and a compaction looked for nothing. `replace-partitions` in the summary says that whole partitions
-        were replaced: their rows are what it looked for. Anything else looked for rows that lie where the files lie
-        which it added and removed, and those that it deleted rows from (`referenced`). Under isolation level
-        `snapshot` of the table such rows may have come.
+        An append and a compaction depend on no rows. With `replace-partitions` in the summary, a snapshot depends on
+        the rows of the replaced partitions. Any other depends on rows that may be in the same partitions and column
+        bounds as the files that it added and removed, and those that it deleted rows from (`referenced`). Under the
+        table's isolation level `snapshot`, new rows of this kind are allowed.
         """
         if is_blind(snapshot, changed) or self._is_nothing():
             return

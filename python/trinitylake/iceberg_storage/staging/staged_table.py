@@ -78,8 +78,8 @@ class StagedTable:
     Attributes:
         identifier: namespace parts and name, as PyIceberg shows them.
         io: the file access of this table, with a record of the written files.
-        metadata: what the transaction sees. Immutable, because caches share it.
-        is_serializable: whether a rebase must leave the results of the transaction as they are (`rebase.py`).
+        metadata: the metadata that the transaction sees. Immutable, because caches share it.
+        is_serializable: whether a rebase must not change the results of the transaction (`rebase.py`).
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class StagedTable:
 
     @property
     def changed(self) -> bool:
-        """Whether a metadata file is to be committed, also one that was put forward and has no changes any more."""
+        """Whether the commit includes a metadata file, also a published one whose changes were undone."""
         return self.created or self.metadata is not self._base or self._put_forward is not None
 
     @property

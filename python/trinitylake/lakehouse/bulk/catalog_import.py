@@ -49,12 +49,12 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class CatalogImport:
-    """What an import made.
+    """Result of an import.
 
     Attributes:
         version: the version with all of it; None after a dry run, or if there was nothing to import.
         namespaces, tables, views: their full names, in the order in which the lakehouse lists them.
-        skipped: what existed and was left as it is, as "kind name".
+        skipped: existing objects that were not changed, as "kind name".
     """
 
     version: int | None
@@ -137,9 +137,9 @@ def _views(catalog: Catalog, namespace: tuple[str, ...]) -> list[str]:
 
 
 def _skipped(lake: Handle, rows: list[ObjectRow], existing: Existing) -> list[bool]:
-    """Which objects are left as they are: namespaces that exist, and the others if that is wished.
+    """Mask of the existing objects that are not changed: namespaces, and with `existing="skip"` tables and views.
 
-    Raises `ObjectAlreadyExists` if tables or views exist and that is to be a failure.
+    Raises `ObjectAlreadyExists` if tables or views exist, with `existing="fail"`.
     """
     version = lake.core.latest()
     exists = []
@@ -159,7 +159,7 @@ def _skipped(lake: Handle, rows: list[ObjectRow], existing: Existing) -> list[bo
 def _read(
     catalog: Catalog, rows: list[ObjectRow], progress: Progress | None
 ) -> tuple[list[ObjectRow], list[RefusedObject]]:
-    """The rows with what their definitions are made of, and those that cannot be read. In parallel."""
+    """Read the metadata of the rows in parallel; returns complete rows, and those that cannot be read."""
 
     def read(row: ObjectRow) -> ObjectRow | RefusedObject:
         try:

@@ -64,7 +64,7 @@ class ObjectRow(NamedTuple):
         return full_name(self.namespace, self.name)
 
     def refused(self, error: TrinityLakeError) -> RefusedObject:
-        """What is said of this object when it cannot be registered."""
+        """Report of an object that cannot be registered."""
         return RefusedObject(self.kind, self.full_name, error.kind, str(error))
 
 
@@ -82,13 +82,13 @@ def require_uncollected(core: _core.Lakehouse, since: _core.Version, paths: pa.S
 
 @dataclass(frozen=True)
 class DefinitionWriter:
-    """Makes and writes definitions. Can be pickled, with the options of its storage, for tasks.
+    """Builds and writes definitions. Can be pickled for tasks, with the options of its storage.
 
     Attributes:
         carried: the storage of the lakehouse.
         sizes: of the parts of keys.
         path_max_size_bytes: the longest path of a definition file.
-        version: that the registration began on: what is collected later, the registration itself looks at.
+        version: base version of the registration, which itself handles later garbage collections.
         file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
     """
 
@@ -108,7 +108,7 @@ class DefinitionWriter:
         return [one if isinstance(one, RefusedObject) else "" for one in self.prepare(rows)]
 
     def prepare(self, rows: Iterable[ObjectRow]) -> Iterator[bytes | RefusedObject | None]:
-        """The definition of each row, None for one that has a location. Files are read in parallel."""
+        """Build the definition of each row; None for a row with a location. Files are read in parallel."""
         rows = list(rows)
         opened = self._opened() if any(row.metadata_location is not None for row in rows) else None
         with ThreadPoolExecutor(READ_THREADS) as pool:

@@ -95,9 +95,9 @@ def register(
 
 
 def _require_uncollected(lake: Handle, since: _core.Version, table: pa.Table) -> None:
-    """Refuse definition files that nothing refers to and that are so old that they may have been collected by `since`.
+    """Refuse unreferenced definition files that are so old that gc may have deleted them by version `since`.
 
-    What is collected after that, the registration itself looks at. Raises `TransactionExpired`.
+    The registration itself handles later garbage collections. Raises `TransactionExpired`.
     """
     given = pc.drop_null(table["location"].cast(pa.string()).combine_chunks())
     try:

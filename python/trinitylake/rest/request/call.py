@@ -161,7 +161,7 @@ class Call:
 
     @property
     def sql_catalog(self) -> str:
-        """What the client calls this catalog in SQL, if it says so."""
+        """Name of this catalog in the client's SQL, if the client sends it."""
         return self.headers.get(SQL_CATALOG_HEADER, "")
 
     @property

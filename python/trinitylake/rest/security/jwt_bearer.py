@@ -36,10 +36,10 @@ _KEEP_SECONDS = 300
 
 @dataclass(frozen=True)
 class JwtSettings:
-    """Which tokens are valid.
+    """Rules for valid tokens.
 
     Attributes:
-        issuer, audience: what `iss` and `aud` must be.
+        issuer, audience: required values of `iss` and `aud`.
         jwks: the key set: a file, or an `https://` URL (`key_set.py`).
         grants_claim: the claim with the grants: a list of `role:pattern`, or a text of them separated by spaces.
         leeway_seconds: allowed difference between clocks.

@@ -160,7 +160,7 @@ class LocationGate:
         """Check the locations that a commit to a table names. `present` is its location; None if it does not exist.
 
         Raises:
-            RestError: 403 for what is outside of the folder of the table, 400 for an update of an unknown kind.
+            RestError: 403 for a location outside of the folder of the table, 400 for an update of an unknown kind.
             InvalidLocation: outside of the lakehouse, or in an internal folder.
         """
         folder = self._folder(change, present)

@@ -74,7 +74,7 @@ class TransactionsInMemory:
             return [entry for _, entry in sorted(self._entries.items())]
 
     def ended(self, id: str) -> tuple[str, Ownership] | None:
-        """How a transaction of this server ended, and its ownership; None if unknown."""
+        """Outcome and ownership of a transaction of this server that has ended; None if unknown."""
         with self._lock:
             found = self._ended.get(id)
         return (

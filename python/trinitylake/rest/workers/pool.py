@@ -38,7 +38,7 @@ class WorkerDied(Exception):
 
 
 class JobAbandoned(Exception):
-    """Nobody wants the result any more, so the job was killed."""
+    """The result is not needed any more, so the job was killed."""
 
 
 class WorkerPool:
@@ -212,7 +212,7 @@ class _Worker:
             raise WorkerDied("the worker process ended during the job") from error
 
     def _receive(self, deadline: float, is_wanted: Callable[[], bool]) -> tuple[str, Any, bool]:
-        """What the worker sends next: a kind of message, its value, and whether the worker can run another job."""
+        """Next message of the worker: its kind, its value, and whether the worker can run another job."""
         while not self._connection.poll(_POLL_SECONDS):
             if not is_wanted():
                 raise JobAbandoned

@@ -87,7 +87,7 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _equal_count(then: np.ndarray, now: np.ndarray) -> int:
-    """How many first rows are equal."""
+    """Number of equal rows at the beginning."""
     limit, begin, width = min(len(then), len(now)), 0, 64
     while begin < limit:
         differs = then[begin : min(begin + width, limit)] != now[begin : min(begin + width, limit)]

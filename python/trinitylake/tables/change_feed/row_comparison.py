@@ -36,7 +36,7 @@ _PARTS = 64
 
 @dataclass(frozen=True)
 class RowIdentity:
-    """What identifies a row.
+    """Columns that identify a row.
 
     Attributes:
         values: the columns of the table.

@@ -37,11 +37,11 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """What one version changed in one table.
+    """Change of one table by one version.
 
     Attributes:
         version: its number.
-        committed_at: when it was committed, in UTC.
+        committed_at: time of its commit, in UTC.
         transaction: the position of the transaction in the version; None if the log does not have it.
         transaction_id: its id.
         before: the table in the version before; None if that does not have it.
@@ -135,7 +135,7 @@ def steps_of_version(
     before: Iterable[TableState] | None = None,
     id: str | None = None,
 ) -> Iterator[TableStep]:
-    """What a version changed in its tables, or in the one of an id.
+    """Changes of a version to its tables, or to the table with an id.
 
     Args:
         previous: the version before.

@@ -40,7 +40,7 @@ class Clause:
     values: Mapping[str, str] | None = None
 
     def plain(self, source: pa.Schema, target: pa.Schema) -> dict[str, str]:
-        """The columns that get a column of the source as it is, with its name."""
+        """The columns that get a column of the source without change, with its name."""
         if self.values is None:
             return {name: name for name in target.names if name in source.names}
         return {name: column for name, text in self.values.items() if (column := _column_of(text, source)) is not None}
@@ -53,11 +53,11 @@ class Clause:
 
 @dataclass
 class Outcome:
-    """What becomes of some pairs, or rows of the source.
+    """The clause that applies to each of some pairs, or rows of the source.
 
     Attributes:
         clause: the number of the clause for each, -1 for none.
-        computed: for each clause, what its texts say, by column; a value of a pair that has another clause is null.
+        computed: for each clause, its new values by column; null for a pair to which another clause applies.
     """
 
     clause: pa.Array
@@ -106,9 +106,9 @@ class Clauses:
         return [name for name, in_query in names if in_query.lower() in lower]
 
     def outcome(self, source: pa.Table, target: pa.Table | None) -> Outcome:
-        """What becomes of each pair of rows, the n-th of both; without `target`, of each row of the source.
+        """Apply the clauses to pairs of rows, the n-th of both; without `target`, to each row of the source.
 
-        Raises `InvalidArgument` for a text that DuckDB cannot read, or a value that breaks it off.
+        Raises `InvalidArgument` for a text that DuckDB cannot parse or evaluate.
         """
         rows = source.num_rows
         if not self.clauses:

@@ -56,7 +56,7 @@ class DenseKeys:
         return found
 
     def _places(self, values: np.ndarray) -> np.ndarray:
-        """Where keys stand in the array. What is less than the least wraps around, and is beyond the greatest."""
+        """Positions of keys in the array. A key below the least wraps around to a position beyond the greatest."""
         away = values.view(np.uint64) - np.uint64(self._low % (1 << 64))
         places: np.ndarray = np.minimum(away, np.uint64(self._span)).view(np.int64)
         return places

@@ -69,7 +69,7 @@ class _Part:
         rows: with the columns and types of the table, and in format version 3 their lineage.
         positions: of the rows in the file.
         hits: at places among these rows.
-        updated: what becomes of rows, for each clause that updates some, if that was found out.
+        updated: new values of rows, for each clause that updates some, if they were computed.
     """
 
     rows: pa.Table
@@ -203,9 +203,9 @@ class FileRewrite:
         return _Changed(updated, deleted, None if gone is None else np.sort(np.concatenate(gone)))
 
     def _parts_if_changed(self, task: FileScanTask, hits: Hits) -> Iterator[_Part] | None:
-        """The parts of a file, if any of its rows becomes another one.
+        """The parts of a file, if any of its rows changes.
 
-        What is read until that is known is not read again, unless it is much.
+        Rows that were read for this check are not read again, unless they are many.
         """
         parts = self._parts(task, hits)
         seen: list[_Part] = []
@@ -227,7 +227,7 @@ class FileRewrite:
             yield _Part(rows, positions, hits.among(positions))
 
     def _updated(self, part: _Part) -> list[_Updated]:
-        """What becomes of the rows that each clause updates, as far as it updates any."""
+        """New values of the rows that each clause updates; none for a clause that updates no row."""
         result = []
         hits = part.hits
         for number, clause in enumerate(self._clauses.clauses):
@@ -265,7 +265,7 @@ def _write_all(writer: DataFileWriter, parts: Iterable[pa.Table]) -> None:
 
 
 def completed(clauses: Clauses, values: Mapping[str, pa.ChunkedArray | pa.Array], before: pa.Table | None) -> pa.Table:
-    """Rows of the table made of some columns, of the types that it has; the others are as they were `before`.
+    """Rows of the table from some columns, cast to its types; the other columns are those of `before`.
 
     Without `before`, for new rows, columns without values are left out. Raises `InvalidArgument` that names a column.
     """

@@ -20,7 +20,7 @@ _SHOWN = 5
 
 
 def join_columns(rows: pa.Table, columns: Sequence[str]) -> list[pa.ChunkedArray]:
-    """The key columns of some rows, as they are joined. Raises `InvalidArgument` for a type that is no key."""
+    """The key columns of some rows in the form for joins. Raises `InvalidArgument` for a type that cannot be a key."""
     return [_comparable(rows.column(name), name) for name in columns]
 
 

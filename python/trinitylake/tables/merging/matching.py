@@ -58,7 +58,7 @@ class Hits:
         return Hits(self.positions[numbers], self.source[numbers], self.clause[numbers], computed)
 
     def among(self, positions: np.ndarray) -> Hits:
-        """Those at some of the positions of the file, which are ascending, at their places among these."""
+        """The hits at some ascending positions of the file, with their indexes among these positions."""
         first, last = np.searchsorted(self.positions, [positions[0], positions[-1] + 1]) if len(positions) else (0, 0)
         part = self.take(np.arange(first, last))
         return replace(part, positions=np.searchsorted(positions, part.positions))
@@ -66,7 +66,7 @@ class Hits:
 
 @dataclass
 class Matches:
-    """What was found.
+    """Matched rows of the table and of the source.
 
     Attributes:
         hits: by the number of the file.

@@ -60,7 +60,7 @@ class FoundRows:
 
 @dataclass
 class RowChanges:
-    """What a statement does: rows that change, and rows that are added."""
+    """Row changes of a statement: changed and added rows."""
 
     found: list[FoundRows] = field(default_factory=list)
     inserted: list[pa.Table] = field(default_factory=list)
@@ -154,7 +154,7 @@ def _tasks(metadata: TableMetadata, io: FileIO, filter: BooleanExpression) -> li
 
 
 def _hits(found: Sequence[FoundRows]) -> tuple[pa.Table, list[Clause], dict[int, Hits]]:
-    """The new values of all rows, what becomes of them, and where they are, by the number of the file."""
+    """The new values of all rows, their actions, and their positions, by the number of the file."""
     columns: dict[str, list[pa.ChunkedArray]] = {}
     clauses = []
     files, positions, of_clause = [], [], []

@@ -37,8 +37,8 @@ class Changes:
     """A statement that changes rows of a table, in a transaction.
 
     Args:
-        names: where other tables are looked up.
-        table: the one that is changed, and `name` its namespace and name.
+        names: resolves the names of other tables.
+        table: the changed table, and `name` its namespace and name.
         options: of its queries.
     """
 
@@ -115,10 +115,10 @@ class Changes:
         return self._run("merge", changes, inserts, keys)
 
     def _keys(self, statement: MergeInto) -> Callable[[pa.Schema], pa.Table | None] | None:
-        """What finds the values that rows of the table must have to meet a row of the other side.
+        """Function that finds the key values of the other side, which matching rows of the table must have.
 
-        That is where the condition says so of columns of both sides, `t.id = s.id`, whose types are compared without
-        another type between them.
+        Keys are columns that the condition compares with equality, `t.id = s.id`, and whose types are compared without
+        a cast to a third type.
         """
         alias = source_name(statement)
         with planning(NEEDS) as connection:
@@ -192,7 +192,7 @@ class Changes:
         return {name: f"CAST(({text}\n) AS {types[name]})" for name, text in known.items()}
 
     def column(self, name: str) -> str:
-        """A column as the table spells it. Raises `InvalidArgument` for one that is not there."""
+        """The table's spelling of a column. Raises `InvalidArgument` for an unknown one."""
         names = self._source.names
         if name in names:
             return name

@@ -63,7 +63,7 @@ _READ_ALIKE = frozenset(_PRIMITIVE) - {TimestampNanoType, TimestamptzNanoType, U
 
 
 def duckdb_type(type: IcebergType, column: str) -> str:
-    """The type as SQL writes it. Raises `InvalidArgument` for one that a query cannot have."""
+    """The type in SQL. Raises `InvalidArgument` for one that queries do not support."""
     match type:
         case DecimalType():
             return f"DECIMAL({type.precision}, {type.scale})"
@@ -126,7 +126,7 @@ def _is_read_alike(type: IcebergType, depth: int = 0) -> bool:
 
 
 def _is_same(schema: Schema, field: NestedField) -> bool:
-    """Whether a column, if it is there, had that type in another schema."""
+    """Whether another schema either lacks a column or has it with this type."""
     there = next((one for one in schema.fields if one.field_id == field.field_id), None)
     return there is None or there.field_type == field.field_type
 

@@ -37,10 +37,10 @@ class StoredView(Protocol):
 
 
 class Names(Protocol):
-    """Where names are looked up: a state of a lakehouse."""
+    """A state of a lakehouse in which names are looked up."""
 
     def _kind(self, identifier: Identifier) -> Literal["namespace", "table", "view"] | None:
-        """What has that name."""
+        """Kind of the object with that name."""
 
     def table(self, identifier: Identifier) -> Table:
         """A table."""
@@ -75,14 +75,14 @@ NameOf: TypeAlias = tuple[str, str]
 
 @dataclass
 class NamedObjects:
-    """All that a query names, each after what it is made of.
+    """All objects that a query names, each after the objects that it depends on.
 
     Args:
         connection: of DuckDB, which parses.
-        names: where to look.
-        given: names without a namespace that stand for something else than what is in the lakehouse.
+        names: the state of the lakehouse.
+        given: names without a namespace that refer to other data than objects of the lakehouse.
         is_open: whether other names without a namespace are left to DuckDB.
-        way_out: what would let a query leave the lakehouse; views never do.
+        way_out: the option that lets a query leave the lakehouse, for errors; views never do.
     """
 
     connection: Any
@@ -95,12 +95,12 @@ class NamedObjects:
     _within: list[str] = field(default_factory=list)
 
     def resolve(self, sql: str, default_namespace: str = "") -> Parsed:
-        """Look up all that a text names; the text with DuckDB's names in it.
+        """Look up all names in a text; returns the text with DuckDB's names.
 
         Raises:
-            ObjectNotFound: for a name that is not there.
-            InvalidArgument: for a text that may not run, a view that refers to itself, and names that DuckDB cannot
-                tell apart.
+            ObjectNotFound: for an unknown name.
+            InvalidArgument: for a query that is not allowed, a view that refers to itself, and names that DuckDB
+                considers equal.
         """
         is_view = bool(self._within)
         is_open = self.is_open and not is_view

@@ -51,14 +51,14 @@ class Reference:
 
 @dataclass
 class Parsed:
-    """A query that may run.
+    """A parsed query that is allowed to run.
 
     Attributes:
         sql: its text.
         references: the tables and views that it names, in order.
         columns: its columns that are named with table and namespace.
-        is_momentary: whether it asks for the time.
-        tree: as DuckDB has it.
+        is_momentary: whether its result depends on the current time.
+        tree: DuckDB's syntax tree.
     """
 
     sql: str
@@ -105,7 +105,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
         is_open: whether it may call any function.
         way_out: the option that would allow it, for the error; empty if there is none.
 
-    Raises `InvalidArgument` for what is no single statement that reads, or calls what it may not.
+    Raises `InvalidArgument` for anything but one statement that reads, and for a function that is not allowed.
     """
     tree = tree_of(connection, sql)
     if tree["error"]:
@@ -152,7 +152,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
 
 
 def tree_of(connection: Any, sql: str) -> dict[str, Any]:
-    """A text as DuckDB parses it, or the error. Raises `InvalidArgument` for one that is nested too deeply."""
+    """DuckDB's syntax tree of a text, or its error. Raises `InvalidArgument` for one that is nested too deeply."""
     [(given,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     try:
         tree: dict[str, Any] = json.loads(given)
@@ -197,7 +197,7 @@ def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
 
 
 def _words(tree: dict[str, Any], sql: str) -> str:
-    """What DuckDB says of a text that it cannot read, and where."""
+    """DuckDB's error about a text that it cannot parse, with the position."""
     words = str(tree.get("error_message", "it cannot be read"))
     if words.startswith("Only SELECT"):
         return "expected one statement that reads, such as SELECT"

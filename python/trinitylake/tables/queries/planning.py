@@ -28,14 +28,14 @@ _idle: defaultdict[int, list[Any]] = defaultdict(list)
 
 @contextmanager
 def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
-    """A connection of DuckDB to an empty database, which plans. What is made in it is gone after the block.
+    """A DuckDB connection to an empty in-memory database for planning. Its objects are gone after the block.
 
     Args:
         needs: the feature, for the error if DuckDB is not installed.
-        is_open: whether names in a query may lead to all files and hosts that this process reaches. Else to nothing,
-            and no way to change that.
+        is_open: whether names in a query may refer to all files and hosts that this process reaches; otherwise to none,
+            and the query cannot change that.
 
-    Raises `InvalidArgument` without DuckDB, and with one whose trees and plans are not known here.
+    Raises `InvalidArgument` without DuckDB, and with a version whose trees and plans are unknown.
     """
     _require_known_duckdb(needs)
     idle = [] if is_open else _idle[os.getpid()]

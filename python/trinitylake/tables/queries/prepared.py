@@ -51,18 +51,18 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """How a query may run.
+    """Options and limits of a query.
 
     Attributes:
         parameters: values for `?` or `$name`.
         given: rows that the query may name without a namespace: a table, or a dataset of Arrow.
         is_open: whether it may read data outside of the lakehouse.
         way_out: the option that would allow it, for the error; empty if there is none.
-        quotes_rows: whether errors may show what DuckDB says of rows.
-        subject: what errors call the query, instead of its text.
-        default_namespace: where names without a namespace are looked up.
+        quotes_rows: whether errors may show DuckDB's messages, which quote values of rows.
+        subject: name of the query in errors, instead of its text.
+        default_namespace: namespace of names without one.
         is_part: whether the text is a part of a statement, which may need a part of the parameters.
-        limits: what it may take.
+        limits: its limits of memory and time.
     """
 
     parameters: Parameters = None
@@ -108,7 +108,7 @@ class PreparedQuery:
             self._pushed = self._pushed_of(connection, query, objects.is_momentary)
 
     def filter_of(self, table: NameOf) -> BooleanExpression:
-        """What all rows of a table match that the query looks at, by the table's namespace and name."""
+        """Filter that matches all rows that the query reads from a table, given by namespace and name."""
         return self._pushed[table].filter if table in self._pushed else AlwaysTrue()
 
     @contextmanager
@@ -196,7 +196,7 @@ class PreparedQuery:
         return [(name, type) for name, type, *_ in rows]
 
     def _pushed_of(self, connection: Any, query: Parsed, is_momentary: bool) -> dict[NameOf, Pushed]:
-        """The filters that reach the tables, as far as DuckDB tells."""
+        """The filters that DuckDB pushes down to the tables."""
         if (text := self._with_values(connection, query)) is None:
             return {}
         [(plan,)] = connection.execute("SELECT json_serialize_plan(?, optimize := true)", [text]).fetchall()
@@ -222,7 +222,7 @@ class PreparedQuery:
 
 
 def _of_the_query(message: str) -> str:
-    """What DuckDB says of a query that it was asked to describe, without a word that nobody wrote."""
+    """DuckDB's error about a query, without the DESCRIBE that this module added."""
     before, quoted_line, after = message.partition(f"{_QUOTED_LINE}{_DESCRIBE}")
     if not quoted_line:
         return message

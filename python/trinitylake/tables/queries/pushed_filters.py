@@ -38,11 +38,11 @@ TableOfPlan = tuple[str, str]
 
 @dataclass
 class Pushed:
-    """What reaches the scans of one table.
+    """Filters that are pushed into the scans of one table.
 
     Attributes:
-        filter: what the rows match that any of them needs.
-        met_by_nan: the numbers of columns that are asked for something that NaN meets.
+        filter: matches each row that any of the scans needs.
+        met_by_nan: the numbers of columns with a predicate that NaN satisfies.
     """
 
     filter: BooleanExpression
@@ -64,14 +64,14 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 class NoLiteral(Exception):
-    """A value that an Iceberg filter does not take as it is."""
+    """A value without an exact Iceberg literal."""
 
 
 def pushed_filters(plan: str, columns: Mapping[TableOfPlan, Sequence[str | None]]) -> dict[TableOfPlan, Pushed]:
-    """For each table that a plan scans, what reaches its scans.
+    """For each table in a plan, the filters that are pushed into its scans.
 
     Args:
-        plan: what DuckDB's `json_serialize_plan` says. Of one that could not be made there are no filters.
+        plan: from DuckDB's `json_serialize_plan`. A plan that failed has no filters.
         columns: of each table, in order, as Iceberg names them; None for one without filters.
     """
     found: dict[TableOfPlan, Pushed] = {}

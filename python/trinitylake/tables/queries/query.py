@@ -25,10 +25,10 @@ BATCH_ROWS = 131_072
 
 
 class Query(RowResult):
-    """The rows of a query, over tables as they were when it was made; it runs each time that rows are wanted.
+    """The rows of a query, over the tables at the time of its creation. It runs each time that rows are read.
 
-    Also an Arrow stream (`__arrow_c_stream__`), so polars, duckdb and pandas read it as it is, and `table.append` too.
-    What reads raises `InvalidArgument` for what DuckDB refuses while it runs, and `CorruptFile` for a missing file.
+    It is an Arrow stream (`__arrow_c_stream__`), which polars, duckdb, pandas and `table.append` can read. Methods that
+    read raise `InvalidArgument` for an error of DuckDB at run time, and `CorruptFile` for a missing file.
     """
 
     def __init__(self, prepared: PreparedQuery) -> None:

@@ -60,7 +60,7 @@ class RunningQuery:
 
 
 def interruptible(connection: Any, work: Callable[[], Result]) -> Result:
-    """What `work` returns, in which a connection of DuckDB computes.
+    """Run `work`, a computation of a DuckDB connection, and return its result.
 
     An exception that a signal raises meanwhile, such as `KeyboardInterrupt`, ends the computation.
     """

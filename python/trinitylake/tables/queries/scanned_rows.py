@@ -21,7 +21,7 @@ ReadColumns: TypeAlias = "Callable[[list[str]], Iterable[pa.RecordBatch]]"
 
 
 class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
-    """Rows that are read as often as DuckDB asks for them, with the columns that it asks for.
+    """Rows that are read each time DuckDB requests them, with the columns that it requests.
 
     DuckDB takes Arrow streams and datasets, and passes the wanted columns only to datasets. It calls one method of
     theirs, which is replaced here; the dataset itself is empty.

@@ -35,14 +35,14 @@ _OF_A_PATTERN = frozenset("*?[")
 
 @dataclass
 class PlannedRows:
-    """What a query reads of a table.
+    """Files and rows that a query reads from a table.
 
     Attributes:
-        subject: what errors about the table begin with.
-        met_by_nan: the numbers of columns that are asked for something that NaN meets.
+        subject: name of the table in errors.
+        met_by_nan: the numbers of columns with a predicate that NaN satisfies.
         io: access to the files of the table.
         files: paths on this machine that DuckDB reads itself, with those below the root.
-        rows_in_files: how many rows these hold, which DuckDB's optimizer goes by.
+        rows_in_files: the number of their rows, which DuckDB's optimizer uses.
         scanned_files: the files that our own scan reads.
         scanned: their rows, or None.
     """
@@ -112,7 +112,7 @@ class TableSource:
         return f"SELECT {columns}, {quoted(FILE)}, {quoted(POSITION)} FROM {relation}"
 
     def planned(self, pushed: Pushed | None) -> PlannedRows:
-        """The files that can hold rows that match; all, and as if NaN were asked for, if nothing is known."""
+        """The files that can hold matching rows; without a filter all files, and NaN counts as requested."""
         filter = AlwaysTrue() if pushed is None else pushed.filter
         self._note_scan(filter, None)
         scan = self._scan.filter(filter)
@@ -132,7 +132,7 @@ class TableSource:
         return planned
 
     def _paths_of(self, task: FileScanTask) -> tuple[str, str] | None:
-        """Where DuckDB reads the file of a task itself, if it may, and its path below the root.
+        """Path for DuckDB of the file of a task, if it can read it, and its path below the root.
 
         Our own scan reads a file of another size than recorded, and reports what is wrong with it.
         """

@@ -216,7 +216,7 @@ class Cursor:
 
 @dataclass
 class Written:
-    """What a statement writes to."""
+    """The table or view that a statement writes to."""
 
     sql: str
     name: tuple[str, ...]
@@ -319,9 +319,9 @@ Statement = Insert | Update | Delete | MergeInto | CreateTable | CreateView | Cr
 
 
 def statement_of(connection: Any, sql: str) -> Statement | None:
-    """A statement that writes; None for any other text, right or wrong.
+    """Parse a writing statement; None for any other text, valid or not.
 
-    Raises `InvalidArgument` for more than one statement, and for one that is not for a lakehouse.
+    Raises `InvalidArgument` for more than one statement, and for one that a lakehouse does not support.
     """
     import duckdb
 
