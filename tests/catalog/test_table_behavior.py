@@ -57,7 +57,7 @@ def test_the_first_metadata_file_is_numbered_zero(catalog: Catalog, schema: Sche
     assert local_path(table.metadata_location).exists() is not is_in_transaction(catalog)
 
 
-def test_a_table_lies_in_the_warehouse_by_default(catalog: Catalog, schema: Schema, warehouse: Path) -> None:
+def test_table_is_in_the_warehouse_by_default(catalog: Catalog, schema: Schema, warehouse: Path) -> None:
     table = catalog.create_table(TABLE, schema)
     assert table.location().startswith(f"file://{warehouse}/")
     assert table.metadata_location.startswith(f"{table.location()}/metadata/")
@@ -129,7 +129,7 @@ def test_partition_spec_and_sort_order_are_kept(catalog: Catalog, schema: Schema
     assert isinstance(field.transform, IdentityTransform)
 
 
-def test_field_ids_are_assigned_anew(catalog: Catalog) -> None:
+def test_new_field_ids_are_assigned(catalog: Catalog) -> None:
     scattered = Schema(
         NestedField(17, "id", LongType(), required=True, doc="the key"),
         NestedField(
@@ -147,7 +147,7 @@ def test_field_ids_are_assigned_anew(catalog: Catalog) -> None:
     assert catalog.load_table(TABLE).schema() == table.schema()
 
 
-def test_an_arrow_schema_is_as_good(catalog: Catalog) -> None:
+def test_arrow_schema_is_accepted(catalog: Catalog) -> None:
     arrow = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("tags", pa.list_(pa.string()))])
     table = catalog.create_table(TABLE, arrow)
     assert catalog.load_table(TABLE) == table

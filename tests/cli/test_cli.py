@@ -93,7 +93,7 @@ def test_show_is_written_for_people(root: str) -> None:
     assert run_json("show", "--root", root)["txn_ttl_millis"] == 86_400_000
 
 
-def test_log_and_diff_tell_what_happened(root: str) -> None:
+def test_log_and_diff_list_the_changes(root: str) -> None:
     log = run_json("log", "--root", root)
     assert [entry["version"] for entry in log] == [2, 1, 0]
     assert log[1]["transactions"][0]["message"] == "load"
@@ -211,7 +211,7 @@ def test_a_secret_comes_from_a_file_or_a_variable(root: str, tmp_path: Path, mon
         ("signing_region", False),
     ],
 )
-def test_names_of_secrets_are_known_however_they_are_spelt(name: str, secret: bool) -> None:
+def test_names_of_secrets_are_recognized_in_every_spelling(name: str, secret: bool) -> None:
     """Lists of secret names forget one: Spark's own has no name of Azure's account key."""
     assert is_secret_name(name) is secret
 

@@ -87,7 +87,7 @@ def test_statements_come_from_standard_input(root: str) -> None:
     assert tl.open(root).version == 4
 
 
-def test_what_a_shell_is_told(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sql_shell_prints_state_and_errors(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     lake = tl.open(root)
     shell = SqlShell(lake, lambda query: print(query.fetchall()))
 

@@ -133,14 +133,14 @@ def test_importing_the_package_loads_the_errors_alone() -> None:
 
 
 @pytest.mark.parametrize("group", [[], ["txn"], ["tag"]])
-def test_what_a_command_does_fits_into_its_line_of_the_help(group: list[str]) -> None:
+def test_summary_of_each_command_fits_into_its_line_of_the_help(group: list[str]) -> None:
     """Of twelve commands the list said the beginning of a sentence, and three dots."""
     shown = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"}).stdout
     assert [line for line in shown.splitlines() if line.endswith("...") and not line.startswith("Usage")] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_of_commands_says_what_they_say(name: str) -> None:
+def test_list_of_commands_has_the_summary_of_each_command(name: str) -> None:
     """Their help is written in the list too, so that they need not be imported for it."""
     said = " ".join(loaded(name).help.split())
     assert said.startswith(COMMANDS[name].help.rstrip(".")[:20])
@@ -172,7 +172,7 @@ def test_every_error_has_one_shape_under_json(root: str, arguments: list[str], c
     assert plain.stderr.startswith(f"{kind}: ")
 
 
-def test_what_nobody_expected_is_an_error_too(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_exception_is_printed_as_an_error(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError(f"broken {HOSTILE}")
 
@@ -295,7 +295,7 @@ def test_no_line_is_longer_than_a_terminal_of_80_columns(tmp_path: Path, name: s
         assert not too_long, (arguments, too_long)
 
 
-def test_every_kind_of_picture_is_made_harmless_by_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_escapes_every_kind_of_output(capsys: pytest.CaptureFixture[str]) -> None:
     tree = Tree(f"a {HOSTILE}")
     tree.add(Text(HOSTILE, "red"))
     table = output.grid("x", HOSTILE)

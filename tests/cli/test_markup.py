@@ -61,7 +61,7 @@ def test_a_hostile_text_becomes_no_element_and_no_attribute(place: int) -> None:
 
 
 @given(st.text(max_size=TEXT_MAX_LENGTH))
-def test_what_is_shown_is_what_was_given(text: str) -> None:
+def test_values_are_shown_unchanged(text: str) -> None:
     shown_text = Page(str(element("p", text))).text
     kept = "".join(one for one in text if one.isprintable() or one in "\n\t")
     assert all(one in shown_text for one in kept if one not in "\r")
@@ -105,7 +105,7 @@ def test_showing_never_raises() -> None:
     assert "cannot be shown" in Handle(Unspeakable())._repr_html_()
 
 
-def test_nothing_comes_from_elsewhere() -> None:
+def test_html_loads_no_external_resource() -> None:
     source = framed("x")
     assert "url(" not in source
     assert "@import" not in source

@@ -157,7 +157,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Rows], Any], dict[str, Any], str]] = {
 }
 
 
-def test_the_patient_is_well_before_and_after_a_rewrite() -> None:
+def test_lakehouse_is_valid_before_and_after_a_rewrite() -> None:
     patient = Patient()
     patient.check()
     for path in (patient.root, patient.inner, patient.leaf):

@@ -58,7 +58,7 @@ def test_a_transaction_on_ten_tables_waits_twice_as_well(s3: SlowS3, lake: tl.La
     assert len(puts(requests)) == 51, "five for each table, and the root"
 
 
-def test_a_transaction_reads_its_own_writes_before_they_are_there(s3: SlowS3, lake: tl.Lakehouse) -> None:
+def test_transaction_reads_its_own_pending_uploads(s3: SlowS3, lake: tl.Lakehouse) -> None:
     lake.create_table("a.t", {"id": "int8"})
     with s3.watched() as requests, lake.transaction() as txn:
         table = txn.table("a.t")
@@ -75,7 +75,7 @@ def test_a_transaction_reads_its_own_writes_before_they_are_there(s3: SlowS3, la
     assert len(definitions) == 1, "what a later statement replaced is not sent"
 
 
-def test_parts_of_a_file_are_read_before_it_is_there(s3: SlowS3, lake: tl.Lakehouse) -> None:
+def test_parts_of_a_pending_upload_are_read(s3: SlowS3, lake: tl.Lakehouse) -> None:
     """A reader asked the store for the footer of a file that was still on its way there."""
     with lake.transaction() as txn:
         path, content = "a/t-01234567/data/part.parquet", bytes(range(100))
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_written_fails_its_transaction(s3: SlowS3, lake: t
     assert lake.table("a.t").scan().to_arrow().num_rows == 10
 
 
-def test_a_save_waits_for_what_it_names(s3: SlowS3, lake: tl.Lakehouse) -> None:
+def test_save_waits_for_the_files_that_it_names(s3: SlowS3, lake: tl.Lakehouse) -> None:
     """Another process resumed a transaction whose files were still on their way."""
     lake.create_table("a.t", {"id": "int8"})
     txn = lake.begin(id="handed-over")
@@ -117,7 +117,7 @@ def test_a_save_waits_for_what_it_names(s3: SlowS3, lake: tl.Lakehouse) -> None:
     assert lake.table("a.t").scan().to_arrow().num_rows == 10
 
 
-def test_a_rollback_deletes_what_was_under_way(s3: SlowS3, lake: tl.Lakehouse) -> None:
+def test_rollback_deletes_pending_uploads(s3: SlowS3, lake: tl.Lakehouse) -> None:
     lake.create_table("a.t", {"id": "int8"})
     before = set(s3.files)
     txn = lake.begin()
@@ -143,7 +143,7 @@ def test_on_a_local_disk_files_have_their_names_at_once(tmp_path: Path, durabili
     assert not [file for file in (tmp_path / "lake").rglob("*#*")], "nothing that was staged is left"
 
 
-def test_the_storage_of_a_transaction_travels_as_that_of_the_lakehouse(tmp_path: Path) -> None:
+def test_pickled_storage_of_a_transaction_is_that_of_the_lakehouse(tmp_path: Path) -> None:
     import pickle
 
     lake = tl.create(str(tmp_path / "lake"))

@@ -79,7 +79,7 @@ def put_hint(lake: tl.Lakehouse, hint: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("kind", HINTS)
-def test_whatever_the_hint_says_the_latest_version_is_found(lake: tl.Lakehouse, kind: str) -> None:
+def test_latest_version_is_found_with_any_hint(lake: tl.Lakehouse, kind: str) -> None:
     put_hint(lake, HINTS[kind])
     fresh = tl.open(lake.uri, durability="none")
     assert (fresh.version, fresh.namespaces(), fresh.views()) == (2, ["nyc"], ["nyc.v"])
@@ -89,7 +89,7 @@ def test_whatever_the_hint_says_the_latest_version_is_found(lake: tl.Lakehouse, 
 
 
 @pytest.mark.parametrize("hint", [3, 1_000_000, 2**40, 2**64 - 1])
-def test_a_hint_ahead_of_all_roots_stops_writing_and_nothing_else(lake: tl.Lakehouse, hint: int) -> None:
+def test_hint_ahead_of_all_roots_blocks_writes_only(lake: tl.Lakehouse, hint: int) -> None:
     """The newest root had been deleted. Its number went to the next commit, and the hint was taken for a wrong one."""
     put_hint(lake, str(hint).encode())
     with pytest.warns(RuntimeWarning, match="_latest_hint.txt names version"):
@@ -109,7 +109,7 @@ def test_a_hint_ahead_of_all_roots_stops_writing_and_nothing_else(lake: tl.Lakeh
 
 
 @pytest.mark.parametrize("kind", HINTS)
-def test_whatever_the_hint_says_no_version_that_expired_comes_back(lake: tl.Lakehouse, kind: str) -> None:
+def test_expired_versions_stay_expired_with_any_hint(lake: tl.Lakehouse, kind: str) -> None:
     """Version 0 is gone, so a wrong hint cannot be answered by counting from there."""
     lake.create_namespace("a")
     assert lake.maintenance.expire(before=2) == [0, 1]
@@ -120,7 +120,7 @@ def test_whatever_the_hint_says_no_version_that_expired_comes_back(lake: tl.Lake
         fresh.at(1)
 
 
-def test_a_folder_in_the_place_of_the_hint_does_no_harm(lake: tl.Lakehouse) -> None:
+def test_folder_at_the_path_of_the_hint_is_ignored(lake: tl.Lakehouse) -> None:
     put_hint(lake, None)
     (folder(lake) / "_latest_hint.txt").mkdir()
     fresh = tl.open(lake.uri, durability="none")
@@ -134,7 +134,7 @@ def test_a_folder_in_the_place_of_the_hint_does_no_harm(lake: tl.Lakehouse) -> N
 
 @pytest.mark.parametrize("start", [2**32 - 2, 2**40 + 7, 2**62])
 @pytest.mark.parametrize("hinted", [True, False])
-def test_versions_beyond_32_bits_go_on(lake: tl.Lakehouse, start: int, hinted: bool) -> None:
+def test_versions_beyond_32_bits_can_be_committed(lake: tl.Lakehouse, start: int, hinted: bool) -> None:
     """A lakehouse that has seen that many commits: all but the last have expired."""
     rows = to_rows((folder(lake) / core.root_path(2)).read_bytes())
     for row in rows:
@@ -204,7 +204,7 @@ def make_roots_of_staging(path: Path) -> None:
 @pytest.mark.parametrize(
     "make", [make_nothing, make_empty_folder, make_other_files, make_only_a_hint, make_roots_of_staging]
 )
-def test_a_root_that_is_no_lakehouse_is_told_apart_and_left_alone(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_root_without_lakehouse_is_refused_and_unchanged(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "elsewhere"
     make(path)
     before = sorted(path.rglob("*"))
@@ -265,7 +265,7 @@ def test_a_namespace_has_no_empty_part(lake: tl.Lakehouse, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 5, b"bytes", (), ("nyc", None), ["nyc"], "\ud800", ("nyc", "a\udfff")])
-def test_what_is_no_text_is_no_name(lake: tl.Lakehouse, name: Any) -> None:
+def test_name_that_is_not_text_is_refused(lake: tl.Lakehouse, name: Any) -> None:
     with unchanged(lake):
         for call in (lake.create_namespace, lake.namespace, lake.exists, lake.table, lake.drop_view):
             with pytest.raises(tl.InvalidName):
@@ -333,7 +333,7 @@ def test_tables_with_odd_names_keep_their_files_inside_the_root(lake: tl.Lakehou
 
 
 @pytest.mark.parametrize("name", ["..", ".", "...", "_txn", ".hidden"])
-def test_a_table_may_be_named_like_a_step_up_and_goes_nowhere(lake: tl.Lakehouse, tmp_path: Path, name: str) -> None:
+def test_table_named_like_a_parent_folder_stays_in_the_root(lake: tl.Lakehouse, tmp_path: Path, name: str) -> None:
     lake.create_table(("nyc", name), ROWS).append(ROWS)
     assert lake.table(("nyc", name)).scan().count() == 3
     assert all(folder(lake) in path.parents for path in tmp_path.rglob("*.parquet"))
@@ -422,7 +422,7 @@ def test_a_root_that_is_not_qualified_is_refused_and_the_fault_is_named(uri: str
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "a//b", "./a", "a/.", "", "file:///x", "a\0b"])
-def test_a_path_that_leads_elsewhere_is_refused(lake: tl.Lakehouse, path: str) -> None:
+def test_path_out_of_the_root_is_refused(lake: tl.Lakehouse, path: str) -> None:
     storage = lake._storage
     with unchanged(lake):
         for call in (

@@ -27,7 +27,7 @@ def add_namespaces(root: str, process: int, properties_decide: bool) -> None:
 
 
 @pytest.mark.parametrize("properties_decide", [True, False], ids=["lakehouse", "call"])
-def test_processes_line_up_and_all_land(tmp_path: Path, properties_decide: bool) -> None:
+def test_processes_with_the_intent_queue_all_commit(tmp_path: Path, properties_decide: bool) -> None:
     properties = {"commit.coordination": "queue"} if properties_decide else None
     root = str(tmp_path / "lake")
     lake = tl.create(root, name="busy", properties=properties, durability="none")

@@ -34,7 +34,7 @@ def thin(root: str) -> tl.Lakehouse:
     return lake
 
 
-def test_the_tree_is_built_anew_and_the_gain_told(lake: tl.Lakehouse) -> None:
+def test_tree_is_rebuilt_and_the_gain_reported(lake: tl.Lakehouse) -> None:
     before, names = lake.maintenance.stats(), lake.namespaces()
     planned = lake.maintenance.compact(dry_run=True)
     assert planned.version is None
@@ -58,7 +58,7 @@ def test_the_tree_is_built_anew_and_the_gain_told(lake: tl.Lakehouse) -> None:
         assert reader.namespaces() == names
 
 
-def test_nothing_is_done_where_little_is_gained_unless_forced(lake: tl.Lakehouse) -> None:
+def test_tree_with_little_gain_is_rebuilt_only_if_forced(lake: tl.Lakehouse) -> None:
     lake.maintenance.compact()
     version = lake.version
     assert lake.maintenance.compact().version is None
@@ -67,7 +67,7 @@ def test_nothing_is_done_where_little_is_gained_unless_forced(lake: tl.Lakehouse
     assert lake.maintenance.compact(force=True, dry_run=True).version is None
 
 
-def test_versions_before_and_after_are_as_they_were(lake: tl.Lakehouse) -> None:
+def test_compaction_of_the_tree_changes_no_version(lake: tl.Lakehouse) -> None:
     before, names = lake.version, lake.namespaces()
     lake.maintenance.compact()
     lake.create_namespace("after")
@@ -89,7 +89,7 @@ def test_a_transaction_that_is_open_meanwhile_commits(lake: tl.Lakehouse) -> Non
     assert lake.namespaces() == sorted({*names, "open"})
 
 
-def test_what_others_commit_meanwhile_is_kept(lake: tl.Lakehouse) -> None:
+def test_concurrent_commits_are_kept(lake: tl.Lakehouse) -> None:
     """The compaction was given up whenever somebody committed while it built the tree."""
     names = lake.namespaces()
     errors: list[Exception] = []

@@ -31,7 +31,7 @@ def dynamic_entries(library: bytes) -> dict[int, int]:
     return found
 
 
-def test_the_core_takes_nothing_of_what_the_loader_keeps_for_few() -> None:
+def test_core_library_needs_no_static_tls() -> None:
     assert _core.__file__ is not None
     library = Path(_core.__file__).read_bytes()
     entries = dynamic_entries(library)

@@ -121,7 +121,7 @@ def test_a_flipped_bit_anywhere_is_found_or_harmless(path: str) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, 5000])
-def test_bytes_that_are_nothing_are_corrupt(length: int) -> None:
+def test_arbitrary_bytes_are_corrupt(length: int) -> None:
     for data in (b"\0" * length, b"\xff" * length, b"ARROW1\0\0" + b"\0" * length + b"ARROW1", bytes(range(256)) * 9):
         with pytest.raises(tl.CorruptFile, match="a/b") as caught:
             core.read_node(data, "a/b")
@@ -259,7 +259,7 @@ def many_rows() -> bytes:
     return PLAIN_NODE.replace(as_bytes(4, size=8), as_bytes(10**9, size=8))
 
 
-def test_the_nodes_that_are_tampered_with_are_nodes_before() -> None:
+def test_nodes_are_valid_before_tampering() -> None:
     for data in (PLAIN_NODE, PACKED_NODE):
         assert (core.read_node(data).n_keys, core.read_node(data).table.num_rows) == (0, 3)
 
@@ -387,7 +387,7 @@ def test_a_leaf_in_the_place_of_a_root_is_corrupt() -> None:
         read_latest(lakehouse(**{ROOT: FILES[LEAF["path"]]}))
 
 
-def test_system_rows_that_say_nonsense_are_corrupt() -> None:
+def test_invalid_system_rows_are_corrupt() -> None:
     for name, value in (
         ("committed_txns", "[{"),
         ("committed_txns", '{"id": 3}'),
@@ -399,7 +399,7 @@ def test_system_rows_that_say_nonsense_are_corrupt() -> None:
             read_latest(lakehouse(**{ROOT: rewritten(ROOT, set_system(name, value))}))
 
 
-def test_system_rows_that_nobody_knows_are_ignored() -> None:
+def test_unknown_system_rows_are_ignored() -> None:
     changed = rewritten(ROOT, set_system("from_the_future", "x"))
     future, now = tl.open(lakehouse(**{ROOT: changed})), tl.open(lakehouse())
     assert "from_the_future" in core.read_node(changed).system
@@ -427,7 +427,9 @@ def test_a_definition_location_that_leads_out_of_the_root_is_refused() -> None:
     [lambda data: data[:-20], lambda data: b"", lambda data: data[:900] + bytes([data[900] ^ 1]) + data[901:]],
     ids=["cut", "empty", "flipped"],
 )
-def test_a_damaged_newest_root_hides_no_older_version_and_takes_no_commit(damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_newest_root_keeps_older_versions_readable_and_refuses_commits(
+    damage: Callable[[bytes], bytes],
+) -> None:
     root = f"memory://{uuid.uuid4()}"
     storage = _core.Storage(root)
     storage.put_many([(path, data) for path, data in FILES.items() if path != ROOT])

@@ -93,7 +93,7 @@ def test_after_the_newest_root_was_deleted_the_lakehouse_is_read_and_not_written
     assert tl.open(lake.uri).maintenance.fsck().findings == ()
 
 
-def test_without_a_copy_to_delete_the_hint_is_the_way_on(tmp_path: Path) -> None:
+def test_deleting_the_hint_makes_a_lakehouse_without_its_newest_root_writable(tmp_path: Path) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("a")
     (tmp_path / "lake" / core.root_path(1)).unlink()

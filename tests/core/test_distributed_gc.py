@@ -113,7 +113,7 @@ def test_a_collection_in_pieces_deletes_the_same_files(full: tl.Lakehouse, root:
     assert full.maintenance.vacuum().version is None, "nothing is left to do"
 
 
-def test_what_is_committed_after_the_mark_is_not_deleted(full: tl.Lakehouse, root: Path) -> None:
+def test_files_committed_after_the_mark_are_not_deleted(full: tl.Lakehouse, root: Path) -> None:
     """Files that nothing reached when they were judged were committed before they were deleted."""
     engine = Engine(full)
     full.create_table("shop.late", ROWS).append(ROWS)
@@ -136,7 +136,7 @@ def test_what_is_committed_after_the_mark_is_not_deleted(full: tl.Lakehouse, roo
     assert full.table("shop.late").scan().to_arrow().num_rows == 20
 
 
-def test_what_cannot_be_read_is_told(full: tl.Lakehouse) -> None:
+def test_missing_manifest_aborts_gc(full: tl.Lakehouse) -> None:
     """A missing manifest may have named any file, so nothing may go."""
     table = full.table("shop.orders").iceberg
     snapshot = table.current_snapshot()

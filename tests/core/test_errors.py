@@ -36,7 +36,7 @@ def documented() -> dict[str, tuple[str, int]]:
     return {name: (kind, int(code)) for name, kind, code in rows}
 
 
-def test_the_documented_table_is_the_code() -> None:
+def test_documented_table_of_errors_equals_the_code() -> None:
     assert documented() == {name: (error.kind, exit_code(error("x"))) for name, error in error_classes().items()}
 
 
@@ -47,7 +47,7 @@ def test_every_error_is_exported_and_has_its_own_kind() -> None:
         assert error.__doc__
 
 
-def test_nothing_that_a_terminal_obeys_is_printed_of_an_error(lake: tl.Lakehouse) -> None:
+def test_errors_print_no_control_characters_of_terminals(lake: tl.Lakehouse) -> None:
     """What Python printed of an error turned the terminal red: DuckDB quotes rows, and messages quote names."""
     hostile = "\x1b[31mred\u202e"
     for statement, parameters in (
@@ -92,7 +92,7 @@ def test_errors_are_caught_as_the_builtins_they_specialise() -> None:
         assert issubclass(error, builtin)
 
 
-def test_opening_what_is_not_a_lakehouse_says_so(tmp_path: Path) -> None:
+def test_opening_another_folder_raises_not_a_lakehouse(tmp_path: Path) -> None:
     with pytest.raises(tl.NotALakehouse, match=re.escape(str(tmp_path))):
         tl.open(str(tmp_path))
 
@@ -104,7 +104,7 @@ def test_a_root_that_is_not_fully_qualified_is_refused(uri: str) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"order": 1}, {"order": -1}, {"order": "x"}, {"colour": 3}, {"order": 2**40}])
-def test_a_setting_that_makes_no_sense_is_refused(root: str, settings: dict[str, int]) -> None:
+def test_invalid_setting_is_refused(root: str, settings: dict[str, int]) -> None:
     with pytest.raises(tl.InvalidArgument):
         tl.create(root, **settings)  # type: ignore[arg-type]
 
@@ -135,7 +135,7 @@ def test_a_truncated_root_is_corrupt_and_older_versions_stay_readable(tmp_path: 
     assert lake.at(1).namespaces() == ["a"]
 
 
-def test_a_definition_that_is_not_one_is_corrupt(tmp_path: Path) -> None:
+def test_invalid_definition_is_corrupt(tmp_path: Path) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("a")
     (file,) = [path for path in (tmp_path / "lake").rglob("*.binpb") if "namespace-a-" in path.name]
@@ -218,7 +218,7 @@ def test_importing_loads_neither_pyiceberg_nor_the_command_line_nor_a_thread() -
         _ = tl.nonsense
 
 
-def test_looking_at_a_table_loads_no_pandas(tmp_path: Path) -> None:
+def test_opening_a_table_imports_no_pandas(tmp_path: Path) -> None:
     """Arrow imports pandas as soon as a value of Python becomes one of Arrow. One import at the top of a module that
     compacts let everybody who opened a table wait a second for it, Spark in each of its processes."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")

@@ -90,7 +90,7 @@ def collect(lake: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_expired_while_it_was_read_raises_version_expired(lake: tl.Lakehouse, way: str) -> None:
+def test_version_that_expires_during_a_read_raises_version_expired(lake: tl.Lakehouse, way: str) -> None:
     """A reader whose version had expired got the error that the lakehouse is damaged, or that a file does not exist."""
     read = WAYS[way](lake)
     collect(lake)
@@ -99,7 +99,7 @@ def test_what_expired_while_it_was_read_raises_version_expired(lake: tl.Lakehous
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_lost_never_raises_version_expired(lake: tl.Lakehouse, way: str) -> None:
+def test_lost_file_of_a_retained_version_never_raises_version_expired(lake: tl.Lakehouse, way: str) -> None:
     """Files of a version that is kept were deleted: who says that it has expired hides a disaster."""
     read = WAYS[way](lake)
     lake.maintenance.expire(keep=1)
@@ -109,7 +109,7 @@ def test_what_is_lost_never_raises_version_expired(lake: tl.Lakehouse, way: str)
         read()
 
 
-def test_what_a_name_keeps_is_not_expired(lake: tl.Lakehouse) -> None:
+def test_lost_file_of_a_tagged_version_does_not_raise_version_expired(lake: tl.Lakehouse) -> None:
     """A named version lies below the boundary; a loss there was reported as an expired version."""
     lake.tags.create("q1")
     table = lake.at("tag:q1").table("shop.orders")

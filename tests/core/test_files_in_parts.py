@@ -70,7 +70,7 @@ def test_the_rows_of_a_large_file_are_read_back(lake: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("way", ["exception", "discard", "rollback", "rollback when written", "forgotten"])
-def test_nothing_is_left_of_a_file_that_is_given_up(lake: tl.Lakehouse, way: str) -> None:
+def test_aborted_file_leaves_nothing_on_disk(lake: tl.Lakehouse, way: str) -> None:
     """What had been written of a large file stayed, under a name that nothing knew."""
     txn = lake.transaction()
     stream, _, where = begun(txn)
@@ -108,7 +108,9 @@ def test_a_forked_child_leaves_the_file_of_its_parent_alone(lake: tl.Lakehouse) 
     assert where.stat().st_size == SIZE_BYTES // 1000 * 1000
 
 
-def test_what_a_file_holds_in_memory_does_not_end_it(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_on_disk_do_not_count_towards_the_memory_of_open_files(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files were finished when all that are open had so many bytes, though what is on the disk takes no memory."""
     monkeypatch.setattr(data_file_writer, "OPEN_FILES_SIZE_BYTES", 2 * PART_SIZE_BYTES)
     monkeypatch.setattr(row_groups, "ROW_GROUP_SIZE_BYTES", 1 << 20)

@@ -182,7 +182,7 @@ def test_a_pyiceberg_transaction_that_ends_in_an_exception_leaves_no_file(lake: 
     assert files(lake) == before
 
 
-def test_what_was_committed_inside_of_a_block_that_fails_later_stays(lake: tl.Lakehouse) -> None:
+def test_commit_inside_of_a_block_that_fails_later_is_kept(lake: tl.Lakehouse) -> None:
     def failing() -> None:
         with TrinityLakeCatalog(lakehouse=lake).load_table("a.t").transaction() as change:
             change.append(pa.table(ROWS))
@@ -194,7 +194,7 @@ def test_what_was_committed_inside_of_a_block_that_fails_later_stays(lake: tl.La
     assert lake.table("a.t").scan().to_arrow().num_rows == 2 * PARTS
 
 
-def test_files_of_a_statement_that_failed_go_when_a_check_moves_the_transaction_on(
+def test_rebase_for_a_check_deletes_files_of_a_failed_statement(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The table was not changed, so what its failed append had written was forgotten with its state."""

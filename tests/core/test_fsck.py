@@ -225,7 +225,7 @@ def test_a_lost_leaf_is_rebuilt_from_the_version_before_it(copied: Callable[[], 
 
 
 @pytest.mark.parametrize("damage", [_deleted, _truncated])
-def test_the_newest_version_lost_is_reported_and_the_lakehouse_goes_on(
+def test_lost_newest_version_is_reported_and_commits_continue(
     copied: Callable[[], Path], damage: Callable[[Path], None]
 ) -> None:
     root = copied()
@@ -249,7 +249,7 @@ def test_the_newest_version_lost_is_reported_and_the_lakehouse_goes_on(
     assert fsck(storage, repair=True).repair == type(report.repair)(None, (), ())
 
 
-def test_a_definition_that_is_lost_goes_back_to_the_one_before(copied: Callable[[], Path]) -> None:
+def test_repair_restores_the_previous_version_of_a_lost_definition(copied: Callable[[], Path]) -> None:
     root = copied()
     lake = tl.open(root, durability="none")
     path = lake._state().locate("namespace", "n03")
@@ -276,7 +276,7 @@ def test_fsck_reads_damaged_files_that_the_cache_of_a_remote_store_has_whole() -
         assert [finding.path for finding in lake.maintenance.fsck().findings] == [path]
 
 
-def test_what_nothing_refers_to_harms_nobody(copied: Callable[[], Path]) -> None:
+def test_unreferenced_files_are_no_damage(copied: Callable[[], Path]) -> None:
     root = copied()
     storage = _core.Storage(str(root), None, "none")
     storage.put(_core.optimize_path("node-6fcb514b-b878-4c9d-95b7-8dc3a7ce6fd8.arrow"), b"litter")
@@ -288,7 +288,7 @@ def test_what_nothing_refers_to_harms_nobody(copied: Callable[[], Path]) -> None
     assert len(report.findings) >= 2
 
 
-def test_the_command_ends_with_five(copied: Callable[[], Path]) -> None:
+def test_fsck_command_exits_with_five(copied: Callable[[], Path]) -> None:
     root = copied()
     run = CliRunner().invoke
     fine = run(app, ["fsck", "--root", str(root), "--version", "all", "--files", "--json"])
@@ -307,7 +307,7 @@ def test_the_command_ends_with_five(copied: Callable[[], Path]) -> None:
     assert run(app, ["fsck", "--root", str(root), "--version", "x"]).exit_code == 2
 
 
-def test_nodes_that_were_exchanged_are_not_believed(tmp_path: Path) -> None:
+def test_swapped_nodes_raise_corrupt_file(tmp_path: Path) -> None:
     """Two leaves had been exchanged. Each was whole, so objects were missing in lists, and commits built on that."""
     lake = tl.create(str(tmp_path / "lake"), order=4, durability="none")
     names = [f"n{number:02}" for number in range(20)]

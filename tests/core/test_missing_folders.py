@@ -37,7 +37,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("leave", [lambda root: None, left_empty, left_with_an_older_copy])
-def test_no_commit_is_answered_while_the_folder_is_another_one(
+def test_no_commit_succeeds_while_the_root_is_another_folder(
     lake: tl.Lakehouse, tmp_path: Path, leave: Callable[[Path], None]
 ) -> None:
     """Eight of eight property changes were answered 200 in an empty folder: all that they needed to know was in memory.

@@ -89,7 +89,7 @@ def test_a_relocated_copy_is_written_and_reads_what_was_written_before(first: Pa
     assert storage.other_roots == [f"file://{first}/"]
 
 
-def test_a_link_is_the_folder_that_it_leads_to(tmp_path: Path) -> None:
+def test_root_behind_a_symbolic_link_is_the_same_root(tmp_path: Path) -> None:
     """Through a symbolic link one could create a table that the real path could not read."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
@@ -221,7 +221,7 @@ def test_a_moved_lakehouse_is_relocated_before_tables_without_files_are_rolled_b
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)])
-def test_what_is_no_file_in_the_place_of_the_next_root_is_named(first: Path, make: object) -> None:
+def test_commit_names_a_folder_at_the_path_of_the_next_root(first: Path, make: object) -> None:
     """A folder had the name of the next root: the commit waited for its whole timeout, and nobody could tell whether it
     had happened.
     """

@@ -24,7 +24,7 @@ def server() -> Iterator[S3Server]:
         yield server
 
 
-def test_a_vacuum_keeps_what_is_named_in_another_spelling(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vacuum_keeps_files_named_in_another_spelling(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Our reader took `s3n://` for the same store, and the collection of garbage did not: it deleted the file, which
     the latest version named. Each had a table of its own of what is one store.
 

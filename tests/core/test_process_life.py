@@ -78,7 +78,7 @@ def ids(lake: tl.Lakehouse) -> list[int]:
 # Fork
 
 
-def test_a_forked_child_reads_and_commits_and_the_parent_goes_on(lake: tl.Lakehouse) -> None:
+def test_a_forked_child_reads_and_commits_and_the_parent_continues(lake: tl.Lakehouse) -> None:
     def work() -> tuple[list[str], int, list[int]]:
         found = lake.namespaces()
         lake.create_namespace("from_child")
@@ -465,7 +465,7 @@ def test_a_process_killed_by_the_default_signal_leaves_the_lakehouse_whole(tmp_p
 # Pickling
 
 
-def test_what_a_lakehouse_tells_can_be_pickled(tmp_path: Path) -> None:
+def test_results_of_a_lakehouse_can_be_pickled(tmp_path: Path) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("nyc", {"owner": "ops"})
     expected_words = [
@@ -486,7 +486,7 @@ def test_what_a_lakehouse_tells_can_be_pickled(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(lost)).winners == lost.winners
 
 
-def test_the_storage_opens_anew_in_the_task_it_is_sent_to(tmp_path: Path) -> None:
+def test_pickled_storage_opens_again_in_a_task(tmp_path: Path) -> None:
     """With what it was opened with: tasks that write parts of a tree have nothing else."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake._storage.put("a/b", b"written here")

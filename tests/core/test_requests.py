@@ -147,7 +147,7 @@ def test_a_write_through_a_handle_looks_for_the_newest_version_once(shop: Shop) 
     assert table.properties["owner"] == "ops"
 
 
-def test_an_append_to_a_table_that_was_just_looked_up_looks_no_further(shop: Shop) -> None:
+def test_append_to_a_table_from_a_fresh_lookup_needs_no_second_lookup(shop: Shop) -> None:
     for statement in (
         lambda: shop.lake.table("n.t").append(ROWS),
         lambda: shop.lake.create_table("n.new", ROWS.schema),
@@ -190,7 +190,7 @@ def test_a_table_of_a_transaction_is_read_as_one_outside(shop: Shop) -> None:
     assert len(files_read(trace)) == 15, trace
 
 
-def test_columns_that_came_after_the_look_up_can_be_appended(shop: Shop) -> None:
+def test_columns_added_after_the_lookup_can_be_appended(shop: Shop) -> None:
     """An append begins on the version that was just seen; where that fails, what is newer decides."""
     table = shop.lake.table("n.t")
     with shop.elsewhere().table("n.t").update_schema() as update:
@@ -218,7 +218,7 @@ def test_an_append_after_the_table_was_made_anew_is_refused(shop: Shop) -> None:
     assert shop.lake.table("n.t").scan().count() == 0
 
 
-def test_a_delete_removes_what_others_added_since_the_look_up(shop: Shop) -> None:
+def test_delete_removes_rows_appended_since_the_lookup(shop: Shop) -> None:
     """Only appends may begin on the version that was just seen: a delete there would not see these rows."""
     table = shop.lake.table("n.t")
     with shop.lake.transaction() as txn:  # so that no conflict tells
@@ -278,7 +278,7 @@ def test_metadata_with_a_name_that_may_be_given_again_is_read_each_time(shop: Sh
     assert shop.lake.table("n.t").properties["owner"] == "another"
 
 
-def test_what_is_in_memory_is_given_only_to_who_may_read_it(shop: Shop) -> None:
+def test_cached_files_need_the_right_to_read_them(shop: Shop) -> None:
     """The server plans scans with an access that ends at the folder of the table; a snapshot may name others' files."""
 
     class OneFolder(LakehouseFileIO):
@@ -318,7 +318,7 @@ def test_a_manifest_with_a_wrong_file_size_raises_corrupt_file(shop: Shop, size_
         lake.table("n.t").scan().to_arrow()
 
 
-def test_a_delete_that_knows_nothing_reads_all_that_it_needs_at_once(shop: Shop) -> None:
+def test_delete_without_caches_reads_files_in_parallel(shop: Shop) -> None:
     """It read one manifest after the other, three times over, and then one data file after the other."""
     lake = shop.elsewhere()
     trace = shop.traced(lambda: lake.table("n.six").delete("id = 5"))
@@ -357,7 +357,7 @@ def test_columns_of_a_large_file_wait_for_its_footer_and_not_for_each_other(shop
     assert found[0].sort_by("c1") == rows.select(["c1", "c6"]).sort_by("c1")
 
 
-def test_a_scan_of_files_that_nobody_has_read_waits_four_times(shop: Shop) -> None:
+def test_scan_of_uncached_files_needs_four_rounds_of_requests(shop: Shop) -> None:
     """Version, definition, metadata, manifest list, manifests and data files were asked for one after the other."""
     other = shop.elsewhere()
     found = []
@@ -391,7 +391,7 @@ def test_an_old_hint_of_the_manifest_list_costs_a_request_and_nothing_else(shop:
     assert MANIFEST_LIST not in definition.format_properties
 
 
-def test_files_that_come_next_wait_for_room() -> None:
+def test_prefetch_waits_for_memory() -> None:
     """Ten thousand files that are fetched before anybody reads one would not fit into memory."""
     fetched: list[str] = []
     files = [(f"f{i}", MAX_SIZE_BYTES // 10) for i in range(1000)]
@@ -443,7 +443,7 @@ def test_a_change_of_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
     assert trace.counts["PUT"] <= 3, trace
 
 
-def test_a_namespace_that_begins_on_an_old_version_is_as_one_on_the_newest(shop: Shop) -> None:
+def test_namespace_statement_on_an_old_version_sees_concurrent_commits(shop: Shop) -> None:
     """It begins without a look. What others did meanwhile, it must find all the same."""
     other = shop.elsewhere()
     shop.lake.create_namespace("a")
@@ -479,7 +479,7 @@ def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Sho
     assert loaded.millis == READ_MILLIS
 
 
-def test_a_version_is_whole_without_the_definition_beside_its_root(shop: Shop) -> None:
+def test_version_is_complete_without_the_definition_file_next_to_its_root(shop: Shop) -> None:
     """A writer died between its root and the definition that it wrote at the same time.
 
     The root holds it: for this library, for a reader made from the format's page, and until somebody who commits has

@@ -29,7 +29,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_vacuum_keeps_what_is_named_in_another_spelling(
+def test_vacuum_keeps_files_named_in_another_spelling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
 ) -> None:
     """A writer put a slash between a location that ended in one and the name of a file. Readers read its rows, and the

@@ -118,7 +118,9 @@ def test_two_lakehouses_in_one_bucket_do_not_see_each_other(bucket: str, server:
         tl.open(f"s3://{bucket}/lak", storage_options=server.storage_options)
 
 
-def test_pyiceberg_reads_the_metadata_from_s3_by_itself(lake: tl.Lakehouse, root: str, server: S3Server) -> None:
+def test_pyiceberg_reads_the_metadata_from_s3_with_its_own_file_io(
+    lake: tl.Lakehouse, root: str, server: S3Server
+) -> None:
     lake.table("nyc.t").append({"id": [4], "name": ["d"]})
     location = lake.table("nyc.t").iceberg.metadata_location
     assert location.startswith(f"{root}/nyc/t-")
@@ -336,9 +338,7 @@ def test_the_command_line_prints_no_secret_even_when_it_traces(lake: tl.Lakehous
         assert secret not in printed
 
 
-def test_https_is_spoken_to_a_store_whose_certificate_is_trusted_and_to_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_https_needs_a_trusted_certificate_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_server.serve_tls(tmp_path) as server:
         root = f"s3://{server.new_bucket()}/lake"
         with pytest.raises(tl.StorageError, match="certificate"):

@@ -575,7 +575,7 @@ def test_the_model_finds_a_planted_mistake(
         )
 
 
-def test_the_handle_that_expired_a_version_does_not_answer_from_memory() -> None:
+def test_handle_that_expired_a_version_does_not_read_it_from_its_cache() -> None:
     """What was read before stays in the cache, and was answered as if it were still there."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     for name in "abc":

@@ -45,7 +45,7 @@ def test_every_spelling_of_a_setting_reaches_the_server() -> None:
     assert store.credentials().access_key == "id"
 
 
-def test_the_environment_speaks_where_the_options_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_applies_where_no_option_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://localhost:9")
     settings = _core.S3Settings(KEYS)

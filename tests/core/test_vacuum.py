@@ -50,7 +50,7 @@ def rows(reader: tl.Lakehouse, name: str) -> int:
     return reader.table(name).scan().to_arrow().num_rows
 
 
-def test_what_is_left_is_what_an_independent_walker_finds(lake: tl.Lakehouse, root: Path) -> None:
+def test_files_after_vacuum_equal_those_of_an_independent_walker(lake: tl.Lakehouse, root: Path) -> None:
     lake.tags.create("early", version=4)
     orders, items = rows(lake, "shop.orders"), rows(lake, "shop.items")
     lake.maintenance.expire(keep=3)
@@ -81,7 +81,7 @@ def test_what_is_left_is_what_an_independent_walker_finds(lake: tl.Lakehouse, ro
     assert lake.maintenance.vacuum().version is None, "which is no version"
 
 
-def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, root: Path, tmp_path: Path) -> None:
+def test_statistics_branches_and_tags_are_reachable_for_vacuum(lake: tl.Lakehouse, root: Path, tmp_path: Path) -> None:
     """Statistics, branches and tags are named by metadata of a table alone; open transactions have not even that."""
     lake.create_table("shop.stats", ROWS, properties={"history.expire.min-snapshots-to-keep": "2"}).append(ROWS)
     iceberg = lake.table("shop.stats").iceberg
@@ -133,7 +133,7 @@ def test_what_tables_promise_to_engines_is_reached_and_kept(lake: tl.Lakehouse, 
     assert copy.maintenance.vacuum(dry_run=True).total_deleted.files == 0
 
 
-def test_what_no_version_knows_goes_by_its_name_and_the_rest_stays(lake: tl.Lakehouse, root: Path) -> None:
+def test_vacuum_deletes_unreferenced_files_with_known_names_only(lake: tl.Lakehouse, root: Path) -> None:
     """Files that others had put below the root were taken for a table: `reports/daily-20240101/`."""
     id = uuid.uuid4()
     orphans = [
@@ -181,7 +181,7 @@ def test_files_of_external_and_federated_tables_stay(lake: tl.Lakehouse, root: P
     assert before == {path for path in elsewhere.rglob("*") if path.is_file()}
 
 
-def test_a_transaction_that_began_before_a_collection_commits_or_is_told(lake: tl.Lakehouse, root: Path) -> None:
+def test_transaction_from_before_gc_commits_or_raises_expired(lake: tl.Lakehouse, root: Path) -> None:
     """A writer slept; what it had written was collected, and then it committed a table without files."""
     slow = lake.begin()
     slow.table("shop.orders").append(ROWS)
@@ -204,7 +204,7 @@ def test_a_transaction_that_began_before_a_collection_commits_or_is_told(lake: t
     assert rows(lake, "shop.items") == 20
 
 
-def test_what_an_open_saved_transaction_wrote_stays(lake: tl.Lakehouse, root: Path) -> None:
+def test_files_of_an_open_saved_transaction_are_kept(lake: tl.Lakehouse, root: Path) -> None:
     lake.alter(txn_ttl_millis=60_000)
     txn = lake.begin(id="etl")
     txn.table("shop.orders").append(ROWS)
@@ -217,7 +217,7 @@ def test_what_an_open_saved_transaction_wrote_stays(lake: tl.Lakehouse, root: Pa
     assert rows(tl.open(str(root)), "shop.orders") == before + 10
 
 
-def test_a_file_that_cannot_be_read_ends_the_collection(lake: tl.Lakehouse, root: Path) -> None:
+def test_unreadable_file_aborts_gc(lake: tl.Lakehouse, root: Path) -> None:
     """What a damaged manifest named was garbage."""
     lake.maintenance.expire(keep=1)
     metadata = Path(lake.table("shop.orders").iceberg.metadata_location.removeprefix("file://"))
@@ -232,7 +232,7 @@ def test_a_file_that_cannot_be_read_ends_the_collection(lake: tl.Lakehouse, root
     assert manifest.exists()
 
 
-def test_the_command_line_tells_what_goes(lake: tl.Lakehouse, root: Path) -> None:
+def test_vacuum_command_prints_the_deleted_files(lake: tl.Lakehouse, root: Path) -> None:
     lake.maintenance.expire(keep=1)
     age(root)
     result = CliRunner().invoke(app, ["vacuum", "--root", str(root), "--dry-run"])
@@ -244,7 +244,7 @@ def test_the_command_line_tells_what_goes(lake: tl.Lakehouse, root: Path) -> Non
     assert files_below(root) == Reachable(root).files
 
 
-def test_a_table_that_every_version_writes_does_not_stop_collections(tmp_path: Path) -> None:
+def test_vacuum_ignores_root_rows_hidden_by_newer_messages(tmp_path: Path) -> None:
     """The root's row of a table, hidden by a newer message, named a definition that a vacuum deleted. Then the root
     grew, the row stood in a leaf without the message, and every vacuum ended with a file that is missing."""
     lake = tl.create(tmp_path / "lake", order=5, durability="none")

@@ -129,7 +129,7 @@ def test_a_mirror_is_whole_whatever_is_vacuumed_meanwhile(
     assert refused
 
 
-def test_a_mirror_of_which_garbage_was_collected_is_mirrored_on(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_export_continues_after_a_vacuum_of_the_mirror(shop: tl.Lakehouse, tmp_path: Path) -> None:
     """What exports left that were killed could not be swept: the version of the vacuum counted as a change of the
     mirror, and no export was accepted any more."""
     mirror = tmp_path / "mirror"

@@ -161,7 +161,7 @@ def test_a_check_sees_that_a_table_was_dropped(shop: tl.Lakehouse) -> None:
     assert orders(shop) == [1, 1, 2]
 
 
-def test_a_table_that_was_dropped_and_created_again_is_checked_as_it_is_now(shop: tl.Lakehouse) -> None:
+def test_check_reads_the_present_table_after_drop_and_create(shop: tl.Lakehouse) -> None:
     txn = ordering(shop, 1, Known())
     with shop.transaction() as other:
         other.drop_table("shop.customers")
@@ -171,7 +171,7 @@ def test_a_table_that_was_dropped_and_created_again_is_checked_as_it_is_now(shop
     assert orders(shop) == [1, 1, 2]
 
 
-def test_a_check_that_reads_another_table_when_it_runs_again_sees_that_as_it_is_now(shop: tl.Lakehouse) -> None:
+def test_repeated_check_reads_the_present_state_of_other_tables(shop: tl.Lakehouse) -> None:
     runs = []
 
     def check(txn: tl.Transaction) -> bool:
@@ -207,7 +207,7 @@ def test_a_write_does_not_conflict_with_a_check_that_read_the_table(shop: tl.Lak
     assert shop.table("shop.customers").properties["comment"] == "ours"
 
 
-def test_under_serializable_isolation_what_a_check_read_must_not_have_changed(shop: tl.Lakehouse) -> None:
+def test_serializable_conflicts_if_a_table_read_by_a_check_changed(shop: tl.Lakehouse) -> None:
     check = Known()
     txn = ordering(shop, 1, check, "serializable")
     shop.table("shop.customers").append({"id": [3]})
@@ -335,7 +335,7 @@ def test_sql_may_name_views_and_the_tables_below_them_are_watched(shop: tl.Lakeh
     assert orders(shop) == [1, 2, 2]
 
 
-def test_a_view_is_looked_up_from_where_it_says(shop: tl.Lakehouse) -> None:
+def test_names_in_a_view_use_its_default_namespace(shop: tl.Lakehouse) -> None:
     with shop.transaction() as txn:
         txn.create_namespace("views.of.shop")
         txn.create_view(

@@ -216,7 +216,9 @@ def test_files_of_the_lakehouse_are_not_external_in_another_spelling(
     assert disk.tables() == ["ns.t"]
 
 
-def test_fsck_reports_an_external_table_whose_files_vacuum_could_take(disk: tl.Lakehouse, catalog: SqlCatalog) -> None:
+def test_fsck_reports_an_external_table_whose_files_vacuum_would_delete(
+    disk: tl.Lakehouse, catalog: SqlCatalog
+) -> None:
     """Such a table had been registered by a release that did not look."""
     orders = catalog.load_table("sales.orders")
     disk.create_external_table("ns.orders", orders.metadata_location)

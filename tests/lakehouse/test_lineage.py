@@ -55,7 +55,7 @@ def names(event: dict[str, Any]) -> tuple[list[str], list[str]]:
     return [one["name"] for one in event["inputs"]], [one["name"] for one in event["outputs"]]
 
 
-def test_inputs_and_outputs_are_what_was_read_and_written(
+def test_inputs_are_read_tables_and_outputs_written_ones(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected
 ) -> None:
     with recorded(shop, shop.transaction(), client, job="j") as txn:

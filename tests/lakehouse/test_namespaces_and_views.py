@@ -80,7 +80,7 @@ def test_dropping_a_missing_object_fails_without_missing_ok(lake: tl.Lakehouse) 
     assert lake.version == 1
 
 
-def test_exists_and_kind_tell_namespaces_tables_and_views_apart(lake: tl.Lakehouse) -> None:
+def test_exists_and_kind_distinguish_namespaces_tables_and_views(lake: tl.Lakehouse) -> None:
     with lake.transaction() as txn:
         txn.create_namespace("a")
         txn.create_namespace("a.n")
@@ -136,7 +136,7 @@ def test_view_keeps_all_its_attributes(lake: tl.Lakehouse) -> None:
         view.sql_for("duckdb")
 
 
-def test_replacing_a_view_keeps_its_id_and_what_is_not_given(lake: tl.Lakehouse) -> None:
+def test_replacing_a_view_keeps_its_id_and_omitted_parts(lake: tl.Lakehouse) -> None:
     lake.create_namespace("nyc")
     before = lake.create_view("nyc.busy", "SELECT 1", schema={"n": "int"}, properties={"owner": "ops"})
     after = lake.replace_view("nyc.busy", "SELECT 2", dialect="duckdb")

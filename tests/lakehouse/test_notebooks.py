@@ -160,7 +160,7 @@ def test_html_reprs_read_a_bounded_number_of_files(tmp_path: Path) -> None:
     assert "and more" in shown(tl.open(root))
 
 
-def test_a_federated_table_is_not_asked_for(lake: tl.Lakehouse) -> None:
+def test_html_repr_of_a_federated_table_does_not_open_it(lake: tl.Lakehouse) -> None:
     """Showing a table waited for a catalog that did not answer."""
     there = {"uri": "http://127.0.0.1:9/none", "type": "rest", "trinitylake.catalog": "far", "trinitylake.table": "a.b"}
     definition = TableDef(id=new_id(), table_type=FEDERATED, format_properties=there)

@@ -81,7 +81,7 @@ def test_a_namespace_comes_back_with_all_that_was_in_it(shop: tl.Lakehouse) -> N
     assert shop.diff(before, shop.version).__bool__() is False
 
 
-def test_under_another_name_a_dropped_object_comes_back_and_a_present_one_is_copied(shop: tl.Lakehouse) -> None:
+def test_rollback_under_another_name_restores_a_dropped_object_and_copies_a_present_one(shop: tl.Lakehouse) -> None:
     copied = shop.rollback(2, objects={"shop.t": "shop.copy"})
     assert copied.copies == ("shop.copy",)
     assert shop.table("shop.copy").id != shop.table("shop.t").id
@@ -209,7 +209,7 @@ def test_a_history_comes_in_pages(shop: tl.Lakehouse) -> None:
     assert first + shop.log(None, before=first[-1].version, of="shop.t") == whole
 
 
-def test_an_object_that_is_gone_has_a_history(shop: tl.Lakehouse) -> None:
+def test_dropped_object_has_a_history(shop: tl.Lakehouse) -> None:
     shop.drop_table("shop.t")
     shop.create_table("shop.t", ROWS)
     assert _summaries(shop.log(of="shop.t")) == [(5, "created", "shop.t")], "another object with the same name"
@@ -238,7 +238,7 @@ def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
     assert lake.log(of="n20")[0].rollback_from == start + 1
 
 
-def test_a_history_passes_over_versions_that_changed_something_else(tmp_path: Path) -> None:
+def test_history_skips_versions_that_changed_other_objects(tmp_path: Path) -> None:
     """Finding the changes of a table took a read of the whole log."""
     lake = tl.create(tmp_path / "lake", order=5, durability="none", properties={"root.buffer-size-bytes": "600"})
     for number in range(60):

@@ -68,7 +68,7 @@ def ids(table: Any) -> list[int]:
 # What arrives
 
 
-def test_a_lakehouse_arrives_as_the_newest_version_and_can_be_written(lake: tl.Lakehouse) -> None:
+def test_unpickled_lakehouse_has_the_latest_version_and_is_writable(lake: tl.Lakehouse) -> None:
     """A handle could not be sent to another process: a program with a process pool had to send root and options."""
     arrived = again(lake)
     lake.create_namespace("later")
@@ -101,7 +101,7 @@ def test_unpickled_handles_of_one_lakehouse_share_state(lake: tl.Lakehouse) -> N
     assert again(tl.open(lake.uri, durability="none", cache_size_bytes=1)) is not again(lake)
 
 
-def test_a_version_arrives_as_that_version(lake: tl.Lakehouse) -> None:
+def test_unpickled_version_is_the_same_version(lake: tl.Lakehouse) -> None:
     frozen = lake.at(1)
     lake.table("nyc.t").append(ROWS)
     arrived = again(frozen)
@@ -121,7 +121,7 @@ def test_unpickled_version_after_expiry_needs_a_tag(lake: tl.Lakehouse) -> None:
     assert ids(again(kept).table("nyc.t")) == [1, 2, 3]
 
 
-def test_a_table_arrives_in_the_state_it_showed(lake: tl.Lakehouse) -> None:
+def test_unpickled_table_has_the_state_that_it_showed(lake: tl.Lakehouse) -> None:
     table = lake.table("nyc.t")
     lake.table("nyc.t").append(ROWS)
     arrived = again(table)
@@ -135,7 +135,7 @@ def test_a_table_arrives_in_the_state_it_showed(lake: tl.Lakehouse) -> None:
         frozen.append(ROWS)
 
 
-def test_a_scan_arrives_with_its_filter_and_the_rows_it_had(lake: tl.Lakehouse) -> None:
+def test_unpickled_scan_has_its_filter_and_rows(lake: tl.Lakehouse) -> None:
     table = lake.table("nyc.t")
     scan = table.scan("id > 1", columns=["id"], limit=2)
     table.append(ROWS)
@@ -144,14 +144,14 @@ def test_a_scan_arrives_with_its_filter_and_the_rows_it_had(lake: tl.Lakehouse) 
     assert again(lake.at(1).table("nyc.t").scan()).count() == 3
 
 
-def test_namespaces_views_and_logs_arrive(lake: tl.Lakehouse) -> None:
+def test_namespaces_views_and_logs_can_be_pickled(lake: tl.Lakehouse) -> None:
     view = again(lake.view("nyc.v"))
     assert (view.name, view.sql, view.dialect) == ("nyc.v", "SELECT 1", "duckdb")
     assert again(lake.namespace("nyc")) == lake.namespace("nyc")
     assert list(again(lake.log(None))) == list(lake.log(None))
 
 
-def test_files_and_iceberg_tables_arrive(lake: tl.Lakehouse) -> None:
+def test_files_and_iceberg_tables_can_be_pickled(lake: tl.Lakehouse) -> None:
     iceberg = lake.table("nyc.t").iceberg
     location = iceberg.metadata_location
     file_io = again(iceberg.io)
@@ -161,7 +161,7 @@ def test_files_and_iceberg_tables_arrive(lake: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("bound", ["root", "lakehouse", "version", "timestamp"])
-def test_a_catalog_arrives_bound_as_it_was(lake: tl.Lakehouse, bound: str) -> None:
+def test_unpickled_catalog_keeps_its_binding(lake: tl.Lakehouse, bound: str) -> None:
     catalog = {
         "root": lambda: TrinityLakeCatalog("mine", root=lake.uri),
         "lakehouse": lambda: TrinityLakeCatalog("mine", lakehouse=lake),
@@ -179,7 +179,7 @@ def test_a_catalog_arrives_bound_as_it_was(lake: tl.Lakehouse, bound: str) -> No
         assert len(ids(lake.table("nyc.t"))) == 9
 
 
-def test_an_external_table_arrives(lake: tl.Lakehouse, tmp_path: Path) -> None:
+def test_external_table_can_be_pickled(lake: tl.Lakehouse, tmp_path: Path) -> None:
     other = filled(tl.create(tmp_path / "other"))
     TrinityLakeCatalog("mine", lakehouse=lake).register_table("nyc.there", other.table("nyc.t").metadata_location)
     assert ids(again(lake.table("nyc.there"))) == [1, 2, 3]
@@ -337,7 +337,7 @@ def test_permission_for_secrets_belongs_to_one_lakehouse(server: S3Server) -> No
         pickle.dumps(other)
 
 
-def test_a_variable_with_the_same_value_by_chance_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_with_an_equal_value_is_not_used_for_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """The secret of a test store was "user", and the pickle named the variable USER, which was another one there."""
     monkeypatch.setenv("USER", "chance")
     with pytest.raises(tl.InvalidArgument, match="no environment variable"):
@@ -434,7 +434,7 @@ def test_an_error_of_a_pool_worker_reaches_the_caller(lake: tl.Lakehouse) -> Non
         assert pool.submit(use, lake).result(PATIENCE_SECONDS) == 3
 
 
-def test_a_forked_child_uses_what_arrived_before_the_fork(lake: tl.Lakehouse) -> None:
+def test_a_forked_child_uses_handles_unpickled_before_the_fork(lake: tl.Lakehouse) -> None:
     arrived = again(lake)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         assert pool.submit(use, arrived).result(PATIENCE_SECONDS) == 3

@@ -185,7 +185,7 @@ def test_iterator_arguments_are_read_once(
 class TestUpsert:
     """`upsert` refused data without a nullable column, which `append` accepts."""
 
-    def test_a_row_that_is_updated_keeps_the_columns_that_are_not_given(self, lake: tl.Lakehouse) -> None:
+    def test_updated_row_keeps_omitted_columns(self, lake: tl.Lakehouse) -> None:
         lake.create_namespace("a")
         like = pa.table({"k": [1], "word": ["x"], "n": [0], "list": [[1]]})
         table = lake.create_table("a.t", like, primary_key="k")
@@ -198,6 +198,6 @@ class TestUpsert:
         assert numbers.upsert({"number": [2, 9]}, on="number") == (0, 1)
         assert rows_of(numbers) == [(1, "a"), (2, "b"), (9, None)]
 
-    def test_a_required_column_must_be_there(self, lake: tl.Lakehouse, numbers: tl.Table) -> None:
+    def test_missing_required_column_is_refused(self, lake: tl.Lakehouse, numbers: tl.Table) -> None:
         with pytest.raises(tl.InvalidArgument, match="required columns are missing from the data: number"):
             numbers.upsert({"word": ["z"]}, on=["word"])

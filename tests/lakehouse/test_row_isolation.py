@@ -140,7 +140,7 @@ def test_statements_that_read_other_rows_do_not_conflict(lake: tl.Lakehouse, nam
 
 
 @pytest.mark.parametrize("name", CONFLICTING)
-def test_a_change_of_what_was_read_conflicts(lake: tl.Lakehouse, name: str) -> None:
+def test_change_of_read_rows_conflicts(lake: tl.Lakehouse, name: str) -> None:
     assert not is_committed(lake, *CONFLICTING[name])
 
 

@@ -50,7 +50,7 @@ def tpch(tmp_path_factory: pytest.TempPathFactory) -> tuple[tl.Lakehouse, Any, l
 
 
 @pytest.mark.parametrize("number", range(1, 23))
-def test_the_queries_of_tpch_give_what_duckdb_gives(tpch: tuple[tl.Lakehouse, Any, list[str]], number: int) -> None:
+def test_tpch_queries_return_the_rows_of_duckdb(tpch: tuple[tl.Lakehouse, Any, list[str]], number: int) -> None:
     lake, plain, queries = tpch
     ours = lake.sql(queries[number - 1], default_namespace="tpch").fetchall()
     theirs = plain.execute(queries[number - 1]).fetchall()
@@ -147,7 +147,7 @@ def test_a_name_in_capitals_is_another_column(lake: tl.Lakehouse, table: tl.Tabl
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_not_a_number_is_found_by_a_join(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, by_name: bool) -> None:
+def test_nan_is_found_by_a_join(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, by_name: bool) -> None:
     """DuckDB makes up filters while it joins, here `x > 51`, and left out a row group by bounds that know no NaN."""
     if not by_name:
         monkeypatch.setattr(source, "has_columns_by_name", lambda path, columns: False)

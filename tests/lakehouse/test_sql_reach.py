@@ -167,7 +167,7 @@ def test_the_connection_itself_reaches_nothing_but_the_planned_files(
     assert settings["autoload_known_extensions"] == "false"
 
 
-def test_a_query_reaches_what_it_is_allowed_to(shop: tl.Lakehouse, tmp_path: Path) -> None:
+def test_query_with_allow_external_reads_files(shop: tl.Lakehouse, tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_text("id,note\n1,hello\n")
     sql = f"SELECT note, item FROM '{tmp_path}/new.csv' JOIN shop.orders USING (id)"
     assert shop.sql(sql, allow_external=True).fetchall() == [("hello", "i1")]

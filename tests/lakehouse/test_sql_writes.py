@@ -291,7 +291,9 @@ STATEMENTS = [
     new=st.lists(item, max_size=6, unique_by=lambda row: row[0]),
     statements=st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=3),
 )
-def test_statements_do_what_duckdb_does(partitions: str, old: list[Any], new: list[Any], statements: list[str]) -> None:
+def test_statements_have_the_results_of_duckdb(
+    partitions: str, old: list[Any], new: list[Any], statements: list[str]
+) -> None:
     given = pa.table(
         {
             "id": pa.array([row[0] for row in new], pa.int64()),

@@ -130,7 +130,7 @@ def test_rolling_back_makes_a_new_version_with_the_old_content(history: tl.Lakeh
         history.rollback(77)
 
 
-def test_a_transaction_loses_against_a_rollback_of_what_it_changed(history: tl.Lakehouse) -> None:
+def test_transaction_conflicts_with_a_rollback_of_its_table(history: tl.Lakehouse) -> None:
     txn = history.begin()
     txn.table("nyc.t").delete("id = 2")
     history.rollback(2)
@@ -168,7 +168,7 @@ def test_a_handle_continues_on_the_latest_version_after_expiry_by_another(root: 
     assert lake.exists("x")
 
 
-def test_a_transaction_that_versions_expired_under_says_so(root: str, lake: tl.Lakehouse) -> None:
+def test_transaction_on_an_expired_base_raises_transaction_expired(root: str, lake: tl.Lakehouse) -> None:
     """A transaction was open while others expired all that it had not seen. Its commit left a root where nobody reads,
     and neither its outcome nor its rollback could ever tell whether it had happened.
     """

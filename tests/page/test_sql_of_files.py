@@ -167,7 +167,7 @@ def test_a_query_reaches_nothing_but_the_lakehouse(browser: Browser, lake: tl.La
         assert any("TrustedScriptURL" in line or "Trusted" in line for line in browser.log())
 
 
-def test_a_query_ends_when_nobody_waits_for_it(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
+def test_query_ends_when_its_client_disconnects(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         opened(browser, f"{server.url}/site")
         assert rows(browser, "SELECT 1") == [["1"]]

@@ -67,7 +67,7 @@ NEEDS = {
 }
 
 
-def test_who_lacks_a_library_reads_what_to_install(tmp_path: Path) -> None:
+def test_missing_library_error_names_the_package_to_install(tmp_path: Path) -> None:
     """`trinitylake.rest.serve` without its extra raised "No module named 'uvicorn'", and nothing else."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "lake")],
@@ -84,7 +84,7 @@ def test_who_lacks_a_library_reads_what_to_install(tmp_path: Path) -> None:
         assert message.endswith(f"which is not installed: pip install {wanted}"), (statement, message)
 
 
-def test_an_extra_brings_the_library_that_is_asked_for() -> None:
+def test_each_extra_installs_its_library() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     distributions = metadata.packages_distributions()
     for module, extra in _EXTRA_OF.items():
@@ -96,7 +96,7 @@ def test_an_extra_brings_the_library_that_is_asked_for() -> None:
         assert any(name.lower().replace("_", "-") in wanted for name in names), (module, extra)
 
 
-def test_a_mistake_of_somebody_else_stays_what_it_is() -> None:
+def test_unrelated_import_error_is_unchanged() -> None:
     with pytest.raises(ModuleNotFoundError, match="elsewhere") as raised, optional_dependency("this test"):
         import elsewhere  # type: ignore[import-not-found]  # noqa: F401
     assert not isinstance(raised.value, InvalidArgument)

@@ -114,7 +114,7 @@ def test_a_release_is_refused_unless_tag_version_and_changelog_agree() -> None:
     assert len(faults("v0.2.0", "0.2.0", ready.replace("Unreleased\n", "Unreleased\n\n- left over\n"))) == 1
 
 
-def test_the_changelog_has_a_place_for_what_comes() -> None:
+def test_changelog_has_an_unreleased_section() -> None:
     assert re.search(r"^## Unreleased$", (ROOT / "CHANGELOG.md").read_text(), re.M)
 
 
@@ -137,7 +137,7 @@ def step(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_a_step_shows_what_it_said_only_if_it_failed() -> None:
+def test_step_prints_its_output_only_if_it_failed() -> None:
     said = "import sys; print('from the step'); sys.exit({})"
     done = step("build", sys.executable, "-c", said.format(0))
     assert (done.returncode, done.stdout) == (0, "")

@@ -83,7 +83,7 @@ def test_every_test_expects_something() -> None:
     assert without_expectation(TREES) == []
 
 
-def test_no_line_is_out_of_reach() -> None:
+def test_tests_have_no_unreachable_lines() -> None:
     found = {name: unreachable(tree) + over_nothing(tree) for name, tree in TREES.items()}
     assert {name: lines for name, lines in found.items() if lines} == {}
 
@@ -130,7 +130,7 @@ def test_a_test_that_expects_nothing_would_be_found(source: str, is_found: bool)
     assert bool(without_expectation({"test.py": ast.parse(source)})) == is_found
 
 
-def test_lines_out_of_reach_would_be_found() -> None:
+def test_unreachable_lines_would_be_found() -> None:
     assert unreachable(ast.parse("def test_a():\n    return\n    assert f()")) == [3]
     assert unreachable(ast.parse("for a in b:\n    continue\n    assert f()")) == [3]
     assert over_nothing(ast.parse("for a in []:\n    assert f()")) == [1]

@@ -98,7 +98,7 @@ NOT_HTTP = {
 
 
 @pytest.mark.parametrize("request_text", NOT_HTTP)
-def test_what_is_not_http_gets_the_error_model(server: RestServer, request_text: str) -> None:
+def test_invalid_http_gets_the_error_model(server: RestServer, request_text: str) -> None:
     with connected(server) as connection:
         connection.sendall(NOT_HTTP[request_text])
         assert_error(until_closed(connection), (400,))

@@ -193,7 +193,7 @@ def test_duckdb_reads_the_past(open_server: RestServer, shop: tl.Lakehouse) -> N
     assert count(shop, "shop.orders") == 6
 
 
-def test_files_on_s3_are_reached_with_what_the_server_gives(lake_on_s3: tl.Lakehouse, s3: S3Server) -> None:
+def test_files_on_s3_are_reached_with_vended_credentials(lake_on_s3: tl.Lakehouse, s3: S3Server) -> None:
     access = S3Access(role_arn="arn:aws:iam::123456789012:role/lake", storage_options=s3.storage_options)
     with running(lake_on_s3, options=ServerOptions(s3_access=access)) as server:
         connection = attached(server)
@@ -270,7 +270,7 @@ def losing_answers() -> Any:
     return mock.patch.object(App, "_answer", lost)
 
 
-def test_an_engine_whose_commit_lost_its_answer_deletes_no_files_with_vended_credentials(
+def test_engine_with_vended_credentials_deletes_no_files_after_a_lost_response(
     lake_on_s3: tl.Lakehouse, s3: S3Server
 ) -> None:
     """DuckDB 1.5.5 takes a commit without an answer for failed, and deletes the data files that it wrote for it."""

@@ -62,7 +62,7 @@ def without_request_headers(answer: Answer) -> Answer:
         ),
     ],
 )
-def test_the_second_answer_is_the_first_and_nothing_is_committed_again(
+def test_repeated_request_gets_the_first_response_without_a_commit(
     server: RestServer, http_client: Client, shop: tl.Lakehouse, method: str, path: str, body: Any
 ) -> None:
     key = str(uuid.uuid4())

@@ -285,7 +285,7 @@ def files(lake: tl.Lakehouse) -> set[str]:
 
 
 @pytest.mark.parametrize("field", REQUESTS)
-def test_a_writer_of_one_namespace_reaches_no_other_place(server: RestServer, shop: tl.Lakehouse, field: str) -> None:
+def test_writer_of_one_namespace_reaches_no_other_location(server: RestServer, shop: tl.Lakehouse, field: str) -> None:
     client = Client(server)
     before, version = files(shop), shop.version
     for place, location in folders(shop).items():

@@ -219,9 +219,7 @@ def test_file_that_a_commit_adds_twice_is_refused(events: tl.Lakehouse, http_cli
 
 
 @pytest.mark.parametrize("name", sorted(IN_LIST.keys() - {"partition_spec_id"}))
-def test_list_that_counts_otherwise_than_its_manifest_is_refused(
-    events: tl.Lakehouse, http_client: Client, name: str
-) -> None:
+def test_manifest_list_with_wrong_counts_is_refused(events: tl.Lakehouse, http_client: Client, name: str) -> None:
     answer = committed(events, http_client, file_in(events), **{name: 7})
     assert (answer.code, answer.error) == (400, "BadRequestException"), answer
     assert "the manifest list records 7" in answer.body["error"]["message"]

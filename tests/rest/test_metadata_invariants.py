@@ -398,7 +398,7 @@ def test_partition_field_id_means_the_same_in_all_specs(http_client: Client) -> 
 
 @pytest.mark.parametrize("id", [None, 0, -1, 1, 7])
 @pytest.mark.usefixtures("shop")
-def test_ids_of_schemas_specs_and_orders_are_given_by_the_server(http_client: Client, id: int | None) -> None:
+def test_server_assigns_ids_of_schemas_specs_and_orders(http_client: Client, id: int | None) -> None:
     """They are read-only in the specification. A client that left the id out got 200, and its change was lost."""
     of = (lambda name: {}) if id is None else (lambda name: {name: id})
     field = {"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
@@ -571,7 +571,7 @@ REFUSALS = (ValueError, KeyError, ValidationError, IcebergValidationError)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_accepted_iceberg_rust_loads(
+def test_iceberg_rust_loads_all_accepted_metadata(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chosen = random.Random(seed)

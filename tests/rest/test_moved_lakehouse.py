@@ -43,7 +43,7 @@ def test_a_copy_is_read_and_refuses_what_would_change_it(tmp_path: Path) -> None
         assert client("POST", TABLE, change).code == 200
 
 
-def test_each_kind_of_error_has_an_answer_of_its_own() -> None:
+def test_each_kind_of_error_has_its_own_response() -> None:
     """A new kind of error needs a decision about its status: 500 means that the outcome is unknown."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TrinityLakeError)]
     for kind in set(kinds) - {TrinityLakeError, StorageError}:

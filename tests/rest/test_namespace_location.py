@@ -31,7 +31,7 @@ def created(http_client: Client, name: str, location: str, **more: Any) -> str:
     return str(answer.body["metadata"]["location"])
 
 
-def test_tables_lie_below_it(http_client: Client, lake: tl.Lakehouse, location: str) -> None:
+def test_tables_are_below_the_configured_location(http_client: Client, lake: tl.Lakehouse, location: str) -> None:
     lake.create_table("shop.orders", pa.table({"id": [1]}))
     assert lake.table("shop.orders").location.startswith(f"{location}/orders-")
     lake.create_namespace("shop.till")
@@ -41,7 +41,9 @@ def test_tables_lie_below_it(http_client: Client, lake: tl.Lakehouse, location: 
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_lakehouse_chooses_where_any_new_place_would_do(http_client: Client, location: str, staged: bool) -> None:
+def test_lakehouse_chooses_a_location_if_the_client_has_no_preference(
+    http_client: Client, location: str, staged: bool
+) -> None:
     wish = f"{location}/orders-{RANDOM_DIGITS}"
     chosen = created(http_client, "orders", wish, **{"stage-create": staged})
     assert chosen.startswith(f"{location}/orders-")
@@ -50,11 +52,11 @@ def test_the_lakehouse_chooses_where_any_new_place_would_do(http_client: Client,
 
 
 @pytest.mark.parametrize("place", ["orders", "orders-1", f"items-{RANDOM_DIGITS}", f"orders-{RANDOM_DIGITS}/more"])
-def test_a_place_that_somebody_has_chosen_stays(http_client: Client, location: str, place: str) -> None:
+def test_chosen_location_is_kept(http_client: Client, location: str, place: str) -> None:
     assert created(http_client, "orders", f"{location}/{place}") == f"{location}/{place}"
 
 
-def test_what_somebody_has_set_is_told(http_client: Client, lake: tl.Lakehouse, location: str) -> None:
+def test_configured_location_is_returned(http_client: Client, lake: tl.Lakehouse, location: str) -> None:
     path, elsewhere = "/v1/namespaces/shop", f"{lake.uri}elsewhere"
     assert http_client("POST", f"{path}/properties", {"updates": {"location": elsewhere}}).code == 200
     assert http_client("GET", path).body["properties"]["location"] == elsewhere

@@ -129,9 +129,7 @@ def test_no_route_reaches_a_transaction_of_another_principal(
         assert "shop.staged" in shop.tables("shop")
 
 
-def test_who_began_it_and_an_admin_of_everything_get_through_every_route(
-    http_client: Client, shop: tl.Lakehouse
-) -> None:
+def test_owner_and_admin_of_everything_pass_every_route(http_client: Client, shop: tl.Lakehouse) -> None:
     """So what the others are refused is not refused for another reason."""
     for token in (WALT, ROOT):
         for number, (method, path, body) in enumerate(requests(shop, "mine")):
@@ -146,7 +144,7 @@ def test_who_began_it_and_an_admin_of_everything_get_through_every_route(
                 shop.drop_table("shop.staged")
 
 
-def test_a_transaction_is_handed_over_to_those_whom_its_owner_names(
+def test_owner_can_hand_a_transaction_over_to_named_principals(
     server: RestServer, http_client: Client, shop: tl.Lakehouse
 ) -> None:
     begun(http_client, "shared", **{"shared-with": ["wanda"]})
@@ -189,7 +187,7 @@ def test_sql_hands_a_transaction_over_too(http_client: Client, shop: tl.Lakehous
     assert http_client("GET", "/v1/txn~nightly/namespaces/shop/tables", token=WANDA).code == 200
 
 
-def test_nobody_hands_over_what_is_not_theirs(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_only_the_owner_can_hand_a_transaction_over(http_client: Client, shop: tl.Lakehouse) -> None:
     """The properties that tell whose a transaction is are the server's own."""
     for name in ("rest.principal", "rest.shared-with"):
         answer = http_client("POST", OPEN, {"id": "forged", "properties": {name: "wanda"}}, token=WALT)
@@ -197,7 +195,7 @@ def test_nobody_hands_over_what_is_not_theirs(http_client: Client, shop: tl.Lake
     assert http_client("GET", "/v1/txn~forged/namespaces", token=WANDA).code == 403
 
 
-def test_what_a_program_saved_is_for_admins_unless_it_says_whose_it_is(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_transaction_saved_without_an_owner_is_for_admins_only(http_client: Client, shop: tl.Lakehouse) -> None:
     def saved(id: str, **properties: str) -> None:
         transaction = shop.begin(id=id, properties=properties)
         transaction.create_namespace(f"shop.{id}")
@@ -214,7 +212,7 @@ def test_what_a_program_saved_is_for_admins_unless_it_says_whose_it_is(http_clie
 
 
 @pytest.mark.parametrize("shared", ["", "[", "wanda", '{"wanda": 1}', "[1, null]", '["wand"]', '[""]'])
-def test_what_cannot_be_read_hands_nothing_over(shared: str) -> None:
+def test_unreadable_ownership_hands_nothing_over(shared: str) -> None:
     ownership = Ownership.of({"rest.principal": "walt", "rest.shared-with": shared})
     assert not ownership.may_work(Principal.of("wanda", ["admin:shop.*"]))
     assert not Ownership.of({"rest.shared-with": shared}).may_work(Principal.of("", ["admin:shop.*"]))

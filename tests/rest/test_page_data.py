@@ -82,7 +82,7 @@ def table_path(*name: str, at: str = "latest") -> str:
     return f"{at}/namespaces/{quote(chr(31).join(name[:-1]), safe='')}/tables/{quote(name[-1], safe='')}"
 
 
-def test_no_route_of_the_page_tells_what_a_role_hides(
+def test_no_route_of_the_page_reveals_hidden_names(
     rita: Page, root: Page, shop: tl.Lakehouse, page_server: RestServer
 ) -> None:
     """The routes are those of the server, so a new one counts. What Rita may not read must not be in the log, in a
@@ -109,7 +109,7 @@ def test_no_route_of_the_page_tells_what_a_role_hides(
     assert CANARY in json.dumps(root.found("transactions"))
 
 
-def test_words_about_more_than_one_may_read_are_not_shown(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
+def test_texts_about_unreadable_objects_are_not_shown(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
     """A message tells of all that its transaction did; a reader of one of two tables sees that hers was changed, and
     not what was said about both."""
     entries = rita.found("log")["entries"]
@@ -133,9 +133,7 @@ def test_names_of_versions_are_for_readers_of_everything(rita: Page, root: Page,
     assert rita.found("log", search="layoffs")["entries"] == []
 
 
-def test_a_rollback_leads_to_its_target_and_tells_readers_what_it_changed(
-    rita: Page, root: Page, shop: tl.Lakehouse
-) -> None:
+def test_rollback_links_to_its_target_and_lists_its_changes(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
     version = shop.rollback(shop.version - 1, message="the load was wrong", author="ann")
     for page in (rita, root):
         newest = page.found("log")["entries"][0]
@@ -147,7 +145,7 @@ def test_a_rollback_leads_to_its_target_and_tells_readers_what_it_changed(
         assert newest["transactions"][0]["message"] == "the load was wrong"
 
 
-def test_the_log_is_searched_and_goes_on(root: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_is_searched_page_by_page(root: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     found = root.found("log", search="WAGES ALONE")
     assert [one["transactions"][0]["message"] for one in found["entries"]] == ["canary: wages alone"]
     assert [one["version"] for one in root.found("log", search="shop.orders")["entries"]] == [5, 3, 1]
@@ -163,7 +161,7 @@ def test_the_log_is_searched_and_goes_on(root: Page, shop: tl.Lakehouse, monkeyp
     assert page["next"] == shop.version - 2
 
 
-def test_a_difference_comes_in_parts(root: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_difference_is_returned_in_pages(root: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MAX_DIFFERENCES", 2)
     found, start = [], 0
     while start is not None:
@@ -196,7 +194,7 @@ def test_a_large_difference_takes_no_memory_of_the_server(lake: tl.Lakehouse, mo
         assert (answer.code, "was stopped" in str(answer.body)) == (400, True)
 
 
-def test_a_search_finds_names_whatever_their_case_and_goes_on(
+def test_search_ignores_case_and_continues_on_the_next_page(
     root: Page, rita: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with shop.transaction() as txn:
@@ -219,7 +217,7 @@ def test_a_search_finds_names_whatever_their_case_and_goes_on(
         assert root("latest/search", **bad).code == 400, bad
 
 
-def test_a_table_is_told_with_its_columns_sizes_and_snapshots(rita: Page, shop: tl.Lakehouse) -> None:
+def test_description_of_a_table_has_columns_sizes_and_snapshots(rita: Page, shop: tl.Lakehouse) -> None:
     found = rita.found(table_path("shop", "orders"))
     assert [(one["name"], one["type"]) for one in found["columns"]] == [("id", "long")]
     assert (found["type"], found["totals"]["rows"], found["n-snapshots"]) == ("managed", 9, 3)
@@ -232,7 +230,7 @@ def test_a_table_is_told_with_its_columns_sizes_and_snapshots(rita: Page, shop: 
         assert rita(path).code == 404
 
 
-def test_what_a_table_was_called_elsewhere_is_not_told(rita: Page, shop: tl.Lakehouse) -> None:
+def test_former_names_in_hidden_namespaces_are_not_shown(rita: Page, shop: tl.Lakehouse) -> None:
     """A table that came from a namespace that Rita may not read has a history there."""
     shop.rename_table("canary_payroll.canary_wages", "shop.wages")
     answer = rita(f"{table_path('shop', 'wages')}/history")
@@ -240,7 +238,7 @@ def test_what_a_table_was_called_elsewhere_is_not_told(rita: Page, shop: tl.Lake
     assert CANARY not in json.dumps(answer.body)
 
 
-def test_rows_are_shown_to_readers_where_the_server_gives_data(rita: Page, shop: tl.Lakehouse, tokens: Path) -> None:
+def test_rows_are_shown_to_readers_if_the_server_allows_it(rita: Page, shop: tl.Lakehouse, tokens: Path) -> None:
     """Roles open the catalog; data files are opened by the storage, unless the operator says that the server may read
     them for its clients. A page must not change that behind the operator's back."""
     rows = f"{table_path('shop', 'orders')}/rows"
@@ -404,7 +402,7 @@ def test_the_tree_is_shown_node_by_node(root: Page, shop: tl.Lakehouse) -> None:
         assert root("latest/tree", at=way).code == code, way
 
 
-def test_upkeep_is_estimated_and_nothing_deleted(
+def test_maintenance_is_estimated_without_deleting_anything(
     root: Page, rita: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = shop.table("shop.orders").location.removeprefix(shop.uri)
@@ -424,7 +422,7 @@ def test_upkeep_is_estimated_and_nothing_deleted(
     assert root("maintenance", "POST").code == 413
 
 
-def test_only_so_many_look_for_long_at_a_time(root: Page, page_server: RestServer) -> None:
+def test_long_requests_are_limited(root: Page, page_server: RestServer) -> None:
     """Searches and differences of a large lakehouse would have taken all threads of the server."""
     at_work = page_server._app.service.long_requests
     with at_work.lease("root"), at_work.lease("root"), at_work.lease("root"), at_work.lease("root"):
@@ -436,7 +434,7 @@ def test_only_so_many_look_for_long_at_a_time(root: Page, page_server: RestServe
     assert limits.MAX_LONG_REQUESTS_OF_ONE < limits.MAX_LONG_REQUESTS
 
 
-def test_whoever_looks_at_an_open_transaction_takes_no_part_in_it(page_server: RestServer, root: Page) -> None:
+def test_viewing_an_open_transaction_does_not_join_it(page_server: RestServer, root: Page) -> None:
     """Reads of the page in a serializable transaction would be part of its footprint."""
     begun = Client(page_server)("POST", "/trinitylake/v1/transactions", {"id": "nightly"}, token=WALT)
     prefix = begun.body["prefix"]
@@ -473,7 +471,7 @@ def test_without_a_page_there_is_none(lake: tl.Lakehouse) -> None:
             assert Client(server)("GET", path).code == 404, path
 
 
-def test_the_page_of_a_server_without_tokens_is_let_in_and_no_other(lake: tl.Lakehouse) -> None:
+def test_server_without_tokens_accepts_its_own_page_only(lake: tl.Lakehouse) -> None:
     """Browsers send `Origin` with what a page of the server itself sends, too, and `Sec-Fetch-Site` with everything: a
     page elsewhere that names this server in a picture or a link sends no `Origin`."""
     with running(lake) as server:
@@ -497,7 +495,7 @@ def test_the_page_of_a_server_without_tokens_is_let_in_and_no_other(lake: tl.Lak
             assert code(**headers) == code("POST", **headers) == 403, headers
 
 
-def test_answers_are_kept_by_no_browser_and_taken_for_nothing_else(rita: Page) -> None:
+def test_responses_are_not_cached_and_have_a_fixed_content_type(rita: Page) -> None:
     headers = rita("lakehouse").headers
     assert headers["cache-control"] == "no-store"
     assert headers["x-content-type-options"] == "nosniff"

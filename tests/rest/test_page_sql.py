@@ -116,7 +116,7 @@ def test_a_query_reads_and_nothing_else(page_server: RestServer, shop: tl.Lakeho
     assert shop.version == before
 
 
-def test_a_query_takes_what_it_may_and_no_more(page_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_stays_within_its_memory_limit(page_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody's query over everything took the memory and the processors of the server, for as long as it liked."""
     many = ask(page_server, "SELECT range FROM range(5000)").body
     assert (len(many["rows"]), many["problem"]) == (1000, "only the first 1000 are shown")
@@ -196,7 +196,7 @@ def test_one_principal_does_not_take_all_processes(
     assert at_work.n_at_work == 0
 
 
-def test_a_query_ends_when_nobody_waits_for_it(page_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_ends_when_its_client_disconnects(page_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries of closed pages continued, and a few of them occupied all workers."""
     monkeypatch.setattr(answers, "WORK_SECONDS", 1000.0)
     at_work = page_server._app.service.workers

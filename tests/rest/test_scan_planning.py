@@ -131,14 +131,14 @@ def test_a_plan_names_only_the_files_that_may_match(http_client: Client, shop: t
     assert len(http_client("POST", f"{PATH}/plan", {}).body["file-scan-tasks"]) == 4
 
 
-def test_a_plan_is_of_the_snapshot_that_is_asked_for(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_plan_is_for_the_requested_snapshot(http_client: Client, shop: tl.Lakehouse) -> None:
     first = http_client.table(PATH)["current-snapshot-id"]
     shop.table("shop.orders").append(pa.table({"id": [9], "day": [datetime.date(2026, 2, 1)]}))
     assert len(http_client("POST", f"{PATH}/plan", {"snapshot-id": first}).body["file-scan-tasks"]) == 4
     assert len(http_client("POST", f"{PATH}/plan", {}).body["file-scan-tasks"]) == 5
 
 
-def test_a_long_plan_goes_on_in_tasks(
+def test_long_plan_continues_in_tasks(
     http_client: Client, planned: RestCatalog, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trinitylake.rest.handlers.scan_planning.MAX_FILES", 3)
@@ -222,7 +222,7 @@ def appended(http_client: Client, start: int, end: int, **more: Any) -> list[str
     return [task["data-file"]["partition"][0] for task in plan["file-scan-tasks"]]
 
 
-def test_a_plan_between_two_snapshots_has_what_was_appended(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_plan_between_two_snapshots_has_the_appended_files(http_client: Client, shop: tl.Lakehouse) -> None:
     table = shop.table("shop.orders")
     for month in (2, 3, 4):
         table.append(pa.table({"id": [month], "day": [datetime.date(2026, month, 1)]}))
@@ -237,7 +237,7 @@ def test_a_plan_between_two_snapshots_has_what_was_appended(http_client: Client,
         assert http_client("POST", f"{PATH}/plan", body).code == 400
 
 
-def test_a_plan_between_two_snapshots_leaves_out_what_was_rewritten(http_client: Client, shop: tl.Lakehouse) -> None:
+def test_plan_between_two_snapshots_excludes_rewritten_rows(http_client: Client, shop: tl.Lakehouse) -> None:
     table = shop.table("shop.orders")
     first = snapshots(shop)[0]
     table.append(pa.table({"id": [9], "day": [datetime.date(2026, 2, 1)]}))
@@ -245,7 +245,7 @@ def test_a_plan_between_two_snapshots_leaves_out_what_was_rewritten(http_client:
     assert appended(http_client, first, snapshots(shop)[-1]) == ["2026-02-01"]
 
 
-def test_a_long_plan_between_two_snapshots_goes_on_in_tasks(
+def test_long_plan_between_two_snapshots_continues_in_tasks(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trinitylake.rest.handlers.scan_planning.MAX_FILES", 2)

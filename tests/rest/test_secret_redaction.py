@@ -35,7 +35,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_messages_stay_as_they_are(text: str) -> None:
+def test_ordinary_messages_are_unchanged(text: str) -> None:
     assert without_secrets(text) == text
     assert without_secrets(f"400: {text}; try again") == f"400: {text}; try again"
 

@@ -295,7 +295,7 @@ def test_requests_outside_of_the_table_are_not_signed(sign: Signer, s3: S3Server
     assert sign("GET", f"{inside}/a%20b%2Bc", token=WALT).code == 200
 
 
-def test_a_bucket_is_named_as_the_store_reads_it() -> None:
+def test_bucket_in_a_request_is_interpreted_as_by_the_store() -> None:
     """A store that reads buckets in paths takes the first part of the path for one, whatever stands before the host: a
     signature for a key of the lakehouse was one for another bucket."""
     keys = {"access_key_id": "a", "secret_access_key": "b", "endpoint": "http://store:9000", "region": "us-east-1"}

@@ -355,7 +355,7 @@ def test_an_attempt_that_was_not_committed_is_discarded(http_client: Client, lak
     assert commit_job(http_client) == version
 
 
-def test_an_attempt_of_somebody_else_is_not_discarded(http_client: Client, lake: tl.Lakehouse) -> None:
+def test_attempt_of_another_principal_is_not_discarded(http_client: Client, lake: tl.Lakehouse) -> None:
     saved = lake.begin(id="job")
     saved.create_namespace("old")
     saved.save()

@@ -74,7 +74,7 @@ def test_statements_that_read_other_rows_do_not_conflict(is_committed: Callable[
 
 
 @pytest.mark.filterwarnings("ignore:.*not part of it")
-def test_a_change_of_what_was_read_conflicts(is_committed: Callable[[Statement, Change], bool]) -> None:
+def test_change_of_read_rows_conflicts(is_committed: Callable[[Statement, Change], bool]) -> None:
     theirs = append("flights", 100)
     for mine in (
         sql("INSERT INTO nyc.flights SELECT id + 1000, carrier FROM nyc.flights"),
