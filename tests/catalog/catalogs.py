@@ -1,7 +1,7 @@
-"""The catalogs that the behaviour tests run against, and how to tell them apart.
+"""The catalogs of the behaviour tests, and their differences.
 
-PyIceberg's catalogs are the oracle: they show that what is asserted really is PyIceberg's behaviour. Where ours differs
-on purpose, the test says why.
+PyIceberg's catalogs are the oracle: they show that an assertion is PyIceberg's behaviour. Where ours differs on
+purpose, the test says why.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def ids(catalog: TrinityLakeCatalog) -> list[int]:
 
 @pytest.mark.parametrize("handles", ["own", "shared"])
 def test_appends_from_many_threads_all_land(root: str, handles: str) -> None:
-    """Each catalog has a lakehouse handle of its own, as processes have; or all threads use one table handle."""
+    """Each catalog has a separate lakehouse handle, as processes have; or all threads use one table handle."""
     shared = load(root).load_table(TABLE)
     tables = [shared if handles == "shared" else load(root).load_table(TABLE) for _ in range(THREADS)]
     appends = 3
@@ -215,7 +215,7 @@ def test_an_append_and_a_drop_end_in_one_order(root: str) -> None:
 def test_an_unknown_outcome_raises_commit_state_unknown_and_deletes_nothing(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyIceberg deletes the manifests of a commit that failed; those of one that may have landed have to stay."""
+    """PyIceberg deletes the manifests of a failed commit; those of a commit that may have succeeded must be kept."""
     catalog = load(root)
     table = catalog.load_table(TABLE)
     written: list[AddSnapshotUpdate] = []

@@ -26,7 +26,7 @@ def pair(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def head(reader: tl.Lakehouse | tl.Transaction, name: str) -> TableRequirement:
-    """That nobody commits to the main branch of a table."""
+    """Requirement that no other commit changes the main branch of a table."""
     snapshot = reader.table(name).iceberg.current_snapshot()
     assert snapshot is not None
     return AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": snapshot.snapshot_id})
@@ -38,7 +38,7 @@ def require(txn: tl.Transaction, name: str, *requirements: TableRequirement) -> 
 
 
 def excluding(lake: tl.Lakehouse, required: str, changed: str, isolation: str = "snapshot") -> tl.Transaction:
-    """A transaction that adds a row to one table on condition that nobody adds one to the other."""
+    """A transaction that adds a row to one table and requires that no other adds one to the second table."""
     txn = lake.begin(isolation=isolation)
     require(txn, required, head(txn, required))
     txn.table(changed).append(ROWS)

@@ -1,4 +1,4 @@
-"""The command line: what it prints for people and programs, and how it exits."""
+"""The command line: output for people and programs, and exit codes."""
 
 from __future__ import annotations
 
@@ -166,8 +166,10 @@ def test_a_missing_lakehouse_is_not_found_and_a_corrupt_one_is_corrupt(root: str
 
 
 def test_a_secret_on_the_command_line_is_warned_of(root: str) -> None:
-    """`ps` shows the arguments of every process to everybody on the machine, and nothing said so: the keys of the store
-    of a server stood there as long as it ran. The warning does not repeat the secret, and leaves the document alone."""
+    """`ps` shows the arguments of every process to all users of the machine, and there was no warning: the keys of the
+    store were visible as long as a server ran. The warning does not repeat the secret, and standard output is
+    unchanged.
+    """
     result = run("ls", "--root", root, "--json", "--option", "secret_access_key=CANARY", "--option", "region=r")
     assert "secret_access_key=@FILE" in result.stderr
     assert "region" not in result.stderr

@@ -114,8 +114,9 @@ def test_sql_shell_prints_state_and_errors(root: str, capsys: pytest.CaptureFixt
 
 
 def test_a_script_that_ends_in_a_transaction_fails(root: str) -> None:
-    """A script without its last line, `.commit`, exited with 0: a scheduler, which reads the exit code, took
-    for stored what had been rolled back."""
+    """A script without its last line, `.commit`, exited with 0: a scheduler reads the exit code and considered rows
+    stored that had been rolled back.
+    """
     said = run("--root", root, input=".begin\nDELETE FROM shop.items;", code=2)
     assert "open transaction" in said.stderr
     assert tl.open(root).version == 3

@@ -1,4 +1,4 @@
-"""What holds for every command: what it loads, how it fails, what it prints, and how wide."""
+"""Rules for every command: imports, errors, output, and width."""
 
 from __future__ import annotations
 
@@ -100,8 +100,11 @@ def test_help_imports_neither_commands_nor_libraries() -> None:
 
 @pytest.mark.parametrize("arguments", [["ls"], ["ls", "-r"], ["log"], ["log", "--json"]], ids=lambda one: "-".join(one))
 def test_listing_and_log_do_not_import_arrow(root: str, arguments: list[str]) -> None:
-    """They took 1.5 s. Names and entries of the log come from the core as they are; and half of what was left was
-    pydantic, which typer asks about the value of every option."""
+    """They took 1.5 s.
+
+    The core returns names and log entries without Arrow; half of the rest was pydantic, which typer uses for the value
+    of every option.
+    """
     modules = modules_after(*arguments, "--root", root)
     assert not modules & (HEAVY | {"pydantic"})
     assert len(modules) < 330
@@ -120,7 +123,7 @@ def test_listing_and_log_do_not_import_arrow(root: str, arguments: list[str]) ->
     ],
 )
 def test_plain_values_are_converted_as_by_typer(root: str, arguments: list[str], words: str) -> None:
-    """Plain values are not given to pydantic; all others are, which says what is wrong with them."""
+    """Plain values are converted without pydantic; all others are passed to it, for its error messages."""
     done = CliRunner().invoke(app, [*arguments, "--root", root])
     assert done.exit_code == (2 if words else 0), done.output
     assert words in done.output
@@ -207,7 +210,7 @@ def hostile(tmp_path: Path) -> str:
 
 
 def commands(name: str, folder: Path) -> list[list[str]]:
-    """Every command that ends by itself, on objects of that name."""
+    """Every command that ends without a signal, on objects of that name."""
     table = f"{name}.{name}"
     (folder / "rows.csv").write_text("id\n1\n")
     return [

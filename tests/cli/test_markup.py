@@ -1,4 +1,4 @@
-"""HTML for notebooks: whatever somebody else chose is text in it, and stays text."""
+"""HTML for notebooks: texts of other users stay text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Giving up against committing: nobody deletes the files of what somebody committed."""
+"""Rollback against a concurrent commit: files of a committed transaction are never deleted."""
 
 from __future__ import annotations
 
@@ -109,8 +109,10 @@ def test_a_conflict_deletes_the_files_of_the_loser_and_no_others(lake: tl.Lakeho
 def test_the_limits_bound_how_often_a_table_is_redone(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, limits: dict[str, float], least: int, most: int
 ) -> None:
-    """`commit(max_attempts=3)` redid its table sixty times, as often as others changed it. One root is tried for in any
-    case, so what is too late already is redone once."""
+    """`commit(max_attempts=3)` rebased its table sixty times, once for each concurrent change.
+
+    One root is always attempted, so an outdated table is rebased once.
+    """
     rival, redone = tl.open(lake.uri), 0
     reapply = StagedTables.rebase
 

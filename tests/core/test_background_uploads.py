@@ -1,7 +1,7 @@
-"""Files of a transaction are written behind: how often it waits for the store, and what becomes of what fails.
+"""Background uploads of a transaction: number of waits for the store, and failures of uploads.
 
-The store answers some requests only when others have come, so requests one after the other get no answer. Times
-are not asserted.
+The store answers some requests only when others have arrived, so requests in sequence get no answer. Times are not
+asserted.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ NOBODY = 65534
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Be nobody for a while, if we are root, whom no permission stops."""
+    """Run as user `nobody`, if we are root: permissions do not restrict root."""
     if os.geteuid() != 0:
         yield
         return
@@ -36,10 +36,10 @@ def without_rights() -> Iterator[None]:
 
 @pytest.fixture
 def reachable_lake() -> Iterator[tl.Lakehouse]:
-    """In a folder whose parents everybody may enter.
+    """A lakehouse in a folder whose parents every user may enter.
 
-    What is imported on first use is imported before: the package may lie in a folder that only root may enter, and then
-    a test failed by an error of the import.
+    Lazy imports are done before: the package may be in a folder that only root may enter, and then a test failed with
+    an ImportError.
     """
     used = tl.create(f"memory://{uuid.uuid4()}")
     used.create_namespace("n")
@@ -72,7 +72,7 @@ def test_a_read_only_folder_denies_every_write_and_no_read(reachable_lake: tl.La
 
 
 def test_files_that_may_not_be_read_are_permission_denied_and_not_absent(reachable_lake: tl.Lakehouse) -> None:
-    """A lakehouse that cannot be read must not look like none: somebody would create one over it."""
+    """An unreadable lakehouse must not look like a missing one: otherwise a user would create a new one over it."""
     lake, path = reachable_lake, folder(reachable_lake)
     subprocess.run(["chmod", "-R", "a+rX", str(path)], check=True)
     root = path / core.root_path(2)

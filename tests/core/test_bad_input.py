@@ -1,7 +1,7 @@
-"""Bad input from outside: hints, roots, names, locations and disks. Each gets the typed error that says what and where.
+"""Bad input from outside: hints, roots, names, locations and disks. Each raises the typed error with object and reason.
 
-After each of them the lakehouse is what it was: no version more, every old one readable. Damaged and hostile *files*
-are the business of `test_damaged_files.py`.
+After each of them the lakehouse is unchanged: no new version, every old one readable. `test_damaged_files.py` tests
+damaged and hostile *files*.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def test_latest_version_is_found_with_any_hint(lake: tl.Lakehouse, kind: str) ->
 
 @pytest.mark.parametrize("hint", [3, 1_000_000, 2**40, 2**64 - 1])
 def test_hint_ahead_of_all_roots_blocks_writes_only(lake: tl.Lakehouse, hint: int) -> None:
-    """The newest root had been deleted. Its number went to the next commit, and the hint was taken for a wrong one."""
+    """The newest root had been deleted. The next commit got its number again, because the hint was considered wrong."""
     put_hint(lake, str(hint).encode())
     with pytest.warns(RuntimeWarning, match="_latest_hint.txt names version"):
         fresh = tl.open(lake.uri, durability="none")
@@ -243,7 +243,7 @@ def test_a_name_begins_and_ends_with_no_space(lake: tl.Lakehouse) -> None:
 
 
 def check_refused(lake: tl.Lakehouse, names: Iterable[str], shown: str) -> None:
-    """Each statement refuses each name, says what is wrong with it, and changes nothing."""
+    """Check that each statement refuses each name with the reason, and changes nothing."""
     for name in names:
         with unchanged(lake):
             for call in (
@@ -522,7 +522,7 @@ def test_a_root_that_is_itself_a_link_works(lake: tl.Lakehouse, tmp_path: Path) 
 
 @pytest.mark.parametrize("place", ["_txn", "_txn/id/0", "_expired", "_queue/deep/er", "_anything"])
 def test_no_lakehouse_is_created_in_an_internal_folder_of_another(tmp_path: Path, place: str) -> None:
-    """One that was created at `<lakehouse>/_txn` was taken for saved transactions, which are deleted one day."""
+    """A lakehouse at `<lakehouse>/_txn` looked like saved transactions, which the outer one deletes some day."""
     outer = tl.create(tmp_path / "lake")
     with pytest.raises(tl.InvalidLocation, match="in an internal folder of the lakehouse"):
         tl.create(tmp_path / "lake" / place)

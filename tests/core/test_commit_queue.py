@@ -1,4 +1,4 @@
-"""`coordination="queue"`: writers in several processes share roots, and nobody's commit is lost."""
+"""`coordination="queue"`: writers in several processes share roots, and no commit is lost."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_transaction_that_is_open_meanwhile_commits(lake: tl.Lakehouse) -> Non
 
 
 def test_concurrent_commits_are_kept(lake: tl.Lakehouse) -> None:
-    """The compaction was given up whenever somebody committed while it built the tree."""
+    """The compaction was abandoned whenever another process committed while it built the tree."""
     names = lake.namespaces()
     errors: list[Exception] = []
 

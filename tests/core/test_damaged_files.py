@@ -103,7 +103,7 @@ def test_a_node_cut_at_any_offset_is_corrupt(path: str) -> None:
 
 @pytest.mark.parametrize("path", [ROOT, LEAF["path"]], ids=["root", "leaf"])
 def test_a_flipped_bit_anywhere_is_found_or_harmless(path: str) -> None:
-    """The checksum covers all but the footer; what is flipped there is found, or says nothing about the rows."""
+    """The checksum covers everything but the footer; a flipped bit there is found, or does not affect the rows."""
     data = FILES[path]
     whole = core.read_node(data, path)
     footer = len(data) - 10 - int.from_bytes(data[-10:-6], "little")
@@ -186,7 +186,7 @@ def test_a_foreign_file_is_no_node(kind: str) -> None:
 
 
 def test_uncompressed_lz4_and_unverified_files_of_other_writers_are_nodes() -> None:
-    """The control: what is refused above is refused for what it is, not because pyarrow wrote it."""
+    """Control: the files above are refused for their damage, not because pyarrow wrote them."""
     rows = to_rows(FILES[LEAF["path"]])
     whole = core.read_node(FILES[LEAF["path"]])
     for compression in ("zstd", "lz4", None):

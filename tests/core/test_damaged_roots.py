@@ -1,4 +1,4 @@
-"""The newest root damaged: what is intact is read, the gap is shown, and nothing is written."""
+"""A damaged newest root: older versions are readable, the log shows the gap, and nothing is written."""
 
 from __future__ import annotations
 

@@ -35,10 +35,9 @@ def links(storage: _core.Storage, sort: str, names: set[str]) -> set[tuple[str, 
 
 
 class Engine:
-    """Plays one, and notes how often each file was read.
+    """Simulates an engine, and counts the reads of each file.
 
-    Attributes:
-        files, folders: what is reached.
+    Attributes: `files` and `folders` are the reachable ones.
     """
 
     def __init__(self, lake: tl.Lakehouse, *, dry_run: bool = False) -> None:

@@ -192,7 +192,7 @@ def test_an_unknown_storage_option_is_refused_by_name() -> None:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Be nobody for a while, if we are root, whom no permission stops."""
+    """Run as user `nobody`, if we are root: permissions do not restrict root."""
     if os.geteuid() != 0:
         yield
         return
@@ -219,8 +219,11 @@ def test_importing_loads_neither_pyiceberg_nor_the_command_line_nor_a_thread() -
 
 
 def test_opening_a_table_imports_no_pandas(tmp_path: Path) -> None:
-    """Arrow imports pandas as soon as a value of Python becomes one of Arrow. One import at the top of a module that
-    compacts let everybody who opened a table wait a second for it, Spark in each of its processes."""
+    """Arrow imports pandas when it converts its first Python value.
+
+    An import at the top of the compaction module cost a second for each process that opened a table, Spark's workers
+    included.
+    """
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("nyc")
     lake.create_table("nyc.flights", tl.Schema([tl.Column("id", "bigint")])).append({"id": [1, 2, 3]})

@@ -1,4 +1,4 @@
-"""A file is missing: of a version that expired meanwhile that is no damage, of one that is kept it is."""
+"""Missing files: an error of an expired version is `VersionExpired`, one of a retained version is damage."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_version_that_expires_during_a_read_raises_version_expired(lake: tl.Lake
 
 @pytest.mark.parametrize("way", WAYS)
 def test_lost_file_of_a_retained_version_never_raises_version_expired(lake: tl.Lakehouse, way: str) -> None:
-    """Files of a version that is kept were deleted: who says that it has expired hides a disaster."""
+    """Files of a retained version were deleted. `VersionExpired` would hide the loss."""
     read = WAYS[way](lake)
     lake.maintenance.expire(keep=1)
     for path in Path(lake.uri.removeprefix("file://")).rglob("*.parquet"):
@@ -110,7 +110,7 @@ def test_lost_file_of_a_retained_version_never_raises_version_expired(lake: tl.L
 
 
 def test_lost_file_of_a_tagged_version_does_not_raise_version_expired(lake: tl.Lakehouse) -> None:
-    """A named version lies below the boundary; a loss there was reported as an expired version."""
+    """A tagged version is below the expiry boundary; a lost file of it was reported as an expired version."""
     lake.tags.create("q1")
     table = lake.at("tag:q1").table("shop.orders")
     lake.table("shop.orders").append(ROWS)

@@ -71,7 +71,7 @@ def test_the_rows_of_a_large_file_are_read_back(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("way", ["exception", "discard", "rollback", "rollback when written", "forgotten"])
 def test_aborted_file_leaves_nothing_on_disk(lake: tl.Lakehouse, way: str) -> None:
-    """What had been written of a large file stayed, under a name that nothing knew."""
+    """The parts of an aborted large file stayed on the disk, under a name that nothing references."""
     txn = lake.transaction()
     stream, _, where = begun(txn)
     assert where.exists()
@@ -93,8 +93,7 @@ def test_aborted_file_leaves_nothing_on_disk(lake: tl.Lakehouse, way: str) -> No
 
 
 def test_a_forked_child_leaves_the_file_of_its_parent_alone(lake: tl.Lakehouse) -> None:
-    """A worker that was forked while a file was written took it away when it ended, and the commit named a file that
-    was not there."""
+    """A worker forked during a write deleted the file when it ended, and the commit referenced a missing file."""
     with lake.transaction() as txn:
         stream, _, where = begun(txn)
         child = os.fork()
@@ -111,7 +110,7 @@ def test_a_forked_child_leaves_the_file_of_its_parent_alone(lake: tl.Lakehouse) 
 def test_parts_on_disk_do_not_count_towards_the_memory_of_open_files(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files were finished when all that are open had so many bytes, though what is on the disk takes no memory."""
+    """Files were closed when all open files reached a limit of bytes, although parts on the disk take no memory."""
     monkeypatch.setattr(data_file_writer, "OPEN_FILES_SIZE_BYTES", 2 * PART_SIZE_BYTES)
     monkeypatch.setattr(row_groups, "ROW_GROUP_SIZE_BYTES", 1 << 20)
     table = lake.table("ns.t")

@@ -1,4 +1,4 @@
-"""What a transaction that came to nothing leaves on the storage: nothing but what somebody could still refer to."""
+"""Files of transactions that ended without effect: only those are kept that another process could still reference."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Failing:
 
 
 def settled(lake: tl.Lakehouse) -> set[str]:
-    """The files when nobody writes any more."""
+    """The files after all writers have finished."""
     before: set[str] = set()
     while (now := files(lake)) != before:
         before = now
@@ -138,8 +138,11 @@ def in_a_catalog(lake: tl.Lakehouse) -> None:
 def test_threads_that_still_write_after_a_rollback_leave_no_file(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, append: Callable[[tl.Lakehouse], None]
 ) -> None:
-    """PyIceberg writes the files of an append with many threads. When one had failed, the rollback deleted what was
-    there, and the others went on writing: six files of sixteen were left for good."""
+    """PyIceberg writes the files of an append with many threads.
+
+    After one had failed, the rollback deleted the existing files while the other threads continued: six files of
+    sixteen were never deleted.
+    """
     before = settled(lake)
     Failing(monkeypatch)
     with pytest.raises(OSError, match="full"):
@@ -197,7 +200,7 @@ def test_commit_inside_of_a_block_that_fails_later_is_kept(lake: tl.Lakehouse) -
 def test_rebase_for_a_check_deletes_files_of_a_failed_statement(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table was not changed, so what its failed append had written was forgotten with its state."""
+    """The table itself was not changed, so the files of its failed append were forgotten with its state."""
     before = settled(lake)
     txn = lake.begin()
     Failing(monkeypatch)

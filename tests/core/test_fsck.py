@@ -185,7 +185,7 @@ def test_each_damaged_file_is_found_and_repair_makes_nothing_worse(
 
 
 def test_swapped_files_are_found(copied: Callable[[], Path]) -> None:
-    """A definition with the bytes of another one can be decoded: only its name tells that it is not the one."""
+    """A definition with the bytes of another one can be decoded: only its name shows that it is the wrong one."""
     names = [name for name in _files(copied()) if not name.startswith(("_txn/", "_latest", *TABLE_FILES))]
     for one, other in zip(names, names[1:] + names[:1], strict=True):
         root = copied()
@@ -308,7 +308,7 @@ def test_fsck_command_exits_with_five(copied: Callable[[], Path]) -> None:
 
 
 def test_swapped_nodes_raise_corrupt_file(tmp_path: Path) -> None:
-    """Two leaves had been exchanged. Each was whole, so objects were missing in lists, and commits built on that."""
+    """Two leaves had been swapped. Each was intact, so lists lacked objects, and commits built on that."""
     lake = tl.create(str(tmp_path / "lake"), order=4, durability="none")
     names = [f"n{number:02}" for number in range(20)]
     for name in names:

@@ -1,4 +1,4 @@
-"""A lakehouse whose disk is unmounted under those who have it open: what is answered is there afterwards."""
+"""A lakehouse whose disk is unmounted while it is open: acknowledged commits exist afterwards."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def copy(source: Path, target: Path) -> None:
 def test_no_commit_succeeds_while_the_root_is_another_folder(
     lake: tl.Lakehouse, tmp_path: Path, leave: Callable[[Path], None]
 ) -> None:
-    """Eight of eight property changes were answered 200 in an empty folder: all that they needed to know was in memory.
-    When the disk was back the next one made a version after those, and the log had a hole.
+    """Eight of eight property changes were answered 200 in an empty folder: all information that they needed was in
+    memory. When the disk was mounted again, the next commit got a version after those, and the log had a gap.
     """
     root, away = tmp_path / "lake", tmp_path / "away"
     copy(root, tmp_path / "older")

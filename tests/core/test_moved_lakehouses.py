@@ -1,4 +1,4 @@
-"""A lakehouse that was copied, moved, or opened through a link: what is read, and what is refused."""
+"""A lakehouse that was copied, moved, or opened through a symbolic link: allowed reads, and refused writes."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_transaction_that_was_saved_before_a_move_is_committed_after_it(first:
 
 
 def test_moved_back_without_relocating_a_saved_transaction_is_refused(first: Path, tmp_path: Path) -> None:
-    """What it began on records this place, and what was committed since another one."""
+    """The base of the transaction records this root, and later commits another one."""
     txn = tl.open(str(first), durability="none").begin(id="job")
     txn.create_namespace("b")
     txn.save()
@@ -222,9 +222,7 @@ def test_a_moved_lakehouse_is_relocated_before_tables_without_files_are_rolled_b
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)])
 def test_commit_names_a_folder_at_the_path_of_the_next_root(first: Path, make: object) -> None:
-    """A folder had the name of the next root: the commit waited for its whole timeout, and nobody could tell whether it
-    had happened.
-    """
+    """A folder had the name of the next root: the commit waited for its whole timeout, with an unknown outcome."""
     lake = tl.open(str(first), durability="none")
     name = core.root_path(lake.version + 1)
     make(first / name)  # type: ignore[operator]

@@ -25,10 +25,12 @@ def server() -> Iterator[S3Server]:
 
 
 def test_vacuum_keeps_files_named_in_another_spelling(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our reader took `s3n://` for the same store, and the collection of garbage did not: it deleted the file, which
-    the latest version named. Each had a table of its own of what is one store.
+    """Our reader accepted `s3n://` for the same store, and gc did not: it deleted a file that the latest version named.
 
-    Such names are refused by now, but tables may have them from before."""
+    Each had its own table of equal schemes.
+
+    New commits cannot have such names, but existing tables may.
+    """
     monkeypatch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
     bucket = server.new_bucket()
     uri = f"s3://{bucket}/the/lake"

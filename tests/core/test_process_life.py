@@ -50,7 +50,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> tl.Lakehouse:
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """What a forked child makes of `work`; its error, with the traceback, fails the test."""
+    """Result of `work` in a forked child; its error, with the traceback, fails the test."""
     receiver, sender = FORK.Pipe(duplex=False)
 
     def run() -> None:
@@ -430,7 +430,7 @@ def test_ctrl_c_in_a_commit_to_a_slow_store_is_heard_when_the_outcome_is_known(s
 
 
 def test_a_process_killed_by_the_default_signal_leaves_the_lakehouse_whole(tmp_path: Path) -> None:
-    """SIGTERM does not even unwind: what was acknowledged is there, and the next process goes on."""
+    """SIGTERM does not unwind the stack: acknowledged commits exist, and the next process continues."""
     code = (
         "import sys, trinitylake as tl\n"
         "lake = tl.create(sys.argv[1], order=3, durability='none', exist_ok=True)\n"
@@ -487,7 +487,7 @@ def test_results_of_a_lakehouse_can_be_pickled(tmp_path: Path) -> None:
 
 
 def test_pickled_storage_opens_again_in_a_task(tmp_path: Path) -> None:
-    """With what it was opened with: tasks that write parts of a tree have nothing else."""
+    """A task that writes parts of a tree has only the pickled storage with its options."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake._storage.put("a/b", b"written here")
     assert in_child(lambda: bytes(pickle.loads(pickle.dumps(lake._storage)).get("a/b"))) == b"written here"

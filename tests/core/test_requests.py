@@ -76,7 +76,7 @@ def shop(store: SteppedStore, request: pytest.FixtureRequest) -> Shop:
 
 
 def looks(trace: Trace) -> int:
-    """How often a version was asked for that is not there yet."""
+    """Number of requests for a version that does not exist yet."""
     return sum(one.status == 404 and one.verb == "GET" for one in trace.requests)
 
 
@@ -131,7 +131,7 @@ def test_no_file_is_fetched_twice(shop: Shop, name: str) -> None:
 
 
 def test_a_write_through_a_handle_looks_for_the_newest_version_once(shop: Shop) -> None:
-    """It looked when it began, and after the commit for what it had just committed."""
+    """It looked up the version when it began, and after the commit again for its own commit."""
     table = shop.lake.table("n.t")
     table.append(ROWS)
     for write in (
@@ -191,7 +191,7 @@ def test_a_table_of_a_transaction_is_read_as_one_outside(shop: Shop) -> None:
 
 
 def test_columns_added_after_the_lookup_can_be_appended(shop: Shop) -> None:
-    """An append begins on the version that was just seen; where that fails, what is newer decides."""
+    """An append begins on the version of the last lookup; if that fails, it begins again on a newer one."""
     table = shop.lake.table("n.t")
     with shop.elsewhere().table("n.t").update_schema() as update:
         update.add_column("extra", LongType())
@@ -279,7 +279,7 @@ def test_metadata_with_a_name_that_may_be_given_again_is_read_each_time(shop: Sh
 
 
 def test_cached_files_need_the_right_to_read_them(shop: Shop) -> None:
-    """The server plans scans with an access that ends at the folder of the table; a snapshot may name others' files."""
+    """The server plans scans with access to the folder of the table only; a snapshot may name files of other tables."""
 
     class OneFolder(LakehouseFileIO):
         def path_of(self, location: str) -> str:
@@ -434,8 +434,7 @@ def test_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
 
 
 def test_a_change_of_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
-    """It waited for a look at the newest version before, though whether what it changed is still the same shows when it
-    commits."""
+    """It waited for a lookup of the newest version, although the commit itself detects a conflicting change."""
     shop.lake.create_namespace("first", {"owner": "ann"})
     traces = [shop.traced(lambda n=n: shop.lake.alter_namespace("first", {"owner": f"team {n}"})) for n in range(3)]
     trace = min(traces, key=lambda trace: trace.millis)
@@ -444,7 +443,7 @@ def test_a_change_of_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
 
 
 def test_namespace_statement_on_an_old_version_sees_concurrent_commits(shop: Shop) -> None:
-    """It begins without a look. What others did meanwhile, it must find all the same."""
+    """The statement begins without a lookup. It must find concurrent commits nevertheless."""
     other = shop.elsewhere()
     shop.lake.create_namespace("a")
     other.create_namespace("b")
@@ -480,10 +479,10 @@ def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Sho
 
 
 def test_version_is_complete_without_the_definition_file_next_to_its_root(shop: Shop) -> None:
-    """A writer died between its root and the definition that it wrote at the same time.
+    """A writer crashed between its root and the definition file that it wrote at the same time.
 
-    The root holds it: for this library, for a reader made from the format's page, and until somebody who commits has
-    created the file.
+    The root contains the definition: for this library, and for a reader built from the format's page. The next
+    committer creates the file.
     """
     shop.lake.create_namespace("held", properties={"owner": "me"})
     folder = shop.root.removeprefix("s3://bucket/") + "/"

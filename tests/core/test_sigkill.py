@@ -247,8 +247,10 @@ def test_eight_processes_on_tables_of_their_own_never_fail(tmp_path: Path) -> No
 
 
 def soak(lake: tl.Lakehouse, reopen: Callable[[], tl.Lakehouse], commits: int) -> None:
-    """Four processes of two threads each: every transaction counts on what only its process has, and every other one
-    on what all have. Each thread makes `commits` of them, or goes on for `SOAK_SECONDS`."""
+    """Four processes with two threads each: alternate transactions count in a table of the process and in a shared one.
+
+    Each thread makes `commits` of them, or runs for `SOAK_SECONDS`.
+    """
     end = time.monotonic() + SOAK_SECONDS
     workers = [f"w{number}" for number in range(4)]
     for name in ("hot", *workers):

@@ -105,13 +105,13 @@ class Open:
 
     @property
     def effective(self) -> set[Key]:
-        """What it wrote, without what it made and dropped again."""
+        """Its writes, without objects that it created and dropped again."""
         return {key for key in self.written if key in self.state or key in self.before}
 
 
 @dataclass
 class Wrote:
-    """What a version wrote for certain, and what it may have written besides."""
+    """Objects that a version certainly wrote, and those that it may have written in addition."""
 
     certainly: set[Key] = field(default_factory=set)
     maybe: set[Key] = field(default_factory=set)
@@ -576,7 +576,7 @@ def test_the_model_finds_a_planted_mistake(
 
 
 def test_handle_that_expired_a_version_does_not_read_it_from_its_cache() -> None:
-    """What was read before stays in the cache, and was answered as if it were still there."""
+    """The version stayed in the cache of the handle and could still be read after its expiry."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     for name in "abc":
         lake.create_namespace(name)

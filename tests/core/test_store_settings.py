@@ -1,7 +1,7 @@
-"""How other clients reach the store of a lakehouse: from the storage options, in every spelling.
+"""Settings of the store for other clients, from the storage options in every spelling.
 
-The server and Spark each had a table of spellings beside that of the core. They drifted apart: the server did not know
-`s3.path-style-access`, and neither took `1` or `yes` for true, so clients were sent to `store/bucket/…` while the
+The server and Spark each had a table of spellings in addition to that of the core. They diverged: the server did not
+know `s3.path-style-access`, and neither accepted `1` or `yes` for true, so clients used `store/bucket/…` while the
 lakehouse itself was read from `bucket.store/…`.
 """
 

@@ -82,7 +82,7 @@ def test_files_after_vacuum_equal_those_of_an_independent_walker(lake: tl.Lakeho
 
 
 def test_statistics_branches_and_tags_are_reachable_for_vacuum(lake: tl.Lakehouse, root: Path, tmp_path: Path) -> None:
-    """Statistics, branches and tags are named by metadata of a table alone; open transactions have not even that."""
+    """Only the metadata of a table references statistics, branches and tags; for open transactions nothing does."""
     lake.create_table("shop.stats", ROWS, properties={"history.expire.min-snapshots-to-keep": "2"}).append(ROWS)
     iceberg = lake.table("shop.stats").iceberg
     first = iceberg.current_snapshot()
@@ -134,7 +134,7 @@ def test_statistics_branches_and_tags_are_reachable_for_vacuum(lake: tl.Lakehous
 
 
 def test_vacuum_deletes_unreferenced_files_with_known_names_only(lake: tl.Lakehouse, root: Path) -> None:
-    """Files that others had put below the root were taken for a table: `reports/daily-20240101/`."""
+    """Files of other programs below the root, `reports/daily-20240101/`, were deleted as files of a table."""
     id = uuid.uuid4()
     orphans = [
         f"dead/t-01234567/data/00000-0-{id}.parquet",
@@ -182,7 +182,7 @@ def test_files_of_external_and_federated_tables_stay(lake: tl.Lakehouse, root: P
 
 
 def test_transaction_from_before_gc_commits_or_raises_expired(lake: tl.Lakehouse, root: Path) -> None:
-    """A writer slept; what it had written was collected, and then it committed a table without files."""
+    """A writer paused, gc deleted its files, and then it committed a table without files."""
     slow = lake.begin()
     slow.table("shop.orders").append(ROWS)
     time.sleep(4.1)

@@ -67,9 +67,9 @@ class Actor:
 
 
 def say_if_expired(lake: tl.Lakehouse, version: int, say: Callable[[str], None], error: tl.VersionExpired) -> None:
-    """A version that expired before it was read, or meanwhile, has no files any more; its reader gets `VersionExpired`.
+    """Context manager: a read of an expired version, or one that expires during the read, raises `VersionExpired`.
 
-    Whether it has expired is asked of the storage: one that is kept is never excused.
+    The storage decides whether the version has expired: missing files of a retained version fail the test.
     """
     boundary = max((int(path.removeprefix("_expired/")) for path, _, _ in lake._storage.list("_expired/")), default=0)
     if boundary <= version:
@@ -160,7 +160,10 @@ def collecting(open_lake: Callable[[], tl.Lakehouse]) -> Callable[[Callable[[str
 
 @contextmanager
 def s3_in_a_process_of_its_own() -> Iterator[tuple[str, dict[str, str]]]:
-    """A bucket and how to reach it. The processes of the test are forked from one that has no server's threads."""
+    """A bucket and its storage options.
+
+    The processes of the test are forked from one without the threads of the server.
+    """
     reading, writing = FORK.Pipe(duplex=False)
 
     def run() -> None:

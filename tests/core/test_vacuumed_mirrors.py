@@ -1,8 +1,8 @@
-"""Mirrors whose source, or that themselves, are vacuumed while an export copies.
+"""Exports while the source or the mirror is vacuumed.
 
-An export reads one version of its source, which may expire meanwhile, and its files be collected. What it has copied
-is reached by no version of the mirror before the last step, so a vacuum of the mirror may collect it. Whatever happens,
-the mirror shows the old state or the new one, whole, and the export says so if it did not come to its end.
+An export reads one version of its source, which may expire meanwhile, and gc may delete its files. No version of the
+mirror reaches the copied files before the last step, so a vacuum of the mirror may delete them. In all cases the mirror
+shows the complete old or new state, and an incomplete export raises an error.
 """
 
 from __future__ import annotations
@@ -130,8 +130,9 @@ def test_a_mirror_is_whole_whatever_is_vacuumed_meanwhile(
 
 
 def test_export_continues_after_a_vacuum_of_the_mirror(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    """What exports left that were killed could not be swept: the version of the vacuum counted as a change of the
-    mirror, and no export was accepted any more."""
+    """Garbage of killed exports could not be deleted: the version of the vacuum counted as a change of the mirror, and
+    later exports were refused.
+    """
     mirror = tmp_path / "mirror"
     shop.export(mirror, durability="none")
     for _ in range(2):

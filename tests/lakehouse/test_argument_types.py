@@ -1,4 +1,4 @@
-"""Every public method against values that nobody should pass: an error of ours, in our words, and nothing changed."""
+"""Every public method with arguments of wrong types: an error of this library, and no change."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_a_version_that_is_not_a_number_is_refused() -> None:
 
 
 def test_expiry_before_the_creation_does_nothing() -> None:
-    """To expire what was before the creation of the lakehouse raised that there was no such version."""
+    """Expiry before a time that is older than the lakehouse raised `VersionNotFound`."""
     lake = new_lake()
     for before in (datetime(2000, 1, 1, tzinfo=UTC), datetime(1, 1, 1), datetime(1900, 1, 1)):
         assert lake.maintenance.expire(before=before) == []

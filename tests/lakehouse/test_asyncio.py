@@ -1,4 +1,4 @@
-"""`lake.aio`: the same methods for asyncio, and what becomes of what a cancelled task waited for."""
+"""`lake.aio`: the same methods for asyncio, and the effects of cancelled tasks."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_an_async_iterable_is_appended_as_it_comes(shop: tl.Lakehouse) -> None:
 
 
 def test_cancelled_statement_rolls_its_transaction_back(shop: tl.Lakehouse) -> None:
-    """Nothing stops a thread: the statement goes on, and the rollback at the end of the block waits for it."""
+    """A thread cannot be stopped: the statement continues, and the rollback at the end of the block waits for it."""
     begun, may_end = threading.Event(), threading.Event()
 
     def slowly() -> Iterator[pa.RecordBatch]:
@@ -190,7 +190,7 @@ def test_cancelled_statement_rolls_its_transaction_back(shop: tl.Lakehouse) -> N
 
 
 def test_outcome_of_a_cancelled_commit_is_found_by_its_id(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on in its thread. Whoever kept the id of the transaction asks what became of it."""
+    """The commit continues in its thread. The outcome is available by the id of the transaction."""
     begun, may_end = threading.Event(), threading.Event()
     commit = tl.Transaction.commit
 

@@ -88,7 +88,7 @@ def test_existing_definition_files_are_registered_unchanged(lake: tl.Lakehouse) 
 
 
 def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lakehouse) -> None:
-    """Definitions were written, a collection deleted them as nobody's, and then they were registered."""
+    """Definitions were written, gc deleted them as unreferenced files, and then they were registered."""
     lake.create_namespace("ns")
     path = _core.definition_path("view", "ns", "v", 1024)
     other = _core.definition_path("view", "ns", "w", 1024)

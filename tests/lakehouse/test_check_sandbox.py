@@ -1,4 +1,4 @@
-"""A check reads only the transaction: another user than the one that commits may have written it."""
+"""A check reads only its transaction: its author may be another user than the committer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ calls: list[str] = []
 
 
 def counted(txn: tl.Transaction) -> bool:
-    """A check that tells that it ran."""
+    """A check that records that it ran."""
     calls.append(txn.id)
     return True
 

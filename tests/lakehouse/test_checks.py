@@ -1,4 +1,4 @@
-"""Checks hold for what is committed, whatever others did to the tables that they read."""
+"""Checks hold for the committed version, whatever concurrent writers changed in the tables that they read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Load = Callable[[tl.Transaction], object]
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Orders of customers 1 and 2, who are known; and products, which nobody asks about."""
+    """Orders of customers 1 and 2, who exist; and products, which no check reads."""
     with lake.transaction() as txn:
         txn.create_namespace("shop")
         txn.create_table("shop.customers", {"id": "int64"}).append({"id": [1, 2]})
@@ -198,7 +198,7 @@ def test_reads_of_a_check_are_not_in_the_diff(shop: tl.Lakehouse) -> None:
 
 
 def test_a_write_does_not_conflict_with_a_check_that_read_the_table(shop: tl.Lakehouse) -> None:
-    """Nor does the table's content have to be redone for it: what was not written cannot clash."""
+    """The table is not rebased either: a table that was not written cannot conflict."""
     writer = shop.begin()
     writer.alter_namespace("shop", {"open": "yes"})
     writer.table("shop.customers").set_properties({"comment": "ours"})

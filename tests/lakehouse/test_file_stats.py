@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lake(root: Path) -> tl.Lakehouse:
-    """Appends, rows that were deleted by a file of positions, a table that was renamed, and one that is gone."""
+    """Appends, rows with position deletes, a renamed table, and a dropped one."""
     lake = tl.create(root, durability="none", maximum_version_age_millis=60_000, minimum_versions_to_keep=1)
     lake.create_namespace("shop")
     for name in ("orders", "items", "gone"):
@@ -92,7 +92,7 @@ def test_stats_count_every_file_once(lake: tl.Lakehouse, root: Path) -> None:
 
 
 def test_delete_files_are_distinguished_from_data_files(lake: tl.Lakehouse) -> None:
-    """Files of deletes counted as data, so nobody saw why a table was slow to read."""
+    """Delete files counted as data files, which hid the reason for slow reads of a table."""
     lake.create_namespace("a")
     lake.create_table("a.t", ROWS.schema).append(ROWS)
     with_position_deletes(lake)

@@ -1,6 +1,6 @@
-"""The scoreboard of isolation finds what is wrong with a catalog, and nothing where nothing is.
+"""The isolation scoreboard finds anomalies of faulty catalogs, and none of correct ones.
 
-A checker that never finds anything proves nothing: here it is put to catalogs that are wrong in a known way.
+A checker that never finds anything proves nothing: here it tests catalogs with known faults.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from serialization_graph import Transaction, check  # noqa: E402
 
 
 def scoreboard(url: str, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit code and what was found, by the program as anybody runs it: without this package."""
+    """Exit code and findings of the program, run like a user does: without this package."""
     code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import isolation_scoreboard as one; "
     code += "assert 'trinitylake' not in sys.modules; raise SystemExit(one.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, url, "--json", "--rounds=6", "--transactions=40", *arguments]
@@ -165,7 +165,7 @@ def test_exit_code_reports_anomalies(fault: str, code: int) -> None:
 
 
 def test_requirements_of_tables_that_are_not_changed_are_tested() -> None:
-    """The fault that servers have had: what is required of a table that the commit does not change is not looked at."""
+    """A known fault of servers: they ignore requirements on a table that the commit does not change."""
     with served(Faulty("requirements of unchanged tables")) as url:
         code, result = scoreboard(url)
     assert code == 1

@@ -235,7 +235,7 @@ def test_queries_find_nan(shop: tl.Lakehouse) -> None:
 
 
 def test_columns_are_found_by_id_after_evolution(tmp_path: Path) -> None:
-    """By name, a column that was dropped and added again showed what it had held before."""
+    """Matched by name, a column that was dropped and added again returned its former values."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     table = lake.create_table("a.t", {"x": "int", "y": "text", "z": "bigint"})
@@ -343,7 +343,7 @@ def test_errors_are_raised_when_the_query_is_made(shop: tl.Lakehouse, sql: str, 
 
 
 def test_error_shows_the_position_in_the_query(shop: tl.Lakehouse) -> None:
-    """The line that was quoted began with DESCRIBE, which is how the columns of a query are found, not what it said."""
+    """The quoted line began with DESCRIBE, which this library adds to find the columns of a query."""
     with pytest.raises(tl.InvalidArgument) as caught:
         shop.sql("SELECT nothing FROM shop.orders")
     *_, line, pointer = caught.value.message.splitlines()
@@ -463,7 +463,7 @@ def test_reading_takes_no_more_memory_than_a_stream_needs(tmp_path: Path) -> Non
 
 
 def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> None:
-    """Its name was taken for its own rows in its first half, too, where it stands for what is outside."""
+    """In its first half the name of a recursive query refers to the table outside, not to its own rows."""
     lake.create_namespace("a")
     lake.create_table("a.parts", {"id": "bigint"}).append({"id": [1]})
     lake.create_view(

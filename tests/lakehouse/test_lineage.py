@@ -105,7 +105,7 @@ def test_reads_through_pyiceberg_are_inputs(shop: tl.Lakehouse, client: OpenLine
 def test_only_the_transactions_own_writes_are_its_outputs(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected
 ) -> None:
-    """Rows that others append meanwhile are in the same table, and were written by somebody else."""
+    """Rows of concurrent appends to the same table belong to other transactions."""
     with recorded(shop, shop.transaction(), client, job="j") as txn:
         txn.table("shop.b").append({"id": [7]})
         shop.table("shop.b").append(ROWS)

@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lake(root: Path) -> tl.Lakehouse:
-    """A table of many small files, one that wants none of it, one of few, and a tree with thin leaves."""
+    """A table of many small files, one with maintenance turned off, one of few files, and a tree with sparse leaves."""
     small = {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "500", "maintenance.grace": "1 minute"}
     settings = {"maximum_version_age_millis": 60_000, "minimum_versions_to_keep": 1, "txn_ttl_millis": 1}
     lake = tl.create(root, durability="none", order=4, properties=small, **settings)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A file that somebody names as what names nothing is read all the same, where another names it as a manifest."""
+"""A file that one table names as statistics and another as a manifest is read as a manifest."""
 
 from __future__ import annotations
 

@@ -237,9 +237,11 @@ def test_namespace_is_created_on_a_handle_with_expired_versions(tmp_path: Path) 
 
 
 def test_namespace_is_altered_on_the_latest_version(tmp_path: Path) -> None:
-    """A statement begins on the version that was the latest a moment ago, and does not look for a newer one. What
-    another process has set since must not be taken away by it, what that one has created is there, and what it has
-    dropped is not."""
+    """A statement begins on the last known version without a lookup.
+
+    It must not undo a concurrent change of another process, must see an object that it created, and must not see one
+    that it dropped.
+    """
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     for name in ("shop", "dropped"):
         lake.create_namespace(name, {"first": "1"})
@@ -265,7 +267,7 @@ def test_namespace_is_altered_on_the_latest_version(tmp_path: Path) -> None:
 
 
 def test_namespace_is_altered_on_a_handle_with_expired_versions(tmp_path: Path) -> None:
-    """As above, for a statement that reads what it changes in the version that has gone."""
+    """As above, for a statement whose base version has expired."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("shop", {"first": "1"})
     other = tl.open(str(tmp_path / "lake"))

@@ -102,7 +102,7 @@ def test_a_namespace_can_come_back_under_another_name(shop: tl.Lakehouse) -> Non
 
 
 def test_a_renamed_object_goes_back_under_its_present_name(shop: tl.Lakehouse) -> None:
-    """Two tables with one id would share what is known of it, so the old name does not get it a second time."""
+    """Two tables with one id would share caches, so the object is not restored under its old name as well."""
     shop.rename_table("shop.t", "shop.u")
     assert shop.rollback(2, objects=["shop.t"]).names == ("shop.u",)
     assert (_rows(shop, "shop.u"), shop.tables("shop")) == (3, ["shop.u"])
@@ -127,8 +127,11 @@ def test_a_name_that_another_object_has_is_refused(shop: tl.Lakehouse) -> None:
 
 
 def test_rollback_of_an_object_to_an_expired_version_fails(shop: tl.Lakehouse) -> None:
-    """A handle remembers versions. One that expires meanwhile may have lost files that nothing else names: what it had
-    must not be put into a new version, by a restoration or by a rollback."""
+    """A handle caches versions.
+
+    Files of a cached version may be deleted after its expiry, so neither a restore nor a rollback may put them into a
+    new version.
+    """
     rival = tl.open(shop.uri) if not shop.uri.startswith("memory") else shop
     past = shop.at(2)
     shop.drop_table("shop.t")
@@ -222,8 +225,9 @@ def test_dropped_object_has_a_history(shop: tl.Lakehouse) -> None:
 
 
 def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
-    """A look at two versions that have the same definition says that nothing changed in between, unless a rollback
-    lies there: it brings old nodes back."""
+    """Equal definitions in two versions mean that nothing changed in between, unless there was a rollback, which
+    restores old nodes.
+    """
     lake = tl.create(tmp_path / "lake", order=5, durability="none")
     for number in range(40):
         lake.create_namespace(f"n{number:02}")

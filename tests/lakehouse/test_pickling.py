@@ -387,7 +387,7 @@ def test_pickles_for_executors_have_secrets() -> None:
 
 
 def test_every_class_of_the_core_that_is_open_has_a_rule() -> None:
-    """What pickles by itself might take secrets along."""
+    """A class without a rule for pickling could leak secrets."""
     assert {_core.Storage, _core.Lakehouse, _core.Transaction} <= set(copyreg.dispatch_table)
 
 
@@ -427,7 +427,7 @@ def test_a_pool_of_processes_takes_every_handle(lake: tl.Lakehouse, method: str)
 
 
 def test_an_error_of_a_pool_worker_reaches_the_caller(lake: tl.Lakehouse) -> None:
-    """The thread that pickles for the pool is not the one that waits."""
+    """The pool pickles in another thread than the one that waits for the result."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         with pytest.raises(tl.InvalidArgument, match=r"save\(\)"):
             pool.submit(use, lake.begin()).result(PATIENCE_SECONDS)

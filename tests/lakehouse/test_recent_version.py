@@ -25,7 +25,7 @@ NAMES = ["a", "", "x" * 100, "x" * 101, "\u00e9" * 51, "a.b.c", "a b", "a\nb", "
 
 
 def nothing(_: tl.Lakehouse, __: tl.Lakehouse) -> None:
-    """Nobody else is there."""
+    """No concurrent commit."""
 
 
 def another_created_it(lake: tl.Lakehouse, other: tl.Lakehouse) -> None:

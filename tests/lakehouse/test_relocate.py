@@ -1,4 +1,4 @@
-"""A lakehouse that was copied or moved, or is reached through a link, and is brought to where it lies now."""
+"""`relocate` of a lakehouse that was copied or moved, or is opened through a symbolic link."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_dry_run_reports_changes_and_writes_nothing(old: Path, tmp_path: Path)
 
 
 def test_symbolic_link_to_a_lakehouse_is_resolved(old: Path, tmp_path: Path) -> None:
-    """Through a link one could create a table that nobody could read at the real path."""
+    """A table that was created through a symbolic link could not be read at the real path."""
     (tmp_path / "link").symlink_to(old)
     behind = opened(tmp_path / "link")
     assert behind.uri == opened(old).uri

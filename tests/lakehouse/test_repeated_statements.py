@@ -1,4 +1,4 @@
-"""A statement that lost a race runs again by itself, and does the same again."""
+"""A statement that loses a race runs again automatically, with the same result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = pa.table(COLUMNS)
 
 
 class SingleUse:
-    """Rows of a library that nobody here knows: an Arrow stream that is empty when it is read again."""
+    """Rows of an unknown library: an Arrow stream that is empty when it is read again."""
 
     def __init__(self) -> None:
         self._rows = TABLE
@@ -87,8 +87,10 @@ def rows_of(table: tl.Table) -> list[tuple[Any, ...]]:
 def test_an_overwrite_that_lost_a_race_writes_its_rows(
     numbers: tl.Table, beaten_once: Callable[[], int], given: str
 ) -> None:
-    """Any stream but pyarrow's reader was taken for one that can be read again. After a lost race it was empty, and
-    `overwrite` reported success with an empty table."""
+    """Every stream but pyarrow's reader was considered repeatable.
+
+    After a lost race it was empty, and `overwrite` reported success with an empty table.
+    """
     numbers.overwrite(INPUTS[given]())
     assert beaten_once() == 2
     assert rows_of(numbers) == [(3, "c"), (4, "d")]

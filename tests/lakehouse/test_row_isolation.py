@@ -265,7 +265,7 @@ def test_the_same_histories_under_snapshot_have_cycles(lake: tl.Lakehouse) -> No
 
 
 def run_statement(chosen: random.Random, txn: tl.Transaction, id: str) -> tuple[str, Any]:
-    """One random statement on both sides: what it is, and what it returned."""
+    """Run one random statement on both sides; returns the statement and its result."""
     table, other = chosen.sample(TABLES, 2)
     k = chosen.randrange(6)
     kind = chosen.choice(["scan", "append", "delete", "upsert", "overwrite", "copy", "update"])

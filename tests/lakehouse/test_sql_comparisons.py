@@ -1,4 +1,4 @@
-"""Comparisons in filters as SQL has them, whatever files rows lie in: absent values, NaN, numbers of other types."""
+"""Comparisons in filters follow SQL for any distribution of rows to files: NULL, NaN, and numbers of other types."""
 
 from __future__ import annotations
 

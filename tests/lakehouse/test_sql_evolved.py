@@ -1,4 +1,4 @@
-"""Queries over tables that have changed in every way see what DuckDB sees in a table of its own."""
+"""Queries over tables after every kind of evolution have the results of DuckDB on its own table."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_columns_of_other_writers_are_found_by_id(
 
 
 def test_a_name_in_capitals_is_another_column(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """DuckDB takes both for one name, and calls the one that comes second in the file `x_1`."""
+    """DuckDB considers both names equal, and calls the second column of the file `x_1`."""
     table.append({"x": [0], "y": [0]})
     written_elsewhere(table, ["X", "x", "y"], [8, 1, 2])
     assert lake.sql("SELECT x, y FROM a.t").fetchall() == [(2, 3)]
@@ -158,7 +158,7 @@ def test_nan_is_found_by_a_join(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPa
 
 
 def test_pooled_connection_has_no_state_of_earlier_queries(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """The database that plans is kept for the next query, which may be somebody else's."""
+    """The planning database is reused by the next query, possibly of another user."""
     lake.create_table("a.other", {"z": "text"})
     lake.sql("SELECT * FROM a.t, given", data={"given": [{"n": 1}]}).fetchall()
     lake.sql("SELECT setseed(0.5), x FROM a.t, a.other").fetchall()
@@ -212,7 +212,7 @@ def _asked(root: str) -> Any:
 
 
 def test_a_forked_child_plans_with_its_own_connection(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """What a parent has opened is half there in a forked child: locks that nobody opens, threads that do not run."""
+    """Connections of a parent do not work in a forked child: locks stay locked, and threads do not run."""
     table.append({"x": [1], "y": [2]})
     assert lake.sql("SELECT count(*) FROM a.t").fetchone() == (1,)
     with multiprocessing.get_context("fork").Pool(1) as pool:

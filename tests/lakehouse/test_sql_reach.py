@@ -1,4 +1,4 @@
-"""What a query in SQL reaches: the lakehouse, and nothing else unless its reader says so."""
+"""A SQL query reaches the lakehouse, and anything else only with `allow_external`."""
 
 from __future__ import annotations
 
@@ -122,8 +122,7 @@ HOSTILE = [
 def test_a_query_does_not_leave_the_lakehouse(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, way: str
 ) -> None:
-    """A query may come from somebody else, and so may a view that it reads: it reaches the lakehouse and nothing
-    else."""
+    """A query, or a view that it reads, may come from another user: it must reach only the lakehouse."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "secret.csv").write_text(f"x\n{SECRET}\n")
@@ -192,9 +191,10 @@ def test_a_query_leaves_nothing_behind(shop: tl.Lakehouse, tmp_path: Path, monke
 def test_a_view_stays_inside_though_its_reader_may_leave(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `allow_external`, a view of somebody else's read any file: behind a name that `WITH` defined for us, and
-    DuckDB took it for a path. The first half of a recursive query does not see its own name, and DuckDB folds the
-    letters from A to Z alone, while the sign for Kelvin was a "k" to us."""
+    """With `allow_external`, a view of another user read any file: through a name that `WITH` defined for our check,
+    and that DuckDB interpreted as a path. The first half of a recursive query does not see its own name, and DuckDB
+    ignores the case of A to Z only, while our check folded the Kelvin sign to "k".
+    """
     path = tmp_path / "k.csv"
     path.write_text(f"x\n{SECRET}\n")
     kelvin = str(path).replace("k", "\u212a")

@@ -206,7 +206,7 @@ def test_views_and_schemas(shop: tl.Lakehouse) -> None:
 
 
 def test_a_statement_that_loses_a_race_is_run_again(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update rests on the rows that it looked for: it must not put back what somebody else has changed since."""
+    """An update depends on the rows that it read: it must not overwrite a later change of another writer."""
     from trinitylake.lakehouse import sql_statements
 
     run = sql_statements.SqlStatements.run

@@ -1,4 +1,4 @@
-"""Summaries: every transaction has one line in the log that says what it did, from any client."""
+"""Summaries: the log has one line for the changes of every transaction, from any client."""
 
 from __future__ import annotations
 
@@ -145,7 +145,9 @@ def test_statement_results_count_updated_rows(shop: tl.Lakehouse) -> None:
 
 
 def test_summaries_leave_out_properties_that_writers_set(shop: tl.Lakehouse) -> None:
-    """The line ended in "properties shop.orders", though nobody had set one: PyIceberg keeps names of columns there."""
+    """The line ended in "properties shop.orders" without a change of properties by a user: PyIceberg stores names of
+    columns there.
+    """
     name_mapping = "schema.name-mapping.default"
     table = shop.table("shop.orders").iceberg
     table.transaction().set_properties(

@@ -153,8 +153,8 @@ def test_expired_versions_are_gone_and_newer_ones_stay(root: str, lake: tl.Lakeh
 
 
 def test_a_handle_continues_on_the_latest_version_after_expiry_by_another(root: str, lake: tl.Lakehouse) -> None:
-    """A handle stayed at a version that had expired and read none of the rows that were committed since; what it then
-    wrote went to a slot below the boundary.
+    """A handle stayed at a version that had expired and did not see rows that were committed since; its next write went
+    to a version below the expiry boundary.
     """
     lake.create_namespace("nyc")
     handle = tl.open(root)
@@ -169,8 +169,9 @@ def test_a_handle_continues_on_the_latest_version_after_expiry_by_another(root: 
 
 
 def test_transaction_on_an_expired_base_raises_transaction_expired(root: str, lake: tl.Lakehouse) -> None:
-    """A transaction was open while others expired all that it had not seen. Its commit left a root where nobody reads,
-    and neither its outcome nor its rollback could ever tell whether it had happened.
+    """A transaction was open while another process expired all versions up to the latest.
+
+    Its commit wrote a root below the expiry boundary, and its outcome stayed unknown.
     """
     lake.create_namespace("nyc")
     handle = tl.open(root)
@@ -188,7 +189,7 @@ def test_transaction_on_an_expired_base_raises_transaction_expired(root: str, la
 
 
 def test_expiry_before_a_time_of_expired_versions_does_nothing(lake: tl.Lakehouse) -> None:
-    """A nightly job expired what was older than a fixed day. On the second night it raised VersionExpired."""
+    """A nightly job expired versions older than a fixed day. On the second night it raised VersionExpired."""
     for number in range(3):
         lake.create_namespace(f"n{number}")
         time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: there where somebody has set it up, and not even imported elsewhere."""
+"""OpenTelemetry spans: created if the application configured a provider; otherwise OpenTelemetry is not imported."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def id_of(span: ReadableSpan) -> int:
 
 
 def test_opentelemetry_is_not_imported_without_a_provider(tmp_path: Path) -> None:
-    """A library that imports its telemetry when it is imported makes everybody wait for what few look at."""
+    """A library that imports its telemetry at once delays every user for the few who use it."""
     code = (
         "import sys, trinitylake as tl\n"
         "lake = tl.create(sys.argv[1], durability='none')\n"

@@ -1,4 +1,4 @@
-"""What is said where a library is missing that not everybody has."""
+"""Errors for missing optional dependencies."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def test_the_lock_file_holds_hashes_and_public_addresses() -> None:
-    """A lock file that was made behind a mirror names the mirror, and then nobody else can install from it."""
+    """A lock file that was generated behind a mirror names the mirror, which other users cannot reach."""
     assert len(LOCK["package"]) > 300
     for package in LOCK["package"]:
         if package["name"] == "trinitylake":

@@ -1,6 +1,6 @@
-"""PyIceberg as a client that has no credentials and leaves signing to the server, run in a process of its own.
+"""PyIceberg as a client without credentials that leaves signing to the server, in a separate process.
 
-A process that starts clean is what a user has: no other test's file systems, credentials or `botocore` hooks.
+A new process is like that of a user: without file systems, credentials or `botocore` hooks of other tests.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def ids(catalog: RestCatalog, table: str) -> list[int]:
 
 
 def properties(url: str, token: str, table: str) -> dict[str, Any]:
-    """What a table's file access has been told, and by which class it is."""
+    """Properties and class of a table's file access."""
     with connected(url, token) as catalog:
         io = catalog.load_table(table).io
         return {**io.properties, "class": type(io).__name__}

@@ -174,8 +174,10 @@ def test_an_unexpected_error_is_logged_and_not_sent(
 
 
 def test_client_properties_are_sent_to_admins_of_everything(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    """The server inside of Spark's driver tells its catalogs the keys of the store. A reader of one table, let in with
-    another token, would have got them with its first request."""
+    """The server in Spark's driver sends the keys of the store to its catalogs.
+
+    A reader of one table with another token would have got them with its first request.
+    """
     tokens = tmp_path / "tokens"
     tokens.write_text(f"{'a' * 32} ana admin:*\n{'b' * 32} bob reader:*\n{'c' * 32} cid admin:shop.*\n")
     tokens.chmod(0o600)
@@ -191,7 +193,7 @@ def test_client_properties_are_sent_to_admins_of_everything(shop: tl.Lakehouse, 
 
 @pytest.mark.parametrize("choice", [{"host": "127.0.0.1"}, {"host": "0.0.0.0", "token": TOKEN, "behind_proxy": True}])
 def test_client_properties_need_loopback_and_a_token(shop: tl.Lakehouse, choice: dict[str, Any]) -> None:
-    """Without a token every program of every user of the machine would have been told the keys of the store."""
+    """Without a token every program of every user of the machine would have got the keys of the store."""
     options = ServerOptions(client_properties={"s3.secret-access-key": "CANARY"})
     with pytest.raises(InvalidArgument, match="loopback with a token"):
         serve(shop, options=options, **choice)

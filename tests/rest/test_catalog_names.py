@@ -1,4 +1,4 @@
-"""Names of the client's catalog in what is stored: in the text of views, and in the new name of a table."""
+"""Names of the client's catalog in stored texts: the text of views, and the new name of a table."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def change(**properties: str) -> dict[str, Any]:
 
 
 def test_concurrent_changes_of_one_property_all_commit(http_client: Client) -> None:
-    """Who had lost a race began again and then waited for the turn, so that what it saw was old once more: of 8 clients
-    that set one property of one table, each 20th request was answered with 409, after ten attempts.
+    """A request that lost a race began again and then waited for the table lock, so its state was outdated again: with
+    8 clients that set one property, one request in 20 got 409 after ten attempts.
     """
 
     def work(number: int) -> set[int]:

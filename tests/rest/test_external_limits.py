@@ -251,7 +251,7 @@ def test_a_catalog_that_was_silent_is_called_again(
 
 
 class Elsewhere(http.server.BaseHTTPRequestHandler):
-    """A catalog that leads to another one, or is that other one; it remembers what it was sent."""
+    """A catalog that redirects to another one, or is the target; it records its requests."""
 
     leads_to = ""
     how = ""
@@ -278,7 +278,7 @@ class Elsewhere(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Any, Any]]:
-    """A catalog, and the one that it leads to."""
+    """A catalog, and the one that it redirects to."""
     servers = []
     for _ in range(2):
         handler = type("Handler", (Elsewhere,), {"seen": []})

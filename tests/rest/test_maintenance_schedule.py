@@ -66,7 +66,7 @@ def runs(metrics: ServerMetrics, outcome: str) -> float:
 
 
 def test_scheduled_maintenance_follows_the_policy(lake: tl.Lakehouse, caplog: Any) -> None:
-    """One line in cron was needed beside the server, which had to run anyway."""
+    """Before, operators needed a cron job next to the server."""
     caplog.set_level(logging.INFO, logger="trinitylake.rest.maintenance")
     lake.alter({"maintenance.grace": "0 s"}, minimum_versions_to_keep=1, maximum_version_age_millis=1)
     lake.create_namespace("shop")

@@ -16,7 +16,7 @@ RANDOM_DIGITS = "0123456789abcdef" * 2
 
 @pytest.fixture
 def location(http_client: Client, lake: tl.Lakehouse) -> str:
-    """The location that the namespace `shop` tells."""
+    """The location of the namespace `shop` in the server's response."""
     lake.create_namespace("shop", {"owner": "ana"})
     properties = http_client("GET", "/v1/namespaces/shop").body["properties"]
     assert properties["owner"] == "ana"

@@ -100,7 +100,7 @@ def test_counters_have_routes_as_labels_and_no_names(shop: tl.Lakehouse) -> None
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """What the server logs in a process of its own."""
+    """The log of a server in a separate process."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
@@ -280,7 +280,7 @@ def test_a_shutdown_finishes_running_commits(shop: tl.Lakehouse, monkeypatch: py
 def test_one_principal_cannot_occupy_all_threads(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """64 requests that took long, all of one writer, closed the server to everybody else."""
+    """64 long requests of one writer blocked the server for all others."""
     file = tmp_path / "tokens"
     file.write_text("the-token-of-slow-01 slow writer:*\nthe-token-of-quick-1 quick writer:*\n")
     file.chmod(0o600)

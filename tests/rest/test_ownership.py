@@ -1,6 +1,6 @@
 """An open transaction belongs to the principal that began it.
 
-A principal that knew its id could read what was staged in it, and write rows that the owner then committed.
+A principal that knew its id could read its staged changes, and write rows that the owner then committed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def bodies(shop: tl.Lakehouse) -> dict[str, Any]:
 
 
 def requests(shop: tl.Lakehouse, id: str) -> Iterator[tuple[str, str, Any]]:
-    """Every route that leads into a transaction, with what it takes: all that the server has, so a new one counts."""
+    """Every route into a transaction, with its arguments: derived from the routes of the server, so a new one is
+    included.
+    """
     sent = bodies(shop)
     missing = set(sent)
     for endpoint in CATALOG:

@@ -110,8 +110,10 @@ def test_no_route_of_the_page_reveals_hidden_names(
 
 
 def test_texts_about_unreadable_objects_are_not_shown(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
-    """A message tells of all that its transaction did; a reader of one of two tables sees that hers was changed, and
-    not what was said about both."""
+    """A commit message is about all changes of its transaction.
+
+    A reader of one of two tables sees that the table was changed, and not the message.
+    """
     entries = rita.found("log")["entries"]
     messages = [one["transactions"][0].get("message") for one in entries]
     assert messages == ["orders alone", None, None]

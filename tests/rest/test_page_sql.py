@@ -75,7 +75,7 @@ def test_a_worker_loads_no_pandas(page_server: RestServer) -> None:
 def test_queries_are_for_readers_of_everything_where_rows_are_shown(
     page_server: RestServer, shop: tl.Lakehouse, token_file: Path
 ) -> None:
-    """A query names what it likes, and a view in it what its author liked."""
+    """A query can name any table, and a view in it any table that its author chose."""
     for token in (RITA, WALT):
         for query in ("SELECT 1", "SELECT * FROM payroll.wages", "SELECT * FROM shop.orders"):
             assert ask(page_server, query, token).code == 403
@@ -117,7 +117,7 @@ def test_a_query_reads_and_nothing_else(page_server: RestServer, shop: tl.Lakeho
 
 
 def test_query_stays_within_its_memory_limit(page_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody's query over everything took the memory and the processors of the server, for as long as it liked."""
+    """A user's query over all rows took the memory and the processors of the server without a limit."""
     many = ask(page_server, "SELECT range FROM range(5000)").body
     assert (len(many["rows"]), many["problem"]) == (1000, "only the first 1000 are shown")
     long = ask(page_server, "SELECT repeat('x', 100000) AS x FROM range(900)").body
@@ -141,8 +141,10 @@ def test_query_stays_within_its_memory_limit(page_server: RestServer, monkeypatc
 def test_a_query_ends_when_its_time_is_over(
     page_server: RestServer, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    """DuckDB computes constants while it plans, and some functions look at no interrupt. Such queries ran on for
-    minutes after they were answered with 504, and after four of them nobody could ask anything."""
+    """DuckDB evaluates constants while it plans, and some functions ignore interrupts.
+
+    Such queries ran for minutes after their response 504, and four of them blocked all others.
+    """
     assert ask(page_server, "SELECT 1").code == 200
     [worker] = page_server._app.service.workers._idle
     monkeypatch.setattr(answers, "WORK_SECONDS", 2.0)
@@ -181,7 +183,7 @@ def test_a_query_that_makes_duckdb_fail_ends_nothing_but_its_process(page_server
 def test_one_principal_does_not_take_all_processes(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four long queries of one reader closed SQL for everybody else."""
+    """Four long queries of one reader blocked SQL for all others."""
     file = tmp_path / "tokens"
     file.write_text(f"{ROOT} root admin:*\n{RITA} rita reader:*\n")
     file.chmod(0o600)

@@ -152,7 +152,7 @@ def test_a_filter_that_is_too_large_is_400(http_client: Client, shop: tl.Lakehou
 def test_the_size_of_residual_filters_is_limited(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer says for each file what is left of the filter there: a kilobyte of it became gigabytes."""
+    """The response has the residual filter of each file: a filter of a kilobyte became gigabytes."""
     table = shop.create_table("shop.orders", ROWS)
     for _ in range(6):
         table.append(ROWS)

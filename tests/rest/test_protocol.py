@@ -228,8 +228,11 @@ def test_a_name_with_special_characters_is_one_segment(http_client: Client, shop
 
 
 def test_a_plus_in_a_path_is_a_space(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Iceberg's Java client escapes names as forms do, so it asked for `late+flights` after it had made `late flights`,
-    and was told that there is none: the table could be seen in lists and not be read."""
+    """Iceberg's Java client encodes names as in forms.
+
+    It requested `late+flights` after it had created `late flights`, and got 404: the table was in lists and could not
+    be loaded.
+    """
     shop.create_namespace("in space")
     for name in ("late flights", "late+flights"):
         body = {"name": name, "schema": COLUMNS}

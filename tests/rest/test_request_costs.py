@@ -243,7 +243,7 @@ def many_namespaces(lake: tl.Lakehouse) -> tl.Lakehouse:
 def test_a_page_of_namespaces_reads_few_more_keys_than_it_returns(
     http_client: Client, many_namespaces: tl.Lakehouse, keys_read: list[int], state: str
 ) -> None:
-    """Pages of namespaces listed everything below their parent, each time, at whatever depth it lay."""
+    """Each page of namespaces listed everything below the parent, at any depth."""
     prefix = "latest"
     if state == "transaction":
         prefix = f"txn~{http_client('POST', '/trinitylake/v1/transactions', {}).body['id']}"
@@ -263,8 +263,10 @@ def test_a_page_of_namespaces_reads_few_more_keys_than_it_returns(
 
 @pytest.mark.parametrize("seed", range(8))
 def test_pages_of_namespaces_list_each_once(http_client: Client, lake: tl.Lakehouse, seed: int) -> None:
-    """In the order of keys `a!b` comes between `a` and `a.b`, and a namespace that only others are nested in has no key
-    at all: whoever takes neighbours for one group shows it twice or leaves it out."""
+    """In the order of keys `a!b` is between `a` and `a.b`, and a namespace that only has nested ones has no key.
+
+    Grouping adjacent keys would list it twice or not at all.
+    """
     chance = random.Random(seed)
     parts = ["a", "a!", "a b", "a-", "a/", "b", "ab", "B", "=", "é", "a\U0001f600"]
     names = {".".join(chance.choices(parts, k=chance.randint(1, 3))) for _ in range(25)}
@@ -307,8 +309,9 @@ def test_a_page_of_a_missing_namespace_is_404(http_client: Client, many: tl.Lake
 
 
 def test_the_plan_cache_counts_objects_and_bytes() -> None:
-    """The rest of a plan can be a few bytes, and what holds them takes a kilobyte: a limit of 32 MiB let 300 MB in. A
-    plan that was put twice counted twice, for good."""
+    """The rest of a plan can have a few bytes, but its Python objects take a kilobyte: a limit of 32 MiB allowed 300
+    MB. A plan that was stored twice counted twice, permanently.
+    """
     plans = PlanCache(1 << 20)
     for number in range(5000):
         plans.put(("plan", str(number)), {0: b"few"})

@@ -135,7 +135,7 @@ def test_a_writer_of_a_nested_namespace_reaches_no_table_with_a_dot_in_its_name(
 
 
 def test_the_existence_of_a_hidden_namespace_is_not_revealed(ask: Asker, shop: tl.Lakehouse) -> None:
-    """`GET /v1/namespaces?parent=payroll` was 200 or 404, so it told whether there is a payroll."""
+    """`GET /v1/namespaces?parent=payroll` returned 200 or 404, which revealed whether `payroll` exists."""
     for parent in ("payroll", "none", "payroll%1Fmore", "sys"):
         answer = ask(READER, "GET", f"/v1/namespaces?parent={parent}")
         assert (answer.code, answer.error) == (403, "ForbiddenException"), parent
@@ -307,7 +307,7 @@ def stolen_snapshot(ask: Asker, path: str = "/v1/namespaces/shop/tables/orders")
 
 
 def test_a_commit_names_no_file_of_another_table(ask: Asker, shop: tl.Lakehouse) -> None:
-    """Else a writer would have others read for him what he may not read himself, and give it back."""
+    """Otherwise a writer could add a file that it may not read to its table, and have other readers return the rows."""
     path, before = "/v1/namespaces/shop/tables/orders", shop.version
     change = stolen_snapshot(ask)
     listed = change["updates"][0]["snapshot"]["manifest-list"]

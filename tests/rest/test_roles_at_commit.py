@@ -30,7 +30,7 @@ def lakehouse(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 @contextmanager
 def served(lake: tl.Lakehouse, folder: Path, grants: str) -> Iterator[Client]:
-    """Walt with these grants, on a server of its own."""
+    """A separate server on which Walt has these grants."""
     file = folder / "tokens"
     file.write_text(f"{WALT} walt {grants}\n{ROOT} root admin:*\n")
     file.chmod(0o600)

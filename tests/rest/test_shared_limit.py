@@ -1,4 +1,4 @@
-"""`SharedLimit`: what it admits, in which order, from threads and from coroutines."""
+"""`SharedLimit`: admission and order of waiters, in threads and coroutines."""
 
 from __future__ import annotations
 

@@ -87,8 +87,9 @@ def commits(lake: tl.Lakehouse) -> int:
 
 
 def test_a_shutdown_answers_requests_that_it_cannot_finish(lake: tl.Lakehouse) -> None:
-    """After SIGTERM and the time that requests have, all that were at work got a 500 without a body: readers were told
-    of a fault that there was not, and writers nothing about their commits, which had been made."""
+    """After SIGTERM and the grace period all running requests got 500 without a body: readers saw an error of the
+    server that did not exist, and writers did not learn that their commits had succeeded.
+    """
     with_tables(lake, "shop.orders", "shop.keyed")
     before = commits(lake)
     key = str(uuid.uuid4())

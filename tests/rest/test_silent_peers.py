@@ -94,7 +94,7 @@ def _code(server: RestServer, path: str) -> int:
 
 
 def test_one_peer_occupies_only_its_own_calls() -> None:
-    """A peer that answers late was waited for, and the test saw no difference: it asked one that never answers."""
+    """The test did not notice that a slow peer blocked others, because its peer never answered at all."""
     hang = threading.Event()
     calls = Outbound(seconds=0.1)
     for number in range(MAX_WAITING_FOR_ONE):

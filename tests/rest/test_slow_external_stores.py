@@ -59,7 +59,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server(lake: tl.Lakehouse, store: SlowS3) -> Iterator[RestServer]:
-    """The table `shop.outside` lies in another lakehouse, on that store, and `shop.orders` here."""
+    """The table `shop.outside` is in another lakehouse on that store, `shop.orders` in this one."""
     other = tl.create(store.uri("other"), storage_options=store.options)
     other.create_namespace("else")
     other.create_table("else.where", ROWS).append(ROWS)
@@ -167,7 +167,7 @@ def test_a_sql_or_glue_catalog_that_hangs_releases_its_calls(
 
 
 def test_killing_a_worker_affects_no_other_job(store: SlowS3) -> None:
-    """Two files of one store: one that drips, and one that does not."""
+    """Two files of one store: one that the store sends very slowly, and one at normal speed."""
     pool = WorkerPool()
     io = load_file_io(store.pyiceberg_properties, "s3://slow/a")
     store.files = {"drips": (b"x" * 100_000, 0.0), "well": (b"well", 0.0)}

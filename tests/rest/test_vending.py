@@ -37,7 +37,7 @@ WISH = {"X-Iceberg-Access-Delegation": "vended-credentials"}
 
 @pytest.fixture
 def assumed() -> Iterator[mock.Mock]:
-    """The store's token service, with a record of what it was asked."""
+    """The store's token service, which records its requests."""
     with mock.patch.object(STSBackend, "assume_role", autospec=True, side_effect=STSBackend.assume_role) as calls:
         yield calls
 
@@ -197,8 +197,9 @@ def test_a_creation_returns_credentials(ask: Client, assumed: mock.Mock, staged:
 
 
 def test_a_repeated_creation_returns_credentials(ask: Client, lake_on_s3: tl.Lakehouse) -> None:
-    """What has a key is answered from what was committed, and access was left out there. Iceberg's clients send a key
-    where the server tells that it knows them, and could not write to the table that they had made.
+    """A repeated request with an idempotency key gets its response from the commit, which had no credentials.
+
+    Iceberg's clients send a key if the server supports them, and could not write to the table that they had created.
     """
     body, headers = {"name": "new", "schema": COLUMNS}, {**WISH, "Idempotency-Key": str(uuid.uuid4())}
 
@@ -219,7 +220,7 @@ def test_a_repeated_creation_returns_credentials(ask: Client, lake_on_s3: tl.Lak
 def test_a_chosen_location_gives_no_access(
     ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock, folder: str
 ) -> None:
-    """Else a writer of one table could put it around another, and get the credentials for both."""
+    """Otherwise a writer of one table could choose a location around another table, and get credentials for both."""
     body = {"name": "trap", "schema": COLUMNS, "location": f"{lake_on_s3.uri}{folder}"}
     assert ask("POST", "/v1/latest/namespaces/shop/tables", body, headers=WISH, token=WALT).code == 403
     assert ask("POST", "/v1/latest/namespaces/shop/tables", body, token=ROOT).code == 200

@@ -209,8 +209,8 @@ def test_a_transaction_outlives_its_server(shop: tl.Lakehouse) -> None:
 
 
 def test_latest_commits_lists_each_version_once_in_order(server: RestServer, shop: tl.Lakehouse) -> None:
-    """Whoever had an open transaction was not warned of commits beside it on paths without a prefix, and was warned of
-    requests that were sent again, and of transactions that were committed by SQL.
+    """A user with an open transaction got no warning of other commits on paths without a prefix, and false warnings of
+    repeated requests and of transactions that were committed through SQL.
     """
     client, before = Client(server), shop.version
     key = {"Idempotency-Key": "6f4cdd3c-6f4c-4f4c-8f4c-6f4cdd3c6f4c"}

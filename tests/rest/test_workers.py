@@ -201,8 +201,11 @@ kept = [_core.optimize_paths(paths) for _ in range(int(sys.argv[1]))]
 
 
 def test_memory_of_the_core_counts_towards_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its allocator reserves a gigabyte when the core is loaded. That was taken for what the process had, so the core
-    could use all of it beyond the limit. And with `RUST_BACKTRACE=1` a process hung at the end of its memory."""
+    """The core's allocator reserves a gigabyte of address space when it is loaded.
+
+    That counted as used memory, so the core could use all of it beyond the limit. With `RUST_BACKTRACE=1` a process
+    hung when its memory was exhausted.
+    """
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     environment = worker_environment(str(tmp_path))
 
