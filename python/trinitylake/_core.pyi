@@ -34,7 +34,7 @@ class Storage:
     def get_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]: ...
     # Fetch files in the background, as `get_end` does, so that they are at hand when they are read. No file raises.
     def read_ahead(self, paths: Sequence[str], max_size_bytes: int) -> None: ...
-    # The same storage without the memory of files that never change, for who checks what is there now.
+    # The same storage without the cache of immutable files, for checks of the stored files.
     def uncached(self) -> Storage: ...
     # VersionExpired if a version of the lakehouse at this root is kept neither by the boundary nor by a name.
     def check_retained(self, version: int) -> None: ...
@@ -217,11 +217,11 @@ class Transaction:
         files: Sequence[tuple[str, bytes]] = ...,
     ) -> int | Conflicts: ...
     def rebase(self, conflict: ConflictingTable, definition: bytes) -> None: ...
-    # From here to `end_watch` all reads are watched, over the newest version that this transaction was held against,
-    # which becomes its base; what was watched before is not any more.
+    # From here to `end_watch` all reads are watched, on the newest version that this transaction was compared with,
+    # which becomes its base; earlier watches end.
     def begin_watch(self) -> None: ...
     def end_watch(self) -> None: ...
-    # Gives up, for everybody; `CommitConflict` if it was committed or somebody else saved it since.
+    # Roll back for all processes; `CommitConflict` if it was committed, or another process has saved it since.
     def rollback(self) -> None: ...
     @property
     def is_unknown(self) -> bool: ...  # its commit ended without an answer
@@ -309,8 +309,8 @@ class Lakehouse:
         message: str = "",
         author: str = "",
     ) -> tuple[list[int], int, int, int]: ...
-    # Deletes what nothing reaches and what is older than the grace (`txn_ttl_millis` if None), by the store's clock.
-    # `examples` paths of each sort are told. `on_progress` is called with "marked" or "swept" and how many files.
+    # Delete unreachable files older than the grace (`txn_ttl_millis` if None), by the store's clock. At most `examples`
+    # paths of each kind are returned. `on_progress` is called with "marked" or "swept" and a number of files.
     def vacuum(
         self,
         grace_millis: int | None = None,
@@ -332,10 +332,10 @@ class Lakehouse:
         small_file_size_bytes: int = 0,
         on_progress: Callable[[str, int], object] | None = None,
     ) -> Usage: ...
-    # The version that `exported_snapshots` of the latest one names so; ObjectNotFound
+    # The version with a tag (`exported_snapshots` of the latest version); ObjectNotFound
     def tag(self, name: str) -> Version: ...
-    # The tree of the latest version built anew, if that is worth it or forced: the new version, and nodes, messages and
-    # bytes of the tree before and after. Dry, or not worth it, no version, and what the nodes would be.
+    # Rebuild the tree of the latest version, if worthwhile or forced: the new version, and nodes, messages and bytes of
+    # the tree before and after. In a dry run, or if not worthwhile: None, and the numbers of a rebuilt tree.
     def compact(
         self, force: bool = False, dry_run: bool = False, message: str = "", author: str = ""
     ) -> tuple[int | None, tuple[int, int, int], tuple[int, int, int]]: ...

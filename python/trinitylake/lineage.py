@@ -151,7 +151,7 @@ class _Run:
     def _inputs(self) -> Iterator[InputDataset]:
         base = self._lake.at(version=self._transaction.base_version)
         for name in self._transaction.tables_read:
-            if _found(base, name)[1] == "table":  # else the transaction has made it: nobody else's input
+            if _found(base, name)[1] == "table":  # otherwise the transaction created it, so it is no input
                 yield self._dataset(InputDataset, name, base, base.version)
 
     def _outputs(self) -> Iterator[OutputDataset]:

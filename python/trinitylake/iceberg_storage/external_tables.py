@@ -100,7 +100,7 @@ def load_external(
     if not uri.endswith(".metadata.json"):
         raise InvalidLocation(f"{uri!r} is not an Iceberg metadata file: its name ends in .metadata.json")
     segments = uri.removeprefix("file://").removeprefix("file:").split("/")[1:] if scheme == "file" else uri.split("/")
-    # An empty one is a name of its own on an object store, and another spelling of the same file on a disk.
+    # An empty segment is a distinct name on an object store, and another spelling of the same path on a disk.
     for step in (".", "..", "") if scheme == "file" else (".", ".."):
         if step in segments:
             raise InvalidLocation(f"{uri!r} is not a qualified location: it has the segment {step!r}")

@@ -55,7 +55,7 @@ _OPERATORS: dict[str, tuple[_Predicate, _Predicate]] = {
     ">=": (_AT_LEAST, _AT_MOST),
 }
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "NULL", "NAN", "TRUE", "FALSE"})
-#: Of NOT and parentheses within each other: who evaluates a filter goes down as deep.
+#: Maximum nesting of NOT and parentheses, because filters are evaluated recursively.
 _MAX_DEPTH = 100
 _SHOWN_CHARACTERS = 100
 _A_VALUE = "a value: a number, a text in quotes, true or false"

@@ -28,7 +28,7 @@ class IdentityCache(Generic[Result]):
         key = tuple(map(id, objects))
         if (found := self._known.get(key)) is not None:
             for get, one in zip(found[0], objects, strict=True):
-                if get() is not one:  # which may have the address of one that is gone
+                if get() is not one:  # which may have the address of a deleted object
                     break
             else:
                 return found[1]

@@ -52,7 +52,7 @@ class PastSnapshots:
             if not self._unread:
                 self._unread = list(metadata.metadata_log)
             yield metadata
-        # Clocks may lie: what was left out is looked at last.
+        # Clocks may be wrong: the excluded files are read last.
         for entry in skipped:
             if (metadata := self._read(entry.metadata_file)) is not None:
                 self._files.append(metadata)

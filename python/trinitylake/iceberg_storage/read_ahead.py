@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-#: What may be fetched and not asked for yet. The storage keeps twice as much of what it read once.
+#: Limits of prefetched files that were not read yet. The storage caches twice as much.
 MAX_SIZE_BYTES = 8 << 20
 MAX_FILES = 64
 

@@ -233,7 +233,7 @@ class AsyncTransaction(Steps):
     ) -> None:
         transaction = self._transaction
         if kind is not None:
-            with suppress(TrinityLakeError):  # what is left can be resumed, or is for vacuum
+            with suppress(TrinityLakeError):  # the rest can be resumed, or vacuum deletes it
                 await self._runner.run(transaction.rollback)
         elif transaction.is_open:
             await self._runner.run(transaction.commit)

@@ -10,8 +10,7 @@ from trinitylake.errors import CheckFailed, InvalidArgument
 from trinitylake.lakehouse.reader import Reader
 
 Subject = TypeVar("Subject", bound=Reader)
-#: A function that is called with the transaction; what it returns does not hold if it is False, that of NumPy and Arrow
-#: too.
+#: A function that is called with the transaction. The check fails if it returns False, also that of NumPy or Arrow.
 Check: TypeAlias = Callable[[Subject], object]
 
 
@@ -66,7 +65,7 @@ class Checks(Generic[Subject]):
 
 def _is_false(answer: object) -> bool:
     """Whether it is the False of Python, of NumPy (so of pandas) or of Arrow, which are three objects."""
-    # Of Arrow's scalars only the method is asked for: Arrow is not loaded before it is needed.
+    # Arrow's scalars are recognised by their method, so that Arrow need not be imported.
     value = answer.as_py() if hasattr(answer, "as_py") else answer
     is_numpy_truth = getattr(getattr(value, "dtype", None), "kind", "") == "b" and getattr(value, "ndim", 1) == 0
     return value is False or (is_numpy_truth and not value)

@@ -51,11 +51,11 @@ from trinitylake.lakehouse.object_copier import (
 
 Mode: TypeAlias = Literal["minimal", "full"]
 
-#: Properties of the lakehouse definition at the target: where it comes from, how, and which part.
+#: Properties of the lakehouse definition at the target: source of the export, mode and part.
 FROM_PROPERTY = "trinitylake.exported-from"
 MODE_PROPERTY = "trinitylake.exported-mode"
 PART_PROPERTY = "trinitylake.exported-part"
-#: Property of the transaction that is an export: the version that it is here.
+#: Property of the transaction of an export: the version of the source.
 VERSION_PROPERTY = "trinitylake.exported-version"
 
 _RECORDS = "E==="

@@ -117,7 +117,7 @@ class VersionLog(Sequence[LogEntry]):
 
     def __init__(self, core: _core.Lakehouse, before: int | None) -> None:
         self._core = core
-        self._lost: list[LogEntry] = []  # what stands for versions whose roots are missing
+        self._lost: list[LogEntry] = []  # placeholders for versions with missing roots
         entries = [log_entry(info) for info in core.log(PAGE + 1, before)]
         if len(entries) > 1 and entries[0].version > entries[1].version + 1:
             self._lost.append(entries.pop(0))

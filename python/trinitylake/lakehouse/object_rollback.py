@@ -144,7 +144,7 @@ class _Rollback:
                 self._put_back(target, location)
                 return
             if source.kind == "namespace":
-                return  # another one that has the name does as well
+                return  # another namespace with this name serves as well
             raise ObjectAlreadyExists(
                 f"{target.kind} {target.full_name} is another object by now; roll back that of version "
                 f"{self._version} under another name: objects={{OLD: NEW}}"
@@ -155,7 +155,7 @@ class _Rollback:
         elif is_renamed:
             self._copy(source, target, location)
         else:
-            # It was renamed: it goes back to what it was under the name that it has now.
+            # It was renamed: restore its state under its present name.
             self._put_back(present, location)
 
     def _put_back(self, target: ObjectKey, location: str) -> None:

@@ -227,7 +227,7 @@ class Reader(ABC):
             if not isinstance(error, CorruptFile) or error.path:
                 return None
             state = self._state()
-            # What a transaction wrote itself is whole, so a damaged file is one that its base version names.
+            # Files that the transaction itself wrote are intact, so a damaged file belongs to its base version.
             version = cast("_core.Version", getattr(state, "base", state))
             path = version.locate(kind, namespace, name)
             return CorruptFile(f"{path}: {error}", path=path) if path else None

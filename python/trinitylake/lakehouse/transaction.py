@@ -293,7 +293,7 @@ class Transaction(OpenTransaction):
     ) -> None:
         try:
             if kind is not None:
-                with suppress(TrinityLakeError):  # what is left can be resumed, or is for vacuum
+                with suppress(TrinityLakeError):  # the rest can be resumed, or vacuum deletes it
                     self.rollback()
             elif self.is_open:
                 self.commit()

@@ -34,7 +34,7 @@ _PUNCTUATION, _END_OF_SENTENCE = ".:!?", ".!?"
 _TOKEN_MIN_LENGTH = 8
 
 _WORD = re.compile(r"[\w-]+")
-#: What stands between a secret name and its value.
+#: Separator between a secret name and its value.
 _ASSIGNMENT = re.compile(r"""['"]?\s{0,4}[=:]\s{0,4}['"]?(?:(?:bearer|basic)\s{1,4})?""", re.IGNORECASE)
 _WORD_AFTER_SCHEME = re.compile(r"""\s{0,4}['"]?([^ \t\r\n\f\v'"&,;)]{0,64})""")
 _VALUE = re.compile(r"""[^ \t\r\n\f\v'"&,;)]+""")

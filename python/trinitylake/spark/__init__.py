@@ -79,7 +79,7 @@ _LAZY = {
 }
 
 
-if find_spec("py4j") is not None:  # PySpark with a JVM of its own, not a client of Spark Connect alone
+if find_spec("py4j") is not None:  # PySpark with a JVM, not only a client of Spark Connect
     from trinitylake.spark.threads import install
 
     install()

@@ -111,7 +111,7 @@ class Connection:
             "uri": self.server.url,
             **({"rest.auth.type": "oauth2", "token": self.token} if self.token else {}),
             "warehouse": warehouse,
-            # A cached table would hide what others commit, and what this transaction has written.
+            # A cached table would hide commits of others and writes of this transaction.
             "cache-enabled": "false",
             # The reports are a third of a transaction's requests, and nothing reads them.
             "rest-metrics-reporting-enabled": "false",

@@ -273,7 +273,7 @@ def _located(locate: Callable[[list[ObjectRow]], list[str | RefusedObject]], bat
     return pa.RecordBatch.from_arrays(columns, [*REQUIRED, "location", "error_kind", "error"])
 
 
-# Definition files that are there
+# Existing definition files
 
 
 def _require_uncollected(
@@ -315,7 +315,7 @@ def _problem(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray)
     return None
 
 
-# The objects that are there
+# Existing objects
 
 
 def _existing(

@@ -208,7 +208,7 @@ def _go_to(spark: SparkSession, place: tuple[str, str]) -> None:
     if spark.catalog.currentCatalog() != catalog:
         spark.catalog.setCurrentCatalog(catalog)
     if namespace and spark.catalog.currentDatabase() != namespace:
-        with suppress(Exception):  # the namespace is not there (any more)
+        with suppress(Exception):  # the namespace does not exist (any more)
             spark.catalog.setCurrentDatabase(namespace)
 
 

@@ -103,7 +103,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             if done is not None and int(done) >= batch_id:
                 plan.delete_all_but([])
                 return
-            # Every batch of mode "complete" stands for the whole result, so it replaces whatever is there now.
+            # Every batch of mode "complete" is the whole result, so it replaces all rows.
             base = lake.version if self._overwrite else plan.version
             transaction = begin_on(lake, plan, f"spark-{query_id}-{batch_id}", base)
             try:

@@ -51,7 +51,7 @@ READ_AT_ONCE = 64
 PARTS_PER_CORE = 4
 #: Folders for each core to list, since they differ in size.
 FOLDERS_PER_CORE = 8
-#: Files that are deleted between two looks at what was committed meanwhile.
+#: Files that are deleted between two checks of concurrent commits.
 LOT_FILES = 100_000
 
 _NAMED = "sort string, name string"

@@ -37,7 +37,7 @@ def main() -> None:
         with suppress(ImportError):
             import_module(name)
     gc.collect()
-    gc.freeze()  # a worker looks for garbage after each task: among what the task made, not among all that is loaded
+    gc.freeze()  # a worker collects garbage after each task, only among the task's objects
     pyspark.daemon.manager()  # type: ignore[no-untyped-call]
 
 

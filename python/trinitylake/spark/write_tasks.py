@@ -212,7 +212,7 @@ class WritePlan:
                 yield self.metadata.model_copy(update={"properties": properties}), io
         except BaseException:
             for path in io.written_paths:
-                with suppress(TrinityLakeError):  # the driver deletes what is left
+                with suppress(TrinityLakeError):  # the driver deletes the rest
                     io.storage.delete(path)
             raise
 

@@ -226,7 +226,7 @@ class _Writing:
 
     def delete(self, file: DataFile) -> None:
         """Delete a file that was written here and is not needed."""
-        with suppress(TrinityLakeError, OSError):  # what is left is for vacuum
+        with suppress(TrinityLakeError, OSError):  # vacuum deletes the rest
             self._io.delete(file.file_path)
 
     def run(self, groups: Sequence[Group]) -> list[DataFile]:

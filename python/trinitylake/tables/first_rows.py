@@ -17,7 +17,7 @@ from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_r
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 
-#: Of the manifests of a snapshot, of what is read of data files before compression, and of files of deleted rows.
+#: Limits: manifests of a snapshot, uncompressed bytes of data files, and delete files.
 MAX_MANIFESTS_SIZE_BYTES = 32 << 20
 MAX_ROWS_SIZE_BYTES = 64 << 20
 MAX_DELETES_SIZE_BYTES = 16 << 20

@@ -64,7 +64,7 @@ def handed_down(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpressio
     """Part of a predicate that PyIceberg can apply: true for each row that `predicate` keeps."""
     filter: BooleanExpression = AlwaysTrue()
     for part in _conjuncts(predicate, _CONJUNCTS_MAX_DEPTH):
-        # Whatever it is that cannot be translated, polars applies it to the rows that are read.
+        # polars applies predicates that cannot be translated to the rows that are read.
         with suppress(Exception):
             filter = And(filter, _translated(part, metadata))
     return filter

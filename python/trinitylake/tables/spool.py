@@ -73,7 +73,7 @@ class Spool:
         size_bytes = 0
         for batch in batches:
             self._kept.append(batch)
-            # What a slice refers to, not what it shows: that is what it keeps in memory.
+            # Count the buffers that a slice references, not its rows: it keeps all of them in memory.
             size_bytes += batch.get_total_buffer_size()
             if size_bytes > MEMORY_MAX_SIZE_BYTES:
                 self._spill(batches)

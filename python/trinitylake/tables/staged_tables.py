@@ -398,7 +398,7 @@ class StagedTables:
 
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:
-            with suppress(TrinityLakeError):  # what is left is for vacuum
+            with suppress(TrinityLakeError):  # vacuum deletes the rest
                 self._storage.delete(path)
 
     def _requirement_broken(self, table: tuple[str, str], before: _core.Version | None, reason: str) -> CommitConflict:

@@ -16,7 +16,7 @@ from trinitylake.tables.read_ahead import ReadAhead
 
 #: Runs of files that are read concurrently.
 READ_AHEAD = 4
-#: Files that one thread reads, one after the other, at most, and their size unless it is one file.
+#: Maximum number of files that one thread reads in sequence, and of their size unless it is one file.
 RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20
 
 

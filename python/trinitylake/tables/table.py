@@ -128,7 +128,7 @@ class Table(ABC):
     def _subject(self) -> str:
         return f"table {self.name} in version {self._shown_version()}"
 
-    # What it is
+    # Description
 
     @property
     def name(self) -> str:

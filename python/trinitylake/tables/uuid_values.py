@@ -94,7 +94,7 @@ def _with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Ar
 
 def _structures(values: pa.StructArray, kind: pa.StructType, convert: _Convert) -> pa.Array:
     parts, fields = [], []
-    # Flattened, what a structure that is null has in it is null.
+    # When flattened, the fields of a null struct are null.
     for part, field in zip(values.flatten(), values.type, strict=True):
         number = kind.get_field_index(field.name)
         if number >= 0:

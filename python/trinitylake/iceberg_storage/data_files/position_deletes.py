@@ -96,7 +96,7 @@ def _positions_of_vector(blob: bytes, file: DataFile) -> np.ndarray:
     with suppress(ValueError):
         if is_whole and zlib.crc32(content) == int.from_bytes(checksum, "big"):
             bitmap = BitMap64.deserialize(content[4:])
-            if len(bitmap) == file.record_count:  # before it is expanded: few bytes may stand for billions
+            if len(bitmap) == file.record_count:  # before it is expanded: few bytes can encode billions
                 return np.array(bitmap.to_array()).astype(np.int64)
     raise CorruptFile(
         f"the deletion vector of {referenced_data_file(file)} in {file.file_path} is damaged", path=file.file_path

@@ -145,7 +145,7 @@ def _zstd(block: bytes) -> Iterator[int]:
 
 def _snappy(block: bytes) -> Iterator[int]:
     size_bytes, shift = 0, 0
-    for byte in block[:5]:  # it begins with its length, which who decompresses it holds it to
+    for byte in block[:5]:  # it begins with its length, which the decompressor enforces
         size_bytes |= (byte & 0x7F) << shift
         shift += 7
         if not byte & 0x80:

@@ -79,7 +79,7 @@ class Rebase:
     replaced: list[str] = field(default_factory=list)
     metadata: TableMetadata = field(init=False)
     _written: list[str] = field(default_factory=list)
-    _redone: dict[int, Intervening] = field(default_factory=dict)  # by snapshot id: what it has come to lie above
+    _redone: dict[int, Intervening] = field(default_factory=dict)  # by snapshot id: its new ancestors
     _between: dict[tuple[str | None, int | None, int | None], Intervening] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -163,7 +163,7 @@ class Rebase:
         if column := _newly_required(written or ours.schema(), theirs.schema()):
             raise RowConflict(f"assert-current-schema-id: column {column} is required now, and rows may lack it")
         parent = snapshot.parent_snapshot_id
-        # A snapshot that no branch has yet, as write-audit-publish makes them, stays beside its parent.
+        # A snapshot of no branch, as in write-audit-publish, keeps its parent.
         if branch is not None and parent not in self._redone:
             head = theirs.snapshot_by_name(branch)
             parent = head.snapshot_id if head is not None else None
@@ -182,7 +182,7 @@ class Rebase:
         is_statement = any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read)
         referenced: list[DataFile] = []
         if changed.added_deletes:
-            # A row that is deleted twice is gone as well; one that was updated meanwhile must not be.
+            # A row that both deleted is no conflict; one that was updated meanwhile must not be deleted.
             only_deletes = not changed.added and not changed.removed
             vanished = intervening.removed_by_deletes() if only_deletes else []
             referenced = referenced_files(self.io, theirs, parent, changed, vanished)

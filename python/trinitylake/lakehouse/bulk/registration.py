@@ -144,7 +144,7 @@ def _with_locations(table: pa.Table, writer: DefinitionWriter, dry_run: bool, pr
     locations: list[str | None] = []
     for batch in table.to_batches(max_chunksize=BATCH_OBJECTS):
         rows = [ObjectRow.of(row) for row in batch.to_pylist()]
-        # Once it is known that nothing will be registered, the rest is only looked at.
+        # After the first error nothing will be registered, and the rest is only checked.
         results = writer.check(rows) if dry_run or refused else writer.locate(rows)
         refused += [one for one in results if isinstance(one, RefusedObject)]
         locations += [one if isinstance(one, str) else "" for one in results]

@@ -27,7 +27,7 @@ class DenseKeys:
     def __init__(self, values: np.ndarray, rows: np.ndarray) -> None:
         self._low = int(values.min())
         self._span = int(values.max()) - self._low + 1
-        # One place more, for all keys that are not there.
+        # One more position, for all missing keys.
         self._rows = np.full(self._span + 1, -1, np.int32)
         self._rows[self._places(values)] = rows
 

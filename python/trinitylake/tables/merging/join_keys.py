@@ -60,7 +60,7 @@ def shown(rows: pa.Table, columns: Sequence[str], positions: pa.Array) -> str:
 
 def _comparable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):  # a UUID, which Arrow neither counts nor joins by what it means
+    if isinstance(kind, pa.BaseExtensionType):  # a UUID, which Arrow can neither group nor join by value
         return _comparable(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type), name)
     if pa.types.is_nested(kind):
         raise InvalidArgument(f"column {name} is a {kind}, which cannot be a key")

@@ -226,7 +226,7 @@ class Changes:
             )
 
 
-#: The text of a query, given the rows of the table and what is picked; what is picked; and the columns that get it.
+#: The text of a query, given the rows of the table and a SELECT list; that list; and its columns' targets.
 Change: TypeAlias = "tuple[Callable[[str, str], str], str, dict[str, str] | None]"
 
 

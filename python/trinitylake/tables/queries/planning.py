@@ -12,8 +12,8 @@ from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.sql_sandbox import connect
 
-#: Optimizers that would go by what is in the empty tables, and those that only a run gains from. The order of joins
-#: takes most of the time of a plan, and many a plan whose sides have changed places has no form in JSON.
+#: Disabled optimizers: those that would use the contents of the empty tables, and those that only speed up execution.
+#: The order of joins takes most of the time of planning, and many plans with swapped sides have no JSON form.
 _WITHOUT = (
     "statistics_propagation,empty_result_pullup,join_order,build_side_probe_side,compressed_materialization,"
     "column_lifetime,join_filter_pushdown"
@@ -22,7 +22,7 @@ _WITHOUT = (
 _FIRST_UNKNOWN = (2, 1)
 #: More are closed after use.
 _MAX_IDLE = 4
-#: By process: what a parent has opened is not for its child.
+#: By process: a forked child must not use the connections of its parent.
 _idle: defaultdict[int, list[Any]] = defaultdict(list)
 
 
