@@ -11,7 +11,12 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import StaticTable
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.delete_files import file_key, referenced_data_file
+from position_deletes import delete_positions
+from trinitylake.iceberg_storage.delete_files import (
+    file_key,
+    is_vector,
+    referenced_data_file,
+)
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 
@@ -290,6 +295,36 @@ def test_compaction_is_rebased_on_appends_and_refused_by_deletes(lake: tl.Lakeho
             txn.commit()
     table.refresh()
     assert rows(table) == {id: id for id in range(21) if id not in (1, 2)}
+
+
+def test_the_log_counts_each_deleted_row_once(lake: tl.Lakehouse, table: tl.Table) -> None:
+    """The rows of a removed file counted as deleted, also those that its delete file had deleted before."""
+    for filter, count in (("id in (3, 15)", 2), ("id = 4", 1), ("id < 10", 8)):
+        table.delete(filter)
+        assert f"-{count} " in str(next(iter(lake.log())))
+
+
+def test_deletes_of_engines_are_part_of_the_vector_after_an_upgrade(lake: tl.Lakehouse) -> None:
+    """A delete file of an engine may list rows of several data files: its positions are copied, and it stays."""
+    table = lake.create_table("n.t", {"id": "bigint", "v": "bigint"}, properties=MODES)
+    for start in (0, 10):
+        table.append({"id": range(start, start + 10), "v": range(start, start + 10)})
+    for task in list(table.scan().iceberg.plan_files()):
+        delete_positions(table, task, [0, 1])
+        table.refresh()
+    table.delete("id = 2")
+    table.set_properties({"format-version": "3"})
+    table.refresh()
+    table.delete("id in (3, 13)")
+    vectors = [file for file in files(table, DataFileContent.POSITION_DELETES) if is_vector(file)]
+    assert sorted(file.record_count for file in vectors) == [3, 4]
+    expected = {id: id for id in range(20) if id not in (0, 1, 2, 3, 10, 11, 13)}
+    assert rows(table) == expected
+    check_pyiceberg(table)
+    assert lake.maintenance.fsck("all").is_sound
+    table.maintenance.compact()
+    assert rows(table) == expected
+    assert files(table, DataFileContent.POSITION_DELETES) == []
 
 
 def test_manifests_of_delete_files_are_merged(lake: tl.Lakehouse) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import FileScanTask, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
@@ -36,6 +36,8 @@ from trinitylake.iceberg_storage.data_files.row_order import RowOrder
 from trinitylake.iceberg_storage.delete_files import file_key, of_one_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.table_file_io import own_files
 from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import row_order
@@ -123,7 +125,8 @@ def compact(
             kept = [task for task in tasks if task.file.file_path not in gone]
         added, others = _at_rest(writing, choice, kept, writing.run(groups))
         removed += others
-        obsolete = _obsolete_deletes(tasks, removed, is_whole_table=filter == AlwaysTrue())
+        deletes = _deletes_of_snapshot(metadata, readable) if filter == AlwaysTrue() else None
+        obsolete = _obsolete_deletes(tasks, removed, deletes)
         change.replace_files(
             [*removed, *obsolete], added, Operation.REPLACE, sequence_number=_data_sequence_number(metadata)
         )
@@ -161,17 +164,28 @@ def _at_rest(
     return list(new.values()), gone
 
 
+def _deletes_of_snapshot(metadata: TableMetadata, io: FileIO) -> list[DataFile]:
+    snapshot = metadata.current_snapshot()
+    manifests = () if snapshot is None else manifest_lists.read(io, snapshot)
+    deletes = [one for one in manifests if one.content == ManifestContent.DELETES]
+    return [entry.data_file for manifest in deletes for entry in read_entries(io, manifest)]
+
+
 def _obsolete_deletes(
-    tasks: Sequence[FileScanTask], removed: Sequence[DataFile], is_whole_table: bool
+    tasks: Sequence[FileScanTask], removed: Sequence[DataFile], deletes: Sequence[DataFile] | None
 ) -> list[DataFile]:
-    """The delete files of removed files that apply to no other file; `tasks` are all files of the table, or some."""
+    """The delete files that no remaining file needs, also those whose data files were removed or got a vector.
+
+    Args:
+        tasks: all files of the table, or some.
+        removed: of these.
+        deletes: all delete files of the table; None if `tasks` are some.
+    """
     gone = {file.file_path for file in removed}
-    removed_tasks = [task for task in tasks if task.file.file_path in gone]
-    deletes = [file for task in removed_tasks for file in task.delete_files]
-    if not is_whole_table:
-        return of_one_data_file(deletes)
+    if deletes is None:
+        return [file for task in tasks if task.file.file_path in gone for file in of_one_data_file(task.delete_files)]
     used = {file_key(file) for task in tasks if task.file.file_path not in gone for file in task.delete_files}
-    return list({key: file for file in deletes if (key := file_key(file)) not in used}.values())
+    return [file for file in deletes if file_key(file) not in used]
 
 
 def _files_in(groups: Sequence[Group]) -> list[DataFile]:

@@ -122,8 +122,9 @@ def _counts(summary: object) -> Mapping[str, str]:
 
 
 def _removed(counts: Mapping[str, str]) -> int:
+    # A removed file counts with all of its rows; those that its removed delete file deleted were gone before.
     deletes = _number(counts, "added-position-deletes") - _number(counts, "removed-position-deletes")
-    return _number(counts, "deleted-records") + max(0, deletes)
+    return max(0, _number(counts, "deleted-records") + deletes)
 
 
 def _number(counts: Mapping[str, str], name: str) -> int:
