@@ -60,7 +60,7 @@ def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> lis
 
 
 def leaf_ids(metadata: pq.FileMetaData, columns: pa.Schema) -> list[int | None]:
-    """The ids of the columns of a Parquet file, as it counts them: structures, lists and maps are no columns there.
+    """The ids of the columns of a Parquet file, in its order: structs, lists and maps do not count.
 
     Args:
         metadata: of the file.

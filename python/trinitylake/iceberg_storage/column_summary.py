@@ -256,7 +256,7 @@ def _end_of_truncated(source: IcebergType, upper: Any, width: int) -> Any:
 
 
 def successor(prefix: Any) -> Any:
-    """A text or bytes, not longer, that is greater than all that begin with a prefix; None if there is none."""
+    """Smallest text or bytes above all values with a prefix, at most as long as it; None if there is none."""
     if isinstance(prefix, bytes):
         kept = prefix.rstrip(b"\xff")
         return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
@@ -268,7 +268,7 @@ def successor(prefix: Any) -> Any:
 
 
 def _begin_of(transform: Transform[Any, Any], source: IcebergType) -> Callable[[int], int] | None:
-    """From a year, month, day or hour since 1970 to the first value of the source column in it."""
+    """First value of the source column in a year, month, day or hour since 1970."""
     per_day = _PER_DAY.get(source.__class__)
     if per_day is None:
         return None

@@ -9,7 +9,7 @@ from trinitylake.errors import CorruptFile
 
 
 def translated(subject: str | Callable[[], str] = "") -> errors_as:
-    """Raise our errors for what libraries refuse in the block, `subject` at the head of the message.
+    """Convert errors of libraries in the block to ours, with `subject` at the head of the message.
 
     Where the subject is a table, a file that is missing raises `CorruptFile`; other errors of storage are left alone.
     """

@@ -150,7 +150,7 @@ class LakehouseFileIO(FileIO):
         return self._again(self)
 
     def of_lakehouse(self) -> LakehouseFileIO:
-        """The access to all files of the lakehouse, if this one is restricted to a table."""
+        """Access to all files of the lakehouse, also from an access that is restricted to a table."""
         return self
 
     def discard(self) -> None:
@@ -303,7 +303,7 @@ class LakehouseFileIO(FileIO):
         return [(offset, part) for (offset, _), part in zip(ranges, parts, strict=True)]
 
     def opened(self, path: str) -> None:
-        """Note that a file is read, which may have been fetched ahead."""
+        """Record that a file is read now, perhaps one that was prefetched."""
         if (ahead := self._ahead.pop(path, None)) is not None:
             ahead.opened(path)
 

@@ -48,7 +48,7 @@ class FileWriter(io.RawIOBase):
         return self._waiting.tell()
 
     def writable(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
     def tell(self) -> int:
@@ -87,7 +87,7 @@ class FileWriter(io.RawIOBase):
         self._file.finish(self._parts, self._parts_size_bytes)
 
     def discard(self) -> None:
-        """Write nothing; what was written of it is removed."""
+        """Write nothing, and delete the parts that were written."""
         self._is_given_up = True
         super().close()
         if self._parts is not None:

@@ -70,7 +70,7 @@ class _Token(NamedTuple):
 
     @property
     def word(self) -> str:
-        """In upper case, if it is a word without quotes."""
+        """The text in upper case if it is a word without quotes."""
         return self.text.upper() if self.kind == "word" else ""
 
 
@@ -238,7 +238,7 @@ class _Parser:
         return (_BEGINS if is_beginning else _EQUAL)(column, StringLiteral(plain))
 
     def _took(self, text: str) -> bool:
-        """Whether this word or sign comes next; it is read then."""
+        """Read this word or sign if it is next; whether it was."""
         token = self.next
         if token.word != text and (token.kind != "sign" or token.text != text):
             return False
@@ -251,6 +251,6 @@ class _Parser:
 
 
 def _decimal(text: str) -> Decimal:
-    """The number that a text is, without an exponent, which Iceberg's decimals lack."""
+    """Number of a text, without an exponent, which Iceberg's decimals lack."""
     number = Decimal(text)
     return Decimal(f"{number:f}") if abs(number.adjusted()) <= 400 else number

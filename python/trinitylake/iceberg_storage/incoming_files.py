@@ -161,7 +161,7 @@ class _NewFiles:
             return ()
 
     def _has(self, snapshot: Snapshot | None, location: str) -> bool:
-        """Whether the table has a file of that name. Reads all manifests, which is rarely needed."""
+        """Whether the table has a file at that location. Reads all manifests, which is rarely needed."""
         if snapshot is None:
             return False
         if snapshot.snapshot_id not in self._present:

@@ -191,7 +191,7 @@ def new_file_stem(previous_uri: str | None) -> str:
 
 
 class _KnownTexts:
-    """The JSON text of a list. The texts of items that it had before are used again."""
+    """Encodes a list as JSON, with cached texts of its items."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -266,7 +266,7 @@ class MetadataEncoder:
         return f"{{{lists}{rest[1:]}".encode()
 
     def intern(self, metadata: TableMetadata) -> TableMetadata:
-        """The same metadata with snapshots that were encoded before in the place of equal ones."""
+        """The same metadata, in which snapshots that were encoded before replace equal ones."""
         text = self._table(metadata.table_uuid)
         snapshots, logs = text.lists["snapshots"], text.lists["snapshot_log"]
         known = {_snapshot_key(one): one for one in snapshots.items or () if isinstance(one, Snapshot)}

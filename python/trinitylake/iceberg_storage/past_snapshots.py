@@ -38,7 +38,7 @@ class PastSnapshots:
         return None
 
     def _older(self, timestamp_ms: int) -> Iterator[TableMetadata]:
-        """Files that were written up to a moment, the newest first: what was the head then is likely in the first."""
+        """Metadata files that were written up to a time, newest first: the first likely has the head of that time."""
         skipped: list[MetadataLogEntry] = []
         while self._unread:
             entry = self._unread.pop()

@@ -26,5 +26,5 @@ def pickled(io: FileIO) -> FileIO | PickledIO:
 
 
 def unpickled(io: FileIO | PickledIO) -> FileIO:
-    """The file access, where the pickle arrives."""
+    """Restore the file access."""
     return io.kind(unpickled_options(io.properties)) if isinstance(io, PickledIO) else io

@@ -13,7 +13,7 @@ _TAIL_BYTES = 12
 
 
 def with_data_files(file: bytes, renamed: Callable[[str], str]) -> bytes:
-    """The same vectors at the same offsets, of data files with other names; the same bytes if no name changes.
+    """Rename the data files of the vectors, which keep their offsets; the same bytes if no name changes.
 
     Raises `ValueError` for a file that is no such one, or whose footer is compressed.
     """

@@ -31,7 +31,7 @@ class ReadAhead:
         self._lock = threading.Lock()
 
     def go_on(self) -> None:
-        """Fetch what there is room for."""
+        """Fetch as many files as the memory limit allows."""
         batch = []
         with self._lock:
             while self._left and len(self._waiting) < MAX_FILES:
@@ -47,7 +47,7 @@ class ReadAhead:
             self._fetch(batch)
 
     def opened(self, path: str) -> None:
-        """A file is read now, so there is room for others."""
+        """Record that a file is read, which frees memory for others."""
         with self._lock:
             size_bytes = self._waiting.pop(path, None)
             self._waiting_size_bytes -= size_bytes or 0

@@ -59,7 +59,7 @@ _STREAM_AGE_MILLIS = TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT
 
 
 def trimmed(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
-    """The same metadata without the snapshots that it need not keep, for a commit that replaces `base`."""
+    """The same metadata without the snapshots that retention does not keep, for a commit on `base`."""
     if not base.snapshots:
         return metadata
     present, before = ({one.snapshot_id for one in known.snapshots} for known in (metadata, base))

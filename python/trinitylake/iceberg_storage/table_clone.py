@@ -11,7 +11,7 @@ from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES
 
 
 def cloned_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str) -> str:
-    """Write metadata for a second table: another id, another folder for what it will write, the same files.
+    """Write metadata for a second table with the same files, another id and another folder for its writes.
 
     Args:
         io: the file access of the lakehouse.

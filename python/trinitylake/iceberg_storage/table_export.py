@@ -129,7 +129,7 @@ class TableExport(TableRelocation):
 
 
 def put_same(storage: _core.Storage, path: str, data: bytes) -> bool:
-    """Create a file, or find it there with the same bytes; whether it was created.
+    """Create a file unless it exists with the same bytes; whether it was created.
 
     Raises `CommitConflict` where another file has the name.
     """
@@ -143,7 +143,7 @@ def put_same(storage: _core.Storage, path: str, data: bytes) -> bool:
 
 
 def current(metadata: TableMetadata) -> TableMetadata:
-    """The metadata with the snapshots alone that are current, or that a branch or a tag names, and without a log."""
+    """The metadata with the current snapshot and those of branches and tags only, and without a log."""
     named = {ref.snapshot_id for ref in metadata.refs.values()} | {metadata.current_snapshot_id}
     others = {one.snapshot_id for one in metadata.snapshots if one.snapshot_id not in named}
     return without(metadata, others).model_copy(update={"metadata_log": []})

@@ -41,7 +41,7 @@ class TableFileIO(LakehouseFileIO):
         return self._lakehouse
 
     def path_of(self, location: str) -> str:
-        """As for any file of the lakehouse. Raises `InvalidLocation` for one outside of the table, too, also for one
+        """Path below the root. Raises `InvalidLocation` also for a location outside of the table, and for one
         that a symbolic link of a local disk leads out of it."""
         path = super().path_of(location)
         real_path = self.local_path(path)

@@ -36,7 +36,7 @@ class KnownManifests:
         self._lock = threading.Lock()
 
     def add(self, location: str) -> bool:
-        """Whether it was not known."""
+        """Add a fingerprint; whether it is new."""
         with self._lock:
             fingerprint = hash(location)
             is_new = fingerprint not in self._seen

@@ -142,7 +142,7 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
 
 
 def _check_value(name: str, value: str) -> None:
-    """Raises `InvalidArgument` for a value that engines cannot read."""
+    """Refuse a value that engines cannot read. Raises `InvalidArgument`."""
     choices = _CHOICES.get("write.metadata.metrics.default" if name.startswith(_COLUMN_METRICS) else name)
     if choices is not None and not re.fullmatch(choices, value, re.IGNORECASE):
         expected = choices.replace("|", ", ")
@@ -185,7 +185,7 @@ def is_code_property(name: str) -> bool:
 
 
 def encrypted() -> InvalidArgument:
-    """The refusal of an encrypted table."""
+    """Error for an encrypted table."""
     return InvalidArgument(
         f"the table property {ENCRYPTION_KEY!r} makes an encrypted table, whose keys would not be kept here: encrypt "
         "the storage instead"
@@ -193,7 +193,7 @@ def encrypted() -> InvalidArgument:
 
 
 def gc_is_fixed() -> InvalidArgument:
-    """The refusal to let anybody else delete files."""
+    """Error for a property that allows engines to delete files."""
     return InvalidArgument(
         f"the table property {GC_ENABLED!r} is always {GC_DISABLED} here: only the lakehouse deletes files, because "
         "other versions need them"

@@ -34,7 +34,7 @@ from trinitylake.iceberg_storage.table_properties import (
 
 
 def collected_by_lakehouse(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata, telling engines to delete no files, whatever it said before."""
+    """The same metadata with `gc.enabled=false`, so that engines delete no files."""
     if metadata.properties.get(GC_ENABLED) == GC_DISABLED:
         return metadata
     return metadata.model_copy(update={"properties": with_gc_disabled(metadata.properties)})

@@ -47,7 +47,7 @@ class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
             return self._newest()
 
     def table_exists(self, identifier: str | Identifier) -> bool:
-        """Whether the table is still there, under that name."""
+        """Whether the table still exists under that name."""
         try:
             self.load_table(identifier)
         except NoSuchTableError:
@@ -57,7 +57,7 @@ class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit updates as a transaction of their own. Raises as `TrinityLakeCatalog.commit_table` does."""
+        """Commit updates as one transaction. Raises as `TrinityLakeCatalog.commit_table` does."""
         with translated(missing=NoSuchTableError):
             return committed(self._commit(requirements, updates, table))
 

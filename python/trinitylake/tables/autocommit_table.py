@@ -196,4 +196,4 @@ class AutocommitTable(FrozenTable):
 
 
 class _AnotherTable(Exception):
-    """Another table has the name. No `CommitConflict`, after which the statement would be repeated."""
+    """Another table has the name. Not a `CommitConflict`, which would repeat the statement."""

@@ -193,7 +193,7 @@ def _files_in(groups: Sequence[Group]) -> list[DataFile]:
 
 
 def _may_have_small_files(metadata: TableMetadata, min_files: int) -> bool:
-    """Decided by the summary of the snapshot, so that no manifest is read for a table with few files."""
+    """Whether the table may have small files, by the summary of the snapshot, without reading manifests."""
     snapshot = metadata.current_snapshot()
     summary = snapshot.summary if snapshot is not None else None
     data = summary.get("total-data-files") if summary is not None else None
@@ -326,6 +326,6 @@ def _alike(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
 
 
 def _data_sequence_number(metadata: TableMetadata) -> int | None:
-    """The number that new files count as: deletes by value that come meanwhile still hold for their rows."""
+    """Data sequence number of the new files, so that concurrent equality deletes still apply to their rows."""
     snapshot = metadata.current_snapshot()
     return snapshot.sequence_number if snapshot is not None else None

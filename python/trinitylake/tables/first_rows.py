@@ -97,7 +97,7 @@ def _opened(table: Table, task: FileScanTask, columns: list[str], room: int) -> 
 
 
 def _size_bytes(group: pq.RowGroupMetaData, columns: Iterable[str]) -> int:
-    """Of the columns of a row group, before compression."""
+    """Uncompressed size of the columns of a row group."""
     names = set(columns)
     chunks = (group.column(number) for number in range(group.num_columns))
     return sum(

@@ -93,7 +93,7 @@ class FrozenTable(Table):
 
 
 def table_of_state(storage: _core.Storage, state: TableState) -> IcebergTable:
-    """The table as a version has it, for reading."""
+    """Read-only table of a version."""
     return FrozenTable(storage, *state.key, serialize(state.definition), state.version)._iceberg()
 
 
@@ -106,7 +106,7 @@ class ReadOnlyIcebergTable(ReadAheadTable):
 
 
 class ReadOnlyCatalog(NoopCatalog):
-    """The catalog of read-only tables: what finds another way than `transaction` ends here."""
+    """Catalog of read-only tables, which refuses every commit."""
 
     def commit_table(
         self, table: IcebergTable, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

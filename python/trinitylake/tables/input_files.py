@@ -77,7 +77,7 @@ _EXACT_JSON = (
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """How text files are read.
+    """Options for reading text files.
 
     Attributes:
         types: types by column, also of columns that no file has; the other types are detected.

@@ -60,7 +60,7 @@ def taken(
     joined_with: Schema | None = None,
     schema: Callable[[], Schema] | None = None,
 ) -> Iterator[Rows]:
-    """The rows of any tabular object, read from it once; to be used inside the block, there as often as `repeatable`.
+    """Rows of any tabular object, which is read once. In the block they can be read again if `repeatable`.
 
     Takes whatever has the Arrow C stream interface (pyarrow, polars, pandas, duckdb), a polars `LazyFrame`, a mapping
     of columns, a list or another iterable of dictionaries, and an iterable of record batches or tables. To be
@@ -125,13 +125,13 @@ def _spooled(rows: pa.RecordBatchReader, target: pa.Schema) -> Spool:
 
 
 def read_all(data: Any) -> pa.Table:
-    """All rows of what `taken` takes, in memory. Raises as it does."""
+    """All rows of an input of `taken`, in memory. Raises as `taken` does."""
     with taken(data, repeatable=False) as rows:
         return rows if isinstance(rows, pa.Table) else rows.read_all()
 
 
 def without_views(rows: pa.Table) -> pa.Table:
-    """The same with texts that stand in their columns, not elsewhere: Arrow filters no others, and polars has them."""
+    """Convert the string views of polars, which Arrow cannot filter, to plain strings."""
     wide = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
     return rows.cast(pa.schema([field.with_type(wide.get(field.type, field.type)) for field in rows.schema]))
 
@@ -280,7 +280,7 @@ def _has_values(values: Any) -> bool:
 
 
 def _is_a(data: Any, kinds: Iterable[tuple[str, str]]) -> bool:
-    """Whether it is an object of these classes, whose libraries are not loaded for the test."""
+    """Whether an object is of these classes, without importing their libraries."""
     for module, name in kinds:
         known = getattr(sys.modules.get(module), name, None)
         if isinstance(known, type) and isinstance(data, known):
@@ -382,7 +382,7 @@ def fitting(
 
 
 def as_far_as_known(rows: Rows, schema: Schema) -> pa.Table:
-    """`rows` as a table. Columns of an Iceberg schema get its types, others keep theirs.
+    """`rows` as a table. Columns of an Iceberg schema are cast to its types, others keep theirs.
 
     Raises `InvalidArgument` for a value that does not fit the type of its column.
     """
@@ -430,7 +430,7 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _parts(given: pa.DataType, kind: pa.DataType) -> list[tuple[str, pa.DataType, pa.DataType]]:
-    """The parts of a nested type, by name, and what they become in another one."""
+    """The fields of a nested type by name, with their types in another one."""
     is_ = pa.types
     if is_.is_struct(given) and is_.is_struct(kind):
         known = {field.name: field.type for field in kind}
@@ -450,7 +450,7 @@ def _become_decimals(given: pa.DataType, kind: pa.DataType) -> list[pa.DataType]
 
 
 def _with_decimals(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
-    """`given` with decimals for the integers that become decimals: Arrow wants room for the digits of all integers."""
+    """`given` with decimals for integers that become decimals, as wide as Arrow requires for all integers."""
     if pa.types.is_decimal(kind) and pa.types.is_integer(given):
         return pa.decimal256(76, kind.scale)
     parts = [(name, _with_decimals(part, target)) for name, part, target in _parts(given, kind)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RowResult(ABC):
-    """Rows in the form that a library has for them. Also an Arrow stream (`__arrow_c_stream__`)."""
+    """Rows in the formats of several libraries. Also an Arrow stream (`__arrow_c_stream__`)."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:

@@ -20,7 +20,7 @@ from trinitylake.printable import printable_json
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column as Python has them."""
+    """The values of a column as Python objects."""
     if not _has_nanoseconds(column.type):
         try:
             return column.to_pylist()  # type: ignore[no-any-return]
@@ -30,7 +30,7 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def json_value(value: Any) -> Any:
-    """A value of Python's as JSON has it."""
+    """A Python value as a JSON value."""
     match value:
         case float() if not math.isfinite(value):
             return float_text(value)
@@ -65,7 +65,7 @@ def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
 
 
 def for_csv(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch with texts in the place of what CSV cannot hold: bytes, UUIDs, and nested values, which become JSON."""
+    """A batch for CSV: bytes and UUIDs become texts, and nested values JSON."""
     columns = [_for_csv(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
@@ -81,7 +81,7 @@ def _for_csv(column: pa.Array) -> pa.Array:
 
 
 def json_text(value: Any) -> str | None:
-    """A value as JSON; None for none."""
+    """A value as JSON text; None for None."""
     return None if value is None else json.dumps(json_value(value), ensure_ascii=False)
 
 

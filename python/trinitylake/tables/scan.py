@@ -55,7 +55,7 @@ class Scan(RowResult):
 
     @property
     def iceberg(self) -> ReadAheadScan:
-        """The PyIceberg scan, for its plan of files and whatever else it offers."""
+        """The PyIceberg scan, for its plan of files and its other methods."""
         return self._scan
 
     @checked
@@ -135,7 +135,7 @@ class Scan(RowResult):
         return scan_html(self._scan, self._subject())
 
     def __reduce__(self) -> tuple[Callable[..., Scan], tuple[Any, ...]]:
-        """The same state of the table elsewhere. Raises `InvalidArgument` in an open transaction."""
+        """Pickle the scan with the state of its table. Raises `InvalidArgument` in an open transaction."""
         parts = {name: getattr(self._scan, name) for name in _PARTS}
         return _arrived, (self._subject, self._table_name, type(self._scan), pickled(self._scan.io), parts)
 

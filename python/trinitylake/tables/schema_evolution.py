@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def follow(update: UpdateSchema, schema: Schema, data: pa.Schema, format_version: int) -> None:
-    """Add to `update` what a table with `schema` and a format version lacks for `data`.
+    """Add the columns and wider types of `data` that a table with `schema` and a format version lacks.
 
     Raises `InvalidArgument` that names every column of a type that no table can have.
     """

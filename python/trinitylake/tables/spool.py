@@ -18,7 +18,7 @@ MEMORY_MAX_SIZE_BYTES = 128 << 20
 
 
 class Spool:
-    """All batches of a stream, read from it once. Not for two threads at once.
+    """All batches of a stream, which is read once. Not thread-safe.
 
     Args:
         schema: of the stream.
@@ -44,7 +44,7 @@ class Spool:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether it was too large for memory."""
+        """Whether the batches are on disk, because they exceeded the memory limit."""
         return self._file is not None
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -44,7 +44,7 @@ def connect(
     time_zone: str = "UTC",
     limits: Mapping[str, str | bool | int | float | list[str]] | None = None,
 ) -> Any:
-    """A DuckDB connection in memory that reaches `files`, and no way to change that.
+    """An in-memory DuckDB connection that can read only `files`; SQL cannot change that.
 
     Args:
         needs: the feature, for the error if DuckDB is not installed.
@@ -81,7 +81,7 @@ def connect(
 
 @contextmanager
 def refusals(subject: str, *, quotes_rows: bool) -> Iterator[None]:
-    """Raise `InvalidArgument` for what DuckDB refuses in the block, with its words if they can only be about the text.
+    """Convert DuckDB's errors in the block to `InvalidArgument`; the message is kept if it cannot quote rows.
 
     Args:
         subject: what errors begin with.
@@ -137,12 +137,12 @@ def arrow_result(connection: Any, sql: str, parameters: Any = None) -> Any:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL writes it."""
+    """A name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def unfiltered(column: str) -> str:
-    """The values of a column, of which DuckDB pushes no filter down.
+    """Expression of a column on which DuckDB pushes no filter down.
 
     **Rows of Arrow are filtered by DuckDB alone**: Arrow finds NaN neither larger than a number nor equal to itself,
     compares no UUIDs, and gets some constants as Python objects, which know no date outside of the years 1 to 9999.
@@ -151,7 +151,7 @@ def unfiltered(column: str) -> str:
 
 
 def folded(name: str) -> str:
-    """A name with small letters in the places of A to Z: two names are one to DuckDB if that is equal."""
+    """A name with A to Z in lower case: names that are equal then are equal for DuckDB."""
     return name.translate(_SMALL_LETTERS)
 
 
@@ -173,5 +173,5 @@ def names_in_query(columns: Iterable[str]) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """A text as SQL writes it."""
+    """A text as SQL literal."""
     return "'" + text.replace("'", "''") + "'"

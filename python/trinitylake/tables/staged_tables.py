@@ -222,7 +222,7 @@ class StagedTables:
                 raise self._requirement_broken(name, None, "assert-create: another transaction created the table")
 
     def follow(self, before: _core.Version) -> None:
-        """Have tables that are not changed here show the base of the transaction, which was `before` until now.
+        """Move unchanged tables to the new base of the transaction, which was `before` until now.
 
         Raises `CommitConflict` for one of which something is required that does not hold there.
         """
@@ -286,7 +286,7 @@ class StagedTables:
             self._describe(table)
 
     def take_metadata(self) -> list[tuple[str, bytes]]:
-        """Path and bytes of metadata files that are to be written with the commit, or before a save; each once."""
+        """Paths and bytes of metadata files to write with the commit or before a save; each is returned once."""
         files, self._metadata_files = self._metadata_files, []
         return files
 
@@ -353,7 +353,7 @@ class StagedTables:
         return is_new
 
     def committed(self, version: int) -> None:
-        """After a commit: note the version, and delete what it made useless, as far as possible."""
+        """After a commit: record the version, and delete superseded files as far as possible."""
         for table in self._tables.values():
             table._committed_version = version
             if table._staged is not None:
@@ -372,12 +372,12 @@ class StagedTables:
 
     @property
     def changed_names(self) -> list[str]:
-        """The full names of the tables that it changes."""
+        """The full names of the changed tables."""
         return [table.name for table in self._changed()]
 
     @property
     def changed_objects(self) -> list[tuple[str, str]]:
-        """Namespace and name of each table that it changes."""
+        """Namespace and name of each changed table."""
         return [(table.namespace, table._own_name) for table in self._changed()]
 
     def _changed(self) -> list[TransactionTable]:

@@ -98,7 +98,7 @@ class Table(ABC):
 
     @abstractmethod
     def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> AbstractContextManager[IcebergTable]:
-        """A PyIceberg table whose changes are kept when the block ends well, with a note in the log.
+        """PyIceberg table whose changes are committed at the end of the block, with a summary in the log.
 
         Raises `InvalidArgument` if it is read-only, and for a note in an open transaction, which has its own.
         """
@@ -115,7 +115,7 @@ class Table(ABC):
 
     @abstractmethod
     def _shown_version(self) -> int:
-        """The version of the lakehouse that an error about the table is about."""
+        """The version of the lakehouse for errors about the table."""
 
     def _note_scan(self, filter: BooleanExpression, snapshot_id: int | None) -> None:
         """Called before rows are read."""
@@ -239,7 +239,7 @@ class Table(ABC):
         limit: int | None = None,
         snapshot_id: int | None = None,
     ) -> Scan:
-        """A scan whose caller calls `_note_scan` before it reads rows."""
+        """A scan; the caller calls `_note_scan` before it reads rows."""
         with translated():
             scan = scan_of(
                 self._iceberg(),
@@ -425,7 +425,7 @@ class Table(ABC):
             return self._write(operation, note=CommitInfo(message, author))
 
     def _conformed(self, given: rows.Rows, change: IcebergTransaction, *, exactly: bool = False) -> _Input:
-        """Rows as the table has them at this point of a change; what is not in memory as a stream, if it can be one."""
+        """Rows with the columns and types of the table at this point of a change; a stream unless in memory."""
         schema, spec, limits = change.table_metadata.schema(), change.table_metadata.spec(), limits_of(self.schema)
         # PyIceberg streams into no partitions, and looks for the columns that they are by.
         parts = {name for field in spec.fields if (name := schema.find_column_name(field.source_id))}
@@ -519,7 +519,7 @@ class Table(ABC):
         statement: str,
         keys: FoundKeys | None = None,
     ) -> WriteResult:
-        """Change the rows that `find` finds by their place, for statements in SQL (`merging/row_changes.py`)."""
+        """Change the rows that `find` finds by their positions, for SQL statements (`merging/row_changes.py`)."""
 
         def operation(iceberg: IcebergTable) -> WriteResult:
             with translated(self._subject):
@@ -548,7 +548,7 @@ class Table(ABC):
 
     @property
     def maintenance(self) -> TableMaintenance:
-        """Compaction, and smaller metadata: `table.maintenance.compact()`, `.expire_snapshots()`, …"""
+        """Compaction and metadata maintenance: `table.maintenance.compact()`, `.expire_snapshots()`, …"""
         return TableMaintenance(self._write, self._subject)
 
     # Changing the table itself
@@ -582,7 +582,7 @@ class Table(ABC):
 
     @shown
     def _repr_html_(self) -> str:
-        """The table in a notebook. Of tables elsewhere only what the lakehouse itself knows."""
+        """HTML for notebooks. For external and federated tables only information of the lakehouse itself."""
         if self.type == "managed":
             return table_html(self.name, self.type, self.schema, self.iceberg)
         schema = self.schema if self._definition.HasField("schema") and self.type == "external" else None
@@ -611,7 +611,7 @@ def _no_match_is_fine(type: TableType) -> Iterator[None]:
 
 
 def _rows_deleted(iceberg: IcebergTable, change: IcebergTransaction, filter: BooleanExpression) -> Callable[[], int]:
-    """Returns, after a delete, how many rows it deleted. The table of another catalog is asked before."""
+    """Function that returns the number of deleted rows after a delete; counted before it in another catalog."""
     if isinstance(change, StagedTransaction):
         before = change.n_deleted
         return lambda: change.n_deleted - before

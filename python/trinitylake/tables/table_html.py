@@ -17,7 +17,7 @@ COLUMNS_MAX_COUNT = 100
 
 
 def table_html(name: str, type: str, schema: Schema | None, iceberg: IcebergTable | None) -> str:
-    """A table: its columns and, of one whose metadata is ours to read, its partitions, size and newest snapshot."""
+    """HTML of a table: columns, and for a managed one partitions, size and newest snapshot."""
     facts: list[tuple[object, object]] = [("type", type)]
     if iceberg is not None:
         facts += _facts(iceberg)
@@ -35,7 +35,7 @@ def table_html(name: str, type: str, schema: Schema | None, iceberg: IcebergTabl
 
 
 def scan_html(scan: DataScan, subject: str) -> str:
-    """A scan: what it reads, and nothing of what it would find."""
+    """HTML of a scan: its table, columns and filter, without rows."""
     from pyiceberg.expressions import AlwaysTrue
 
     fields = scan.projection().fields

@@ -203,13 +203,13 @@ class TransactionTable(Table):
         self._outside = None
 
     def _rebase(self, winner: TableDef) -> None:
-        """Take the winning definition; `_staged` was rebased on its metadata."""
+        """Adopt the committed definition; `_staged` was rebased on its metadata."""
         self._definition = winner
         self._described = None
 
     @property
     def _is_required(self) -> bool:
-        """Whether the commit depends on the table, which this transaction does not change."""
+        """Whether the commit depends on the table, although it does not change it."""
         if self._is_serializable and self.type == "managed":
             return self._staged is None or not self._staged.changed
         return self._staged is not None and self._staged.required
@@ -240,7 +240,7 @@ class TransactionTable(Table):
 
 
 def _check_use(table: ref[TransactionTable]) -> None:
-    """A function instead of a method, so that the table and its staged state are no reference cycle."""
+    """A function instead of a method, to avoid a reference cycle between the table and its staged state."""
     if (known := table()) is not None:
         known._check_use()
 

@@ -19,14 +19,14 @@ _Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def has_uuids(kind: pa.DataType) -> bool:
-    """Whether values of a type are UUIDs, or have some among their parts."""
+    """Whether a type is UUID, or contains one."""
     if isinstance(kind, pa.UuidType):
         return True
     return any(has_uuids(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def uuids_of_texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Some values with UUIDs in the place of texts, where `kind` has UUIDs. All else is as it was.
+    """Convert texts to UUIDs where `kind` has UUIDs; other values are unchanged.
 
     Raises `ValueError` for a text that is none.
     """
@@ -34,7 +34,7 @@ def uuids_of_texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def texts_of_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Some values with texts in the place of UUIDs, where `kind` has texts. All else is as it was."""
+    """Convert UUIDs to texts where `kind` has texts; other values are unchanged."""
     return _with_parts(values, kind, _texts)
 
 
@@ -44,7 +44,7 @@ def decoded(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def without_uuid_objects(value: Any) -> Any:
-    """A value of Python's with texts in the place of UUIDs: of those in a structure or a list Arrow makes no array."""
+    """A Python value with texts for UUIDs: Arrow cannot convert UUID objects in structs or lists."""
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, dict):
@@ -68,7 +68,7 @@ def _texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Array:
-    """The same with other values that have no parts, of the form that they have and not that of `kind`."""
+    """Replace the leaf values of nested values, which keep their own structure, not that of `kind`."""
     is_ = pa.types
     given = values.type
     if given == kind:

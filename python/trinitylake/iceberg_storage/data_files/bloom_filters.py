@@ -60,7 +60,7 @@ _STORED: dict[type[IcebergType], str] = {
 
 @cache
 def is_written() -> bool:
-    """Whether the installed Arrow writes filters."""
+    """Whether the installed Arrow can write Bloom filters."""
     import pyarrow.parquet as pq
 
     return "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters

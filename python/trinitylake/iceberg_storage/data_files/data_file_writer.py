@@ -303,7 +303,7 @@ class _OpenFile:
                 self._stream.__exit__(type(error), error, None)
 
     def _write_row_groups(self, n_rows: int) -> None:
-        """Write the first rows that wait. The others are the end of the last part."""
+        """Write the first buffered rows as row groups; the rest stays buffered."""
         import pyarrow as pa
 
         rows = pa.concat_tables(self._rows)

@@ -18,7 +18,7 @@ from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_column
 
 
 def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
-    """A file as one of the current partition spec, by its footer.
+    """Manifest entry of an existing file in the current partition spec, from its footer.
 
     Raises `ValueError` for columns that do not fit the table, and for rows of more than one partition.
     """
@@ -45,7 +45,7 @@ def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFi
 
 
 def _partition_value(field: PartitionField, schema: Schema, metrics: dict[str, Any]) -> Any:
-    """The partition that all rows of a file are in. Raises `ValueError` if there are more, or that is not known."""
+    """Partition value of all rows of a file. Raises `ValueError` if there are several, or it is unknown."""
     id = field.source_id
     if id not in schema.field_ids:  # a void field of a column that was dropped
         return None

@@ -47,7 +47,7 @@ def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, *
 
 @contextmanager
 def reading(location: str) -> Iterator[None]:
-    """Raise `CorruptFile` for what Arrow raises for a damaged file. Errors of the storage pass."""
+    """Convert Arrow's errors about a damaged file to `CorruptFile`. Errors of the storage pass."""
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
@@ -192,5 +192,5 @@ def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _lengths(array: pa.DictionaryArray) -> np.ndarray:
-    """The size of each text in the dictionary, then 0, which stands for NULL."""
+    """The size of each text in the dictionary, then 0 for NULL."""
     return np.append(pc.binary_length(array.dictionary).to_numpy(zero_copy_only=False).astype(np.int64), 0)

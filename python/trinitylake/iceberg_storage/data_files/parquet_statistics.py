@@ -187,7 +187,7 @@ class FileMetrics:
         return value if length is None or not isinstance(value, str | bytes) else value[:length]
 
     def _cut_upper(self, id: int, value: Any) -> Any:
-        """A bound that is no shorter than the length that the mode cuts it to, or greater; None if there is none."""
+        """Upper bound truncated to the length of the metrics mode; None if no such bound exists."""
         length = self._modes[id].mode.length
         if length is None or not isinstance(value, str | bytes) or len(value) <= length:
             return value

@@ -132,7 +132,7 @@ def transformed(column: pa.ChunkedArray, transform: Transform[Any, Any], type: I
 
 
 def aligned(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    """A copy in memory that is aligned to 64 bytes.
+    """A copy with memory aligned to 64 bytes.
 
     Arrow data of other processes may be aligned to 8 bytes. Rust reads decimals 16 bytes at a time, and panics.
     """
@@ -266,7 +266,7 @@ def in_partitions(partitions: Iterable[Record], columns: Sequence[str]) -> Boole
 
 
 def _joined(by: type[And] | type[Or], parts: list[BooleanExpression]) -> BooleanExpression:
-    """A shallow tree: of thousands of partitions, one in the other would be too deep for Python."""
+    """Join filters into a shallow tree: thousands of nested levels would exceed Python's recursion limit."""
     return by(*parts) if len(parts) > 1 else parts[0]
 
 
@@ -288,7 +288,7 @@ def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same values, or others that are equal where these are the same."""
+    """The same values, or substitutes that are equal exactly for equal values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -56,7 +56,7 @@ _PARQUET_SCHEMA = pa.schema(
 
 
 def is_merge_on_read(metadata: TableMetadata, statement: str) -> bool:
-    """Whether a statement writes delete files in the place of whole data files, by the properties of the table.
+    """Whether a statement writes delete files instead of rewriting data files, by the properties of the table.
 
     An upsert is a merge; overwrites delete rows as `delete` does.
     """

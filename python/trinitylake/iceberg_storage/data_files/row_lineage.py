@@ -133,7 +133,7 @@ def at_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> It
 
 
 def without_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """The other rows than `at_positions`."""
+    """The rows except those of `at_positions`."""
     for batch in batches:
         listed = _listed(batch, positions)
         if listed is None:

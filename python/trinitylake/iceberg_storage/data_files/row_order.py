@@ -51,7 +51,7 @@ class RowOrder:
         return rows.take(self.indices(rows))
 
     def indices(self, rows: pa.Table) -> pa.Array:
-        """The numbers of the rows in order. Raises Arrow's errors for a type that has no order."""
+        """The indices of the rows in sorted order. Raises Arrow's errors for a type that has no order."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

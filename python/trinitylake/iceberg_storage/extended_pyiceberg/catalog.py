@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class KeepsOldMetadata:
-    """A catalog of tables whose older metadata files stay, to be put before PyIceberg's class among the bases."""
+    """Mixin for catalogs that keep older metadata files; must precede PyIceberg's class among the bases."""
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
-        """Never, whatever the table properties say: older versions of the lakehouse need their metadata files."""
+        """Do nothing: older versions of the lakehouse need their metadata files."""
 
 
 class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
@@ -52,7 +52,7 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> CreateTableTransaction:
-        """A table that comes to be when the transaction commits, with what was written to it until then."""
+        """Transaction that creates a table, with all rows written until its commit."""
         staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)
         return CreatingTransaction(staged)
 

@@ -111,7 +111,7 @@ class ReadAheadScan(DataScan):
         return tasks
 
     def bounded(self, max_looks: int) -> Self:
-        """The same scan, whose plan raises `PlanTooLarge` where it looks at more predicates and values."""
+        """The same scan, whose plan raises `PlanTooLarge` above this number of evaluated predicates and values."""
         scan = copy(self)
         scan._max_looks = max_looks
         return scan
@@ -251,7 +251,7 @@ def _read_manifests_ahead(io: FileIO, manifests: Iterable[ManifestFile], files: 
 
 
 def _as_of(metadata: TableMetadata, snapshot_id: int | None) -> TableMetadata:
-    """The metadata with the schema that a snapshot has as the current one."""
+    """The metadata with the schema of a snapshot as the current one."""
     snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
     id = None if snapshot is None else snapshot.schema_id
     if id is None or id == metadata.current_schema_id or all(one.schema_id != id for one in metadata.schemas):
@@ -297,7 +297,7 @@ def matching_rows(scan: DataScan, tasks: Iterable[FileScanTask]) -> Iterator[pa.
 
 
 def read_data_ahead(io: object, tasks: Iterable[FileScanTask], columns: frozenset[int] = frozenset()) -> None:
-    """Begin to fetch the files of some tasks, with those that tell of deleted rows, which are read first.
+    """Begin to fetch the files of some tasks, delete files first.
 
     Of large files `columns` are fetched at once when one is opened.
     """

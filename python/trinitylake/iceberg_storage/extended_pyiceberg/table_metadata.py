@@ -85,7 +85,7 @@ class IndexedMetadataV3(_SnapshotIndex, TableMetadataV3):
     def model_dump_json(  # type: ignore[override]
         self, exclude_none: bool = True, exclude: set[str] | None = None, by_alias: bool = True, **kwargs: Any
     ) -> str:
-        """As of the earlier versions."""
+        """JSON text; PyIceberg only supports the earlier format versions."""
         return IcebergBaseModel.model_dump_json(self, exclude_none, exclude, by_alias, **kwargs)
 
 

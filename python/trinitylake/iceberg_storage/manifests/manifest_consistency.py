@@ -88,7 +88,7 @@ class SpecsAndSchemas(NamedTuple):
 
     @classmethod
     def after(cls, metadata: TableMetadata | None, updates: Iterable[TableUpdate]) -> SpecsAndSchemas:
-        """Those of a table, None for a new one, and those that updates add."""
+        """Specs and schemas of a table (None for a new one) and of updates."""
         specs = {} if metadata is None else metadata.specs()
         schemas = [] if metadata is None else list(metadata.schemas)
         for update in updates:

@@ -220,7 +220,7 @@ class _EntryFile(AvroFile[ManifestEntry]):
 
 @contextmanager
 def shallow_schema() -> Iterator[None]:
-    """Raises `ValueError` in the place of `RecursionError`, for a schema that nests without end."""
+    """Check the nesting of a schema. Raises `ValueError` instead of a `RecursionError`."""
     try:
         yield
     except RecursionError as error:
@@ -228,7 +228,7 @@ def shallow_schema() -> Iterator[None]:
 
 
 def check_field_ids(schema: Schema | StructType) -> None:
-    """Raises `ValueError` for fields that readers by name and readers by id would understand differently."""
+    """Check field ids. Raises `ValueError` for fields that readers by name and by id would interpret differently."""
     ids = {field.field_id: field for field in schema.fields}
     if len(ids) < len(schema.fields):
         raise ValueError("the schema of an Avro file has two fields with the same id")

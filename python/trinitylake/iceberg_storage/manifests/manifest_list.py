@@ -182,7 +182,7 @@ def _with_snapshot(io: FileIO, manifest: ManifestFile) -> ManifestFile:
 
 
 class FileInMemory(InputFile):
-    """A file that was fetched."""
+    """A fetched file, in memory."""
 
     def __init__(self, location: str, data: bytes) -> None:
         super().__init__(location)

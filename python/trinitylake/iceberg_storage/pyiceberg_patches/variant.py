@@ -18,7 +18,7 @@ NAME = "variant"
 
 
 class VariantType(PrimitiveType):
-    """A value of any type, as Iceberg's specification has it."""
+    """Iceberg's type `variant`, a value of any type."""
 
     root: Literal["variant"] = Field(default="variant")
 

@@ -25,7 +25,7 @@ from trinitylake.iceberg_storage.conflict_errors import TableConflict
 
 
 def check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetadata, redone: Container[int]) -> None:
-    """Refuse an update of something that the newer metadata has otherwise than the one it was staged on.
+    """Refuse an update of a part that the newer metadata has changed since the update was staged.
 
     `redone` are the ids of snapshots that are in both, the newer metadata having them on other parents.
 

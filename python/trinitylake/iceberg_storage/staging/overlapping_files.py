@@ -28,7 +28,7 @@ from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 
 class OverlappingFiles:
-    """Files of a snapshot, asked whether another file may hold rows that they are about."""
+    """Files of a snapshot, with a test whether another file may hold rows in the same partitions and bounds."""
 
     def __init__(self, files: Iterable[DataFile], schema: Schema) -> None:
         self._types = {
@@ -39,7 +39,7 @@ class OverlappingFiles:
             self._by_partition[partition_of(file)].append(self._summaries(file))
 
     def may_overlap(self, file: DataFile) -> bool:
-        """Whether a file is in one of the partitions, and a row of it may have the values of a row of theirs."""
+        """Whether a file is in one of the partitions, and its bounds overlap those of a file there."""
         theirs = self._summaries(file)
         spec_id, partition = partition_of(file)
         return any(
@@ -55,7 +55,7 @@ class OverlappingFiles:
 
 
 def partition_of(file: DataFile) -> tuple[int, object]:
-    """The partition of a file, to be compared: NaN equals NaN."""
+    """Comparable partition of a file: NaN equals NaN."""
     return file.spec_id, spelled(file.partition)
 
 

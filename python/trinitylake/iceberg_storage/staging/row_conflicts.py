@@ -198,7 +198,7 @@ def is_blind(snapshot: Snapshot, changed: ChangedFiles) -> bool:
 
 
 def _means_the_same(read: RowsRead, staged: Schema, current: Schema) -> bool:
-    """Whether the columns that a filter names are the same ones in both schemas."""
+    """Whether a filter refers to the same columns in both schemas."""
     if read.filter == AlwaysTrue():
         return True
     try:
@@ -211,5 +211,5 @@ def _means_the_same(read: RowsRead, staged: Schema, current: Schema) -> bool:
 
 
 def _is_snapshot_isolated(metadata: TableMetadata, *levels: str) -> bool:
-    """Whether the table's own isolation levels leave out rows that come after a statement looked for them."""
+    """Whether the table's isolation level allows new matching rows."""
     return all(metadata.properties.get(name, "serializable").lower() == "snapshot" for name in levels)

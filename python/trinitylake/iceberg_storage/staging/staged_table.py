@@ -436,7 +436,7 @@ class StagedTable:
         statistics: Sequence[str] = (),
         layout: SpecsAndSchemas | None = None,
     ) -> None:
-        """Check and record the files of snapshots that were not written here, perhaps long before this transaction.
+        """Check and record the files of snapshots that other processes wrote, perhaps long ago.
 
         Args:
             snapshots: of a commit. Those that were written or adopted here are skipped.

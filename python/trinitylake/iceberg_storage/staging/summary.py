@@ -128,7 +128,7 @@ def _removed(counts: Mapping[str, str]) -> int:
 
 
 def _number(counts: Mapping[str, str], name: str) -> int:
-    """A count that an engine wrote, 0 if it is no number."""
+    """A count from an engine, 0 if it is not a number."""
     text = str(counts.get(name, "0"))
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
 

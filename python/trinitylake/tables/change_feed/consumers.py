@@ -28,7 +28,7 @@ IDLE_MILLIS = 3_600_000
 
 
 class Position(NamedTuple):
-    """How far a consumer is in the feed of one table."""
+    """Position of a consumer in the feed of one table."""
 
     version: int
     manifest_list: str

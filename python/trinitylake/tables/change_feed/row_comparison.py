@@ -189,7 +189,7 @@ def _covered(runs: Sequence[AlignedRun], side: int, count: int) -> npt.NDArray[n
 
 
 def _filtered(rows: pa.Table, stays: npt.NDArray[np.bool_]) -> pa.Table:
-    """The rows that stay, without a copy if these are consecutive."""
+    """The selected rows, without a copy if they are consecutive."""
     count = int(stays.sum())
     first = int(stays.argmax()) if count else 0
     return rows.slice(first, count) if stays[first : first + count].all() else rows.filter(pa.array(stays))
@@ -212,7 +212,7 @@ def _classes(rows: pa.Table, marks: Signatures) -> _Numbers:
 
 
 def _matched(removed: _Numbers, added: _Numbers) -> tuple[_Numbers, _Numbers]:
-    """As many rows of both sides as have the same number."""
+    """Pairs of rows of both sides with equal numbers, each row at most once."""
     orders = [np.argsort(side, kind="stable") for side in (removed, added)]
     then, now = removed[orders[0]], added[orders[1]]
     rank = np.arange(len(then)) - np.searchsorted(then, then)

@@ -46,7 +46,7 @@ class Clause:
         return {name: column for name, text in self.values.items() if (column := _column_of(text, source)) is not None}
 
     def computed(self, source: pa.Schema) -> dict[str, str]:
-        """The columns that get what a text in SQL says."""
+        """The columns that get the value of a SQL text."""
         texts = self.values or {}
         return {name: text for name, text in texts.items() if _column_of(text, source) is None}
 
@@ -66,7 +66,7 @@ class Outcome:
 
 @dataclass
 class Clauses:
-    """The clauses of one kind, matched or not matched, in their order: the first whose condition holds counts.
+    """The clauses of one kind, matched or not matched: the first one whose condition holds applies.
 
     Args:
         clauses: in order.
@@ -176,7 +176,7 @@ def _typed(values: pa.Array) -> pa.Array:
 
 
 def _column_of(text: str, source: pa.Schema) -> str | None:
-    """The column of the source that a text names and nothing else: `x` of `source.x`."""
+    """Column of the source if the text is only its name: `x` for `source.x`."""
     match = _PLAIN.fullmatch(text.strip())
     if match is None:
         return None

@@ -17,7 +17,7 @@ _PLACES_PER_ROW = 16
 
 
 class DenseKeys:
-    """The row of each key. Keys are unique; a null is none.
+    """Index from keys to rows. Keys are unique; NULL is not a key.
 
     Args:
         values: the keys, at least one.
@@ -33,7 +33,7 @@ class DenseKeys:
 
     @classmethod
     def of(cls, source: pa.Table, keys: Sequence[str], rows: int) -> DenseKeys | None:
-        """The keys of `source` if they are such, and unique; `rows` as many will be looked up."""
+        """Index of the keys of `source` if these are dense and unique; `rows` keys will be looked up."""
         if len(keys) != 1 or not is_whole_number(source.schema.field(keys[0]).type):
             return None
         column = source.column(keys[0])
@@ -68,7 +68,7 @@ def is_whole_number(kind: pa.DataType) -> bool:
 
 
 def whole_numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """The values of a column that has no nulls, of 64 bits."""
+    """The values of a column without nulls, as 64-bit integers."""
     if column.type == pa.date32():
         column = column.cast(pa.int32())
     values: np.ndarray = column.to_numpy().astype(np.int64, copy=False)

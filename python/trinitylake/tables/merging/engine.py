@@ -50,7 +50,7 @@ def merge(
     statement: str = "merge",
     only_changes: bool = False,
 ) -> RowCounts:
-    """Match `source` with a table by `keys`, and do what the clauses say, in one snapshot.
+    """Match `source` with a table by `keys`, and apply the clauses, in one snapshot.
 
     Args:
         iceberg: the table; a staged one redoes the statement after a lost race.
@@ -85,7 +85,7 @@ def merge(
 
 @dataclass
 class _Added:
-    """The new rows that clauses make of rows of the source that met none, some at a time; read once.
+    """New rows of the clauses for source rows without a match, in batches; read once.
 
     Attributes:
         count: of those that were read.
@@ -126,7 +126,7 @@ class _Added:
 
 
 def commit_files(change: Transaction, done: Rewritten, inserted: int) -> RowCounts:
-    """One snapshot without the files that went and with those that came; none if nothing changed."""
+    """Commit one snapshot without the removed and with the added files; none if nothing changed."""
     counts = RowCounts(done.updated, done.deleted, inserted)
     if isinstance(change, StagedTransaction):
         change.count_rows(counts)
@@ -140,7 +140,7 @@ def commit_files(change: Transaction, done: Rewritten, inserted: int) -> RowCoun
 
 
 def _commit_elsewhere(change: Transaction, removed: list[DataFile], added: list[DataFile]) -> None:
-    """In the table of another catalog, by PyIceberg's own snapshots."""
+    """Commit to a table of another catalog, with PyIceberg's own snapshots."""
     update = change.update_snapshot()
     if not removed:
         with update.fast_append() as append:

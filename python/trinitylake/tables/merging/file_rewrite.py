@@ -48,7 +48,7 @@ class Rewritten:
 
 
 class _Updated(NamedTuple):
-    """Rows as an update leaves them.
+    """Updated rows.
 
     Attributes:
         rows: of the table.
@@ -162,7 +162,7 @@ class FileRewrite:
         return DataFileWriter(self._metadata, self._io, carries_rows=True)
 
     def _file(self, task: FileScanTask, hits: Hits) -> _Changed | None:
-        """Change rows of a file; None if it stays as it is."""
+        """Change rows of a file; None if nothing changes."""
         hits = hits.sorted()
         is_deleted = np.isin(hits.clause, [n for n, one in enumerate(self._clauses.clauses) if one.action == "delete"])
         deleted = int(is_deleted.sum())

@@ -33,7 +33,7 @@ READ_AHEAD = 4
 
 @dataclass
 class Hits:
-    """Rows of one file for which a clause speaks, in their order.
+    """Rows of one file to which a clause applies, in their order.
 
     Attributes:
         positions: of the rows in the file.
@@ -48,11 +48,11 @@ class Hits:
     computed: list[dict[str, pa.Array]]
 
     def sorted(self) -> Hits:
-        """The same in the order of the rows."""
+        """The hits in the order of the rows."""
         return self.take(np.argsort(self.positions, kind="stable"))
 
     def take(self, numbers: np.ndarray) -> Hits:
-        """Some of them, by their numbers."""
+        """The hits with these indices."""
         chosen = pa.array(numbers)
         computed = [{name: values.take(chosen) for name, values in one.items()} for one in self.computed]
         return Hits(self.positions[numbers], self.source[numbers], self.clause[numbers], computed)
@@ -80,7 +80,7 @@ class Matches:
 def find_matches(
     live: LiveRows, tasks: Sequence[FileScanTask], source: pa.Table, keys: Sequence[str], clauses: Clauses
 ) -> Matches:
-    """Join the rows of some files with `source`, and ask the clauses for each pair.
+    """Join the rows of some files with `source`, and evaluate the clauses for each pair.
 
     Raises `InvalidArgument` if more than one row of the source would change the same row of the table.
     """
@@ -160,7 +160,7 @@ def _bare(rows: int) -> pa.Table:
 
 
 def _spread(matches: Matches, found: list[pa.Table], computed: list[list[dict[str, pa.Array]]]) -> None:
-    """Put the pairs of all chunks to the files that they are of."""
+    """Distribute the pairs of all chunks to their files."""
     for table, values in zip(found, computed, strict=True):
         numbers = table["trinitylake:file"].to_numpy()
         for file in np.unique(numbers):

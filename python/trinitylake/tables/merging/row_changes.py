@@ -67,7 +67,7 @@ class RowChanges:
 
 
 class PlacedRows:
-    """The rows of a table in some of its files, each with its place."""
+    """The rows of a table in some of its files, with their positions."""
 
     def __init__(self, metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask]) -> None:
         self.metadata = metadata

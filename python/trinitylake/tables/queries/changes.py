@@ -203,7 +203,7 @@ class Changes:
         raise InvalidArgument(f"{shortened(self._sql)}: table {self._table.name} has no column {name!r}; {hinted}")
 
     def _all_of(self, statement: MergeInto, when: When) -> dict[str, str]:
-        """The values of a clause; all columns that both sides have if it names none."""
+        """The values of a clause; by default all columns that both sides have."""
         if isinstance(when.values, list):
             names = self._source.names
             if len(when.values) != len(names):
@@ -231,12 +231,12 @@ Change: TypeAlias = "tuple[Callable[[str, str], str], str, dict[str, str] | None
 
 
 def source_alias(statement: MergeInto) -> str:
-    """The name of the other side of a MERGE, as SQL writes it."""
+    """The quoted name of the source of a MERGE."""
     return quoted(source_name(statement))
 
 
 def source_name(statement: MergeInto) -> str:
-    """The name of the other side of a MERGE. Raises `InvalidArgument` if it has none."""
+    """The name of the source of a MERGE. Raises `InvalidArgument` if it has none."""
     from trinitylake.tables.queries.statement_text import Cursor
 
     cursor = Cursor(statement.source)
@@ -254,7 +254,7 @@ def source_name(statement: MergeInto) -> str:
 
 
 def _equal_columns(condition: dict[str, Any], target: str, source: str) -> Iterator[tuple[str, str]]:
-    """Columns of the target, each with one of the source that equals it wherever the condition holds."""
+    """Pairs of a target and a source column that the condition requires to be equal."""
     if condition.get("type") == "CONJUNCTION_AND":
         for part in condition["children"]:
             yield from _equal_columns(part, target, source)

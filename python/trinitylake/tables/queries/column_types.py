@@ -88,7 +88,7 @@ def is_filtered_alike(type: IcebergType) -> bool:
 
 
 def are_read_alike(metadata: TableMetadata) -> bool:
-    """Whether DuckDB, given the ids of the columns, reads every Parquet file of a table as Iceberg says.
+    """Whether DuckDB, given the ids of the columns, reads every Parquet file of a table as Iceberg requires.
 
     DuckDB finds columns by id, but parts of a nested column by name. So a nested column must have been the same since
     the table began, with names that files have.
@@ -132,7 +132,7 @@ def _is_same(schema: Schema, field: NestedField) -> bool:
 
 
 def with_uuids(schema: pa.Schema, types: Sequence[str], connection: Any) -> pa.Schema:
-    """The columns of an answer as a table is to have them: UUIDs, which DuckDB hands out as texts, are UUIDs.
+    """The columns of a result for a table: UUIDs, which DuckDB returns as texts, are UUIDs.
 
     Args:
         schema: of the answer.

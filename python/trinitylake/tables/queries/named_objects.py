@@ -54,7 +54,7 @@ class Names(Protocol):
 
 @dataclass
 class NamedObject:
-    """A table or view of a query, under the name that DuckDB has for it.
+    """A table or view of a query, with its name in DuckDB.
 
     Attributes:
         of: the table, or the text of the view, in which names are DuckDB's.
@@ -66,7 +66,7 @@ class NamedObject:
 
     @property
     def in_sql(self) -> str:
-        """The name as SQL writes it, from the database on."""
+        """The quoted name for SQL, with the database."""
         return f"memory.{quoted(self.schema)}.{quoted(self.name)}"
 
 

@@ -15,7 +15,7 @@ Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 
 def numbered(sql: str) -> str:
-    """The text with `$1`, `$2`, … in the places of `?`, so that it can be taken apart."""
+    """The text with `$1`, `$2`, … instead of `?`, so that it can be split."""
     with optional_dependency("SQL over a lakehouse"):
         import duckdb
 
@@ -52,7 +52,7 @@ def names_in(tree: Any) -> Iterator[str]:
 
 
 def replaced(node: Any, values: Mapping[str, Any]) -> Any:
-    """A parsed query with values in the place of parameters."""
+    """A parsed query with values instead of parameters."""
     if isinstance(node, list):
         return [replaced(child, values) for child in node]
     if isinstance(node, dict):
@@ -63,7 +63,7 @@ def replaced(node: Any, values: Mapping[str, Any]) -> Any:
 
 
 def in_sql(value: Any) -> str | None:
-    """A value as SQL writes it, for the plan; None for one of another type."""
+    """A value as SQL literal, for the plan; None for an unsupported type."""
     match value:
         case None:
             return "NULL"

@@ -74,7 +74,7 @@ class Parsed:
         return bool(table.get("type") == "SHOW_REF")
 
     def renamed(self, new_name: Callable[[Parts], str | None]) -> str:
-        """The text with other names in the places of those of tables: what `new_name` says, if anything."""
+        """The text with the tables renamed by `new_name`, which returns None for no change."""
         changes: list[tuple[int, int, str]] = []
         written_at = _Names(self.sql)
         for reference in self.references:
@@ -215,7 +215,7 @@ def _words(tree: dict[str, Any], sql: str) -> str:
 
 
 def shortened(sql: str) -> str:
-    """The text as errors show it."""
+    """The text for errors, shortened."""
     one_line = " ".join(sql.split())
     return repr(one_line if len(one_line) <= 100 else f"{one_line[:99]}…")
 

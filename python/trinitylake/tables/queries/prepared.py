@@ -44,7 +44,7 @@ class QueryLimits:
 
     @property
     def settings(self) -> dict[str, str | bool | int | float | list[str]]:
-        """For a connection of DuckDB."""
+        """Settings for a DuckDB connection."""
         size = f"{self.memory_size_bytes}B"
         return {"memory_limit": size, "max_temp_directory_size": size, "threads": 2}
 
@@ -113,7 +113,7 @@ class PreparedQuery:
 
     @contextmanager
     def running(self) -> Iterator[RunningQuery]:
-        """The query as it runs. Raises as running it does, also while rows are taken from it."""
+        """Context manager: run the query. Errors are raised here and while its rows are read."""
         planned = {name: table.planned(self._pushed.get(name)) for name, table in self._tables().items()}
         files = [path for rows in planned.values() for path in rows.files]
         with TemporaryDirectory(prefix="trinitylake-sql-", ignore_cleanup_errors=True) as folder:
@@ -152,7 +152,7 @@ class PreparedQuery:
         return {(one.schema, one.name): one.of for one in self._objects if isinstance(one.of, TableSource)}
 
     def _create(self, connection: Any, planned: Mapping[NameOf, PlannedRows]) -> None:
-        """Make all that the query names: tables without rows, or what has been planned of them."""
+        """Create all objects of the query: tables without rows, or with their planned rows."""
         for number, (name, given) in enumerate(self._given.items()):
             if name.startswith(OWN_NAME):  # its rows are looked at by their places
                 connection.register(name, given)
@@ -176,7 +176,7 @@ class PreparedQuery:
                 connection.execute(f"CREATE VIEW {one.in_sql} AS {text}")
 
     def _confine_views(self) -> None:
-        """Have the views bound where nothing can be reached, so DuckDB itself decides what their names mean."""
+        """Bind the views on a connection that reaches nothing, so that DuckDB itself resolves their names."""
         connection = connect(needs=NEEDS)
         try:
             self._create(connection, {})
@@ -207,7 +207,7 @@ class PreparedQuery:
         return pushed
 
     def _with_values(self, connection: Any, query: Parsed) -> str | None:
-        """The text with values in the place of parameters, for a plan; None if one cannot be written."""
+        """The text with values instead of parameters, for a plan; None if one has no literal."""
         if not self._parameters:
             return query.sql
         values: dict[str, Any] = {}

@@ -117,7 +117,7 @@ def _pushed(scan: dict[str, Any], columns: Sequence[str | None]) -> Pushed:
 
 
 def _is_missed_by_nan(filter: dict[str, Any]) -> bool:
-    """Whether no NaN matches a filter on a column of numbers, and it compares with none."""
+    """Whether NaN cannot match a filter on a column of numbers, and no constant in it is NaN."""
     constants = filter.get("values", [])
     match _kind(filter):
         case "CONSTANT_COMPARISON":
@@ -187,7 +187,7 @@ def _expression(expression: dict[str, Any], name: str) -> BooleanExpression:
 
 
 def _value(constant: dict[str, Any], type: dict[str, Any]) -> Any:
-    """A constant of a plan as Iceberg's filters take it. Raises `NoLiteral`."""
+    """A constant of a plan as value for Iceberg's filters. Raises `NoLiteral`."""
     value = constant.get("value")
     if constant.get("is_null") or value is None or constant.get("type") != type:
         raise NoLiteral
@@ -208,7 +208,7 @@ def _value(constant: dict[str, Any], type: dict[str, Any]) -> Any:
 
 
 def _moment(kind: str, value: int) -> str:
-    """A date or time as Iceberg writes it. Raises `NoLiteral`."""
+    """A date or time in Iceberg's format. Raises `NoLiteral`."""
     try:
         if kind == "DATE":
             return (date(1970, 1, 1) + timedelta(days=value)).isoformat()

@@ -41,7 +41,7 @@ class Query(RowResult):
 
     @property
     def types(self) -> list[str]:
-        """The types of the columns, as DuckDB writes them."""
+        """The DuckDB types of the columns, as text."""
         return [type for _, type in self._prepared.columns]
 
     @checked

@@ -23,7 +23,7 @@ _AGAIN_SECONDS = 0.05
 
 
 class RunningQuery:
-    """A query whose rows are taken once. Its methods are those of DuckDB's connection, and raise as they do."""
+    """A query whose rows can be read once. Its methods are those of DuckDB's connection, and raise as they do."""
 
     def __init__(self, connection: Any, sql: str, parameters: Any = None) -> None:
         self._connection = connection

@@ -43,7 +43,7 @@ class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
         super().__init__(no_rows(self._columns))
 
     def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> Any:
-        """The rows with these columns, as DuckDB takes them."""
+        """The rows with these columns as a scanner for DuckDB."""
         names = self._columns.names if columns is None else list(columns)
         target = pa.schema([self._columns.field(name) for name in names])
         return _Scanner(pa.RecordBatchReader.from_batches(target, self._batches(target)))
@@ -77,7 +77,7 @@ def scanned_rows(scan: DataScan, tasks: Sequence[FileScanTask], subject: Callabl
 
 
 def table_in_duckdb(rows: pa.Table, name: str) -> pa.Table:
-    """Rows of a caller with the types that DuckDB has. Raises `InvalidArgument` for times that DuckDB would cut."""
+    """Rows of a caller with DuckDB's types. Raises `InvalidArgument` for times that DuckDB would truncate."""
     target = pa.schema([column.with_type(_in_duckdb(column.type)) for column in rows.schema])
     return rows if target.equals(rows.schema) else _cast(rows, target, lambda: name)
 
@@ -96,7 +96,7 @@ def _cast(rows: pa.Table, target: pa.Schema, subject: Callable[[], str]) -> pa.T
 
 
 def _in_duckdb(kind: pa.DataType) -> pa.DataType:
-    """The type in all expressions of DuckDB: microseconds for times with a zone, and lists without a fixed size."""
+    """The type that DuckDB uses: microseconds for times with a zone, and lists without a fixed size."""
     if pa.types.is_timestamp(kind) and kind.tz is not None and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     if pa.types.is_struct(kind):

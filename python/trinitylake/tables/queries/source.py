@@ -57,7 +57,7 @@ class PlannedRows:
     scanned: ArrowRows | None = None
 
     def raise_if_broken(self) -> None:
-        """Raises what broke a scan off; for a file that is missing `CorruptFile`, or `VersionExpired`."""
+        """Raise the error that ended a scan; for a missing file `CorruptFile` or `VersionExpired`."""
         if self.scanned is not None and self.scanned.failure is not None:
             raise self.scanned.failure
         for local, path in self.files.items():
@@ -68,7 +68,7 @@ class PlannedRows:
 
 
 class TableSource:
-    """A table as it was when the query was made; later writes do not change it.
+    """State of a table at the creation of the query; later writes do not change it.
 
     Raises `InvalidArgument` for a table without columns, or with a column of a type that queries do not know.
     """
@@ -94,7 +94,7 @@ class TableSource:
         ]
 
     def column_definitions(self) -> str:
-        """The columns, as `CREATE TABLE` has them."""
+        """The columns for `CREATE TABLE`."""
         columns = zip(self._names, self._types, strict=True)
         return ", ".join(f"{quoted(name)} {type}" for name, type in columns)
 
@@ -104,7 +104,7 @@ class TableSource:
         return dict(zip(self.names, self._types, strict=True))
 
     def placed(self, relation: str) -> str:
-        """A query for the rows of `relation`, which have the columns of the table, and their places."""
+        """A query for the rows of `relation`, with the columns of the table and their positions."""
         columns = ", ".join(
             f"CAST({unfiltered(quoted(name))} AS {type}) AS {quoted(name)}"
             for name, type in zip(self._names, self._types, strict=True)

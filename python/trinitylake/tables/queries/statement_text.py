@@ -78,25 +78,25 @@ class Cursor:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the cursor is at the end."""
         return self._at >= len(self._tokens)
 
     def peek_word(self, ahead: int) -> str:
-        """A word behind the next token, in upper case, or ""."""
+        """A word after the next token, in upper case, or ""."""
         at = self._at + ahead
         return self._tokens[at].word if at < len(self._tokens) else ""
 
     def peek_sign(self, ahead: int) -> str:
-        """The first character of a token behind the next one, or ""."""
+        """The first character of a token after the next one, or ""."""
         at = self._at + ahead
         return self._tokens[at].text[:1] if at < len(self._tokens) else ""
 
     def skip(self) -> None:
-        """Leave the next token out."""
+        """Skip the next token."""
         self._at += 1
 
     def took(self, *words: str) -> bool:
-        """Whether these words come next; they are read then."""
+        """Read these words if they are next; whether they were."""
         following = [token.word for token in self._tokens[self._at : self._at + len(words)]]
         if following != list(words):
             return False
@@ -114,7 +114,7 @@ class Cursor:
             raise InvalidArgument(f"{shortened(self.sql)}: {words} is not supported for tables of a lakehouse: {why}")
 
     def unexpected(self, why: str) -> InvalidArgument:
-        """The error for what comes next."""
+        """Error for the next token."""
         there = self._tokens[self._at].text.strip()[:40] if not self.is_at_end else "the end"
         return InvalidArgument(f"{shortened(self.sql)}: {why}, not {there!r}")
 
@@ -127,7 +127,7 @@ class Cursor:
         return tuple(parts)
 
     def alias(self, *not_these: str) -> str:
-        """A name behind a table, or ""."""
+        """An alias after a table, or ""."""
         if self.took("AS") or (self.word and self.word not in not_these) or self.sign == '"':
             return self._part()
         return ""
@@ -202,7 +202,7 @@ class Cursor:
             self._at += 1
 
     def rest(self) -> str:
-        """The text that is left."""
+        """The rest of the text."""
         begin, self._at = self._at, len(self._tokens)
         return self._between(begin, self._at)
 
@@ -345,7 +345,7 @@ def statement_of(connection: Any, sql: str) -> Statement | None:
 
 
 def _with_short_names(sql: str, table: tuple[str, ...]) -> str:
-    """A statement in which columns of its table are named `t.id` and not `s.t.id`: its rows stand in a query there."""
+    """The statement with columns of its table as `t.id` instead of `s.t.id`, because a query replaces the table."""
     tokens, data = tokens_of(sql), sql.encode()
     wanted = [part for name in map(folded, table) for part in (name, ".")]
     names = [folded(_unquoted(token.text.strip())) for token in tokens]

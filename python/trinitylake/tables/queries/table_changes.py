@@ -22,7 +22,7 @@ FUNCTION = "table_changes"
 def with_change_feeds(
     connection: Any, sql: str, names: Names, default_namespace: str
 ) -> tuple[str, dict[str, ArrowRows]]:
-    """A query with names in the places of its calls of `table_changes`, and the rows that each name stands for.
+    """Replace the calls of `table_changes` in a query by names; returns the query and the rows of each name.
 
     Args:
         connection: of DuckDB, which parses.

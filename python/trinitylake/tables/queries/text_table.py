@@ -37,7 +37,7 @@ class Preview:
 
 
 def text_table(preview: Preview) -> str:
-    """The rows below their columns, and how many there are."""
+    """The rows as a text table, with their number."""
     count = len(preview.rows)
     total = f"the first {count:,} rows" if preview.has_more else f"{count:,} row{'' if count == 1 else 's'}"
     lines = [[_cell(one) for one in row] for row in [preview.columns, *preview.texts()]]
