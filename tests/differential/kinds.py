@@ -178,11 +178,11 @@ KINDS = {
         format_version=3,
     ),
     "struct": Kind(
-        StructType(NestedField(101, "a", DoubleType()), NestedField(102, "b", StringType())),
-        pa.struct([("a", pa.float64()), ("b", pa.large_string())]),
-        "STRUCT(a DOUBLE, b VARCHAR)",
+        StructType(NestedField(101, "a", DoubleType()), NestedField(102, "b c", StringType())),
+        pa.struct([("a", pa.float64()), ("b c", pa.large_string())]),
+        'STRUCT(a DOUBLE, "b c" VARCHAR)',
         [
-            {"a": number, "b": text}
+            {"a": number, "b c": text}
             for number, text in zip([NAN, -0.0, INF, None], ["", "é", None, "x" * 300], strict=True)
         ],
         (),
