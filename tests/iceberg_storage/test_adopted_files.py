@@ -202,7 +202,7 @@ def test_old_files_are_adopted_without_a_running_collection(place: Place, way: C
 def test_adoption_of_old_files_during_a_collection_is_refused(place: Place, way: Callable[[Place], None]) -> None:
     collection = place.begin_distributed_gc()
     version = place.lake.version
-    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"):
+    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="may be deleted by a garbage collection"):
         way(place)
     assert place.lake.version == version
     assert not taken_up(place)
@@ -235,7 +235,7 @@ def test_adoption_of_statistics_during_a_collection_is_refused(place: Place) -> 
     )
     update = SetStatisticsUpdate(snapshot_id=snapshot.snapshot_id, statistics=file)
     catalog = load(place.lake)
-    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"):
+    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="may be deleted by a garbage collection"):
         catalog.commit_table(catalog.load_table("shop.others"), (), (update,))
     collection.end(True)
     catalog.commit_table(catalog.load_table("shop.others"), (), (update,))
@@ -260,7 +260,7 @@ def test_existing_files_of_a_new_table_are_adopted(place: Place) -> None:
     place.begin_distributed_gc()
     catalog = load(place.lake)
     with (
-        pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"),
+        pytest.raises((tl.TransactionExpired, CommitFailedException), match="may be deleted by a garbage collection"),
         catalog.create_table_transaction("shop.kept", ROWS.schema, location=folder) as change,
     ):
         change._apply((AddSnapshotUpdate(snapshot=snapshot), main))
@@ -300,13 +300,13 @@ def test_files_of_an_expired_parent_snapshot_are_adopted(place: Place, format_ve
     update = follower(known, location, 50 if format_version == 2 else 0)
     collection = place.begin_distributed_gc()
     catalog = load(place.lake)
-    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"):
+    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="may be deleted by a garbage collection"):
         catalog.commit_table(catalog.load_table("shop.old"), (), (update,))
     collection.end(True)
     catalog.commit_table(catalog.load_table("shop.old"), (), (update,))
     assert place.lake.table("shop.old").iceberg.snapshot_by_id(update.snapshot.snapshot_id)
     local_path(location).unlink()
-    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="is gone"):
+    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="is missing"):
         catalog.commit_table(
             catalog.load_table("shop.old"), (), (follower(known, location, 51 if format_version == 2 else 0),)
         )

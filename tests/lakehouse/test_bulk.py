@@ -109,9 +109,9 @@ def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lake
     lake.register(objects({"kind": "view", "namespace": "ns", "name": "v2", "location": path}))
     collection = lake._core.begin_distributed_gc(0)
     collection.fence(False)
-    with pytest.raises(tl.TransactionExpired, match="older than what a garbage collection deletes"):
+    with pytest.raises(tl.TransactionExpired, match="may be deleted by a garbage collection"):
         lake.register(objects({"kind": "view", "namespace": "ns", "name": "w", "location": other}))
-    with pytest.raises(tl.TransactionExpired, match="is gone"):
+    with pytest.raises(tl.TransactionExpired, match="is missing"):
         lake.register(objects({"kind": "view", "namespace": "ns", "name": "x", "location": f"{other[:-6]}0.binpb"}))
     assert (lake.version, lake.views("ns")) == (before + 2, ["ns.v", "ns.v2"])
     collection.end(True)

@@ -54,9 +54,9 @@ def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkS
     lake.register(view("v2", path), engine=spark)
     collection = lake._core.begin_distributed_gc(0)
     collection.fence(False)
-    with pytest.raises(tl.TransactionExpired, match="older than what a garbage collection deletes"):
+    with pytest.raises(tl.TransactionExpired, match="may be deleted by a garbage collection"):
         lake.register(view("w", other), engine=spark)
-    with pytest.raises(tl.TransactionExpired, match="is gone"):
+    with pytest.raises(tl.TransactionExpired, match="is missing"):
         lake.register(view("x", f"{other[:-6]}0.binpb"), engine=spark)
     assert (lake.version, lake.views("ns")) == (before + 2, ["ns.v", "ns.v2"])
     collection.end(True)

@@ -312,16 +312,19 @@ fn check_authority(scheme: Scheme, authority: &str, shown: &str) -> Result<()> {
         // `user:password@host` is a credential; only in Azure's `container@account` is `@` valid.
         Some((bucket, host)) if scheme == Scheme::Azure && !host.is_empty() => (bucket, host),
         Some(_) => {
-            return Err(invalid(shown, "a root holds no user and no password; they are storage options"));
+            return Err(invalid(
+                shown,
+                "a root must not contain a user or a password; they are storage options",
+            ));
         }
         None => (authority, ""),
     };
     if bucket.is_empty() {
-        return Err(invalid(shown, &format!("it names no {what}")));
+        return Err(invalid(shown, &format!("it has no {what}")));
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'$');
     if !bucket.bytes().chain(host.bytes()).all(plain) || matches!(bucket, "." | "..") {
-        return Err(invalid(shown, &format!("the {what} holds a character that it cannot hold")));
+        return Err(invalid(shown, &format!("the {what} contains an invalid character")));
     }
     Ok(())
 }
@@ -329,7 +332,7 @@ fn check_authority(scheme: Scheme, authority: &str, shown: &str) -> Result<()> {
 fn check_characters(text: &str, shown: &str) -> Result<()> {
     match text.chars().find(char::is_ascii_control) {
         None => Ok(()),
-        Some(found) => Err(invalid(shown, &format!("it holds the control character {found:?}"))),
+        Some(found) => Err(invalid(shown, &format!("it contains the control character {found:?}"))),
     }
 }
 

@@ -14,7 +14,7 @@ const DATA: i32 = 0;
 
 pub(super) fn manifests(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
     records(bytes, path, |row| {
-        let location = text(field(row, "manifest_path")).ok_or("an entry names no manifest")?;
+        let location = text(field(row, "manifest_path")).ok_or("an entry has no manifest path")?;
         Ok(Some(Named { location, form: Form::Manifest }))
     })
 }
@@ -26,7 +26,7 @@ pub(super) fn content_files(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
         }
         let file = field(row, "data_file").ok_or("an entry has no file")?;
         let Value::Record(file) = file else { return Err("an entry has no file") };
-        let location = text(field(file, "file_path")).ok_or("an entry names no file")?;
+        let location = text(field(file, "file_path")).ok_or("an entry has no file path")?;
         // Manifests of format version 1 lack this field and contain data files only.
         let is_data = matches!(field(file, "content"), None | Some(Value::Int(DATA)));
         Ok(Some(Named { location, form: if is_data { Form::Content } else { Form::Deletes } }))
@@ -40,13 +40,14 @@ fn records(
     path: &str,
     named: impl Fn(&Row) -> Result<Option<Named>, &'static str>,
 ) -> Result<Vec<Named>> {
-    let damaged = |why: String| Error::corrupt(path, format!("no Iceberg manifest or list of them: {why}"));
+    let damaged =
+        |why: String| Error::corrupt(path, format!("not an Iceberg manifest or manifest list: {why}"));
     let reader = Reader::new(bytes.as_ref()).map_err(|error| damaged(error.to_string()))?;
     let mut found = Vec::new();
     for value in reader {
         match value.map_err(|error| damaged(error.to_string()))? {
             Value::Record(row) => found.extend(named(&row).map_err(|why| damaged(why.into()))?),
-            _ => return Err(damaged("an entry is no record".into())),
+            _ => return Err(damaged("an entry is not a record".into())),
         }
     }
     Ok(found)

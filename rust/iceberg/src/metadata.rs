@@ -57,7 +57,7 @@ struct Statistics {
 }
 
 pub(super) fn read(bytes: &Bytes, path: &str) -> Result<Metadata> {
-    let damaged = |why: String| Error::corrupt(path, format!("no Iceberg table metadata: {why}"));
+    let damaged = |why: String| Error::corrupt(path, format!("not Iceberg table metadata: {why}"));
     let document: Document = if bytes.starts_with(&GZIP_MAGIC) {
         let mut plain = Vec::new();
         let mut decoder = flate2::read::MultiGzDecoder::new(bytes.as_ref());
@@ -70,7 +70,7 @@ pub(super) fn read(bytes: &Bytes, path: &str) -> Result<Metadata> {
     if !(1..=3).contains(&document.format_version) {
         let version = document.format_version;
         return Err(Error::UnsupportedVersion(format!(
-            "{path}: Iceberg tables of format version {version} are not known here, so nobody can tell which files they have"
+            "{path}: this release does not know Iceberg format version {version}, so the files of the table are unknown"
         )));
     }
     let named = |location: String, form: Form| Named { location, form };

@@ -1,4 +1,4 @@
-//! Arrow in and out, through the PyCapsule interface.
+//! Arrow data from and to Python, through the PyCapsule interface.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub fn failure(error: ArrowError) -> PyErr {
     to_python(Error::InvalidArgument(error.to_string()))
 }
 
-/// Any Arrow string column.
+/// Converts any Arrow string column to one type.
 pub fn strings(array: &PyArray) -> PyResult<StringArray> {
     strings_of(array.array())
 }
@@ -36,7 +36,7 @@ pub fn string_schema(columns: &[&str]) -> SchemaRef {
     ))
 }
 
-/// A pyarrow record batch of columns with names.
+/// A pyarrow record batch with named columns.
 pub fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
     let fields: Vec<Field> =
         columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();

@@ -1,5 +1,5 @@
-//! Registration of many objects by many processes: each writes some leaves of the tree. Also the sort keys
-//! by which the objects are ordered before.
+//! Registration of many objects by several processes, each of which writes some leaves of the tree; and the sort texts
+//! by which the objects are sorted before.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,7 +34,7 @@ pub struct LeafWriter {
     storage: Arc<dyn CoreStorage>,
     environment: Arc<dyn Environment>,
     config: TreeConfig,
-    /// `None` once it is finished, or has failed.
+    /// `None` after the writer has finished or failed.
     writer: Mutex<Option<CoreWriter>>,
 }
 
@@ -88,12 +88,14 @@ impl LeafWriter {
 
 fn row_of(names: NameSizes, row: (Option<&str>, Option<&str>)) -> Result<Row> {
     let (Some(text), Some(location)) = row else {
-        return Err(Error::InvalidArgument("one location for each object, and no nulls".into()));
+        return Err(Error::InvalidArgument(
+            "each object needs one location, and nulls are not allowed".into(),
+        ));
     };
     Ok(Row { key: key_of(names, text)?.into(), value: location.into() })
 }
 
-/// Leaves, with a path and the row after them, and loose rows, without a path.
+/// Record batch with leaves (a path and the row after them) and loose rows (no path).
 fn parts_batch<'py, 'a>(
     py: Python<'py>,
     names: NameSizes,
@@ -171,7 +173,7 @@ fn sort_texts<'py>(
     arrow::array(py, Arc::new(StringArray::from(texts.map_err(to_python)?)))
 }
 
-/// Refuses texts that are those of no key of a lakehouse with these sizes.
+/// Refuses texts that are not the sort texts of keys in a lakehouse with these name sizes.
 #[pyfunction]
 fn check_sort_texts(py: Python<'_>, texts: PyArray, sizes: (usize, usize, usize)) -> PyResult<()> {
     let names = NameSizes { namespace: sizes.0, table: sizes.1, view: sizes.2 };

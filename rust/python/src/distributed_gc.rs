@@ -1,4 +1,4 @@
-//! Parts of a garbage collection that an engine runs on its executors.
+//! Garbage collection that an engine distributes to its executors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ use crate::errors::to_python;
 use crate::runtime::run;
 use crate::storage::Storage;
 
-/// The part of one machine.
+/// The coordinator of a distributed collection.
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct DistributedGc {
     tables: IcebergTables,
@@ -52,7 +52,7 @@ impl DistributedGc {
 
 #[pymethods]
 impl DistributedGc {
-    /// Greatest number of folders in a report.
+    /// Maximum number of folders in a report.
     #[getter]
     fn max_reported_folders(&self) -> usize {
         MAX_REPORTED_FOLDERS
@@ -75,7 +75,7 @@ impl DistributedGc {
     }
 }
 
-/// Takes a value out of its place while it is used. `InvalidArgument` if another thread uses it.
+/// Takes the value for exclusive use. `InvalidArgument` if another thread uses it.
 fn in_use<V, T>(
     place: &Mutex<Option<V>>,
     work: impl FnOnce(&mut V) -> PyResult<T>,
@@ -96,7 +96,7 @@ fn files_of(storage: &Storage) -> Arc<dyn CoreStorage> {
     Arc::new(RetryingStorage::new(storage.counted(), SystemEnvironment::shared()))
 }
 
-/// Files and folders that some reached files reference.
+/// References of some referenced files.
 #[pyfunction]
 fn gc_links<'py>(
     py: Python<'py>,
@@ -135,10 +135,10 @@ fn listed(py: Python<'_>, files: Vec<FileInfo>) -> PyResult<Bound<'_, PyAny>> {
     arrow::batch(py, columns)
 }
 
-/// A folder, and the path after which it is listed.
+/// A folder, and optionally the path after which it is listed.
 type PlaceParts = (String, Option<String>);
 
-/// Splits a walk through the root into places, and lists the files that are in none of them.
+/// Splits a walk through the root into places, and returns the files that are in none of them.
 #[pyfunction]
 fn split_walk<'py>(
     py: Python<'py>,
@@ -150,7 +150,7 @@ fn split_walk<'py>(
     Ok((places, listed(py, files)?))
 }
 
-/// A walk through some places.
+/// A walk through the given places.
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Walk {
     /// `None` while it is in use.
@@ -171,7 +171,7 @@ impl Walk {
     }
 }
 
-/// Result of the mark for one file.
+/// Marks of one file, computed by the engine.
 struct Mark {
     is_reached: bool,
     is_foreign: bool,
@@ -207,8 +207,8 @@ impl Classifier {
         Classifier { classifier: Mutex::new(Some(classifier)) }
     }
 
-    /// Columns of paths, sizes, times and marks: "reached", or "foreign" or "table" for the folder of the file, or "".
-    /// Returns verdict, kind and folder.
+    /// Takes columns of paths, sizes, times and marks: "reached", or "foreign" or "table" for the folder of the file,
+    /// or "". Returns columns of verdict, kind and folder.
     fn classify<'py>(
         &self,
         py: Python<'py>,

@@ -1,4 +1,4 @@
-//! Checking a lakehouse, and mending it.
+//! Checks and repairs of a lakehouse.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -53,7 +53,9 @@ impl Fsck {
             "range" => Scope::Range(first, last),
             "all" => Scope::All,
             other => {
-                return Err(to_python(Error::InvalidArgument(format!("{other:?} is no scope of a check"))));
+                return Err(to_python(Error::InvalidArgument(format!(
+                    "{other:?} is not a scope of a check"
+                ))));
             }
         };
         let fsck = run(py, CoreFsck::begin(storage.retrying(), scope, wants_tables))?;
@@ -72,7 +74,7 @@ impl Fsck {
         }))
     }
 
-    /// Versions that are checked, versions in all, nodes and definitions that were read.
+    /// Number of checked versions, of all versions, and of the nodes and definitions read.
     fn counts(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
         run(py, async {
             let fsck = self.inner.lock().await;
@@ -81,7 +83,7 @@ impl Fsck {
     }
 }
 
-/// The version that was made, what was saved, what could not be.
+/// The version that the repair created, what was recovered, and what was lost.
 #[pyfunction]
 #[pyo3(signature = (storage, dry_run=false, author=""))]
 fn repair(

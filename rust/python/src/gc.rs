@@ -13,7 +13,7 @@ use crate::distributed_gc::DistributedGc;
 use crate::errors::to_python;
 use crate::runtime::run;
 
-/// Files and bytes.
+/// Number and size of files.
 type Counted = (u64, u64);
 
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
@@ -54,8 +54,8 @@ impl GcReport {
     }
 }
 
-/// One row of a measurement: folder, namespace and name if the latest version has a table there, what holds the files,
-/// their kind, how many they are, and their bytes.
+/// One row of the disk usage: folder, namespace and name (if the latest version has a table there), what retains the
+/// files, their kind, number and size.
 type UsageRow = (String, Option<(String, String)>, &'static str, &'static str, u64, u64);
 
 /// Disk usage by purpose.
@@ -69,7 +69,7 @@ pub struct Usage {
     foreign: Counted,
 }
 
-/// Measures a lakehouse.
+/// Measures the disk usage of a lakehouse.
 pub fn measure(
     py: Python<'_>,
     lakehouse: &Arc<CoreLakehouse>,
@@ -108,7 +108,7 @@ fn tables_of(lakehouse: &Arc<CoreLakehouse>) -> PyResult<IcebergTables> {
     IcebergTables::new(lakehouse.storage().root(), &lakehouse.placement().other_roots()).map_err(to_python)
 }
 
-/// Runs a collection. `on_progress` is called with what is done ("marked" or "swept") and how many files.
+/// Runs a collection. `on_progress` is called with the step ("marked" or "swept") and the number of files.
 pub fn collect(
     py: Python<'_>,
     lakehouse: &Arc<CoreLakehouse>,
@@ -120,7 +120,7 @@ pub fn collect(
     Ok(GcReport::of(run(py, vacuum(lakehouse, &tables, options, &report))?))
 }
 
-/// Begins a collection that an engine runs on its executors.
+/// Begins a collection that an engine distributes to its executors.
 pub fn begin_distributed(
     py: Python<'_>,
     lakehouse: &Arc<CoreLakehouse>,

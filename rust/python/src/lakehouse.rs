@@ -31,7 +31,7 @@ use crate::storage::Storage;
 use crate::transaction::{SavedTransaction, Transaction};
 use crate::version::{Version, VersionInfo, parse_kind};
 
-/// Nodes, messages and bytes of a tree.
+/// Number of nodes and messages of a tree, and its size in bytes.
 type TreeSizes = (usize, usize, usize);
 
 #[pyclass(frozen, module = "trinitylake._core")]
@@ -45,7 +45,7 @@ impl Lakehouse {
         &self.inner
     }
 
-    /// Its storage knows the roots that the lakehouse had before.
+    /// Storage that also resolves locations below former roots of the lakehouse.
     fn new(py: Python<'_>, inner: Arc<CoreLakehouse>, storage: &Py<Storage>) -> PyResult<Lakehouse> {
         let storage = Py::new(py, storage.get().with_other_roots(inner.placement().other_roots()))?;
         Ok(Lakehouse { inner, storage })
@@ -89,7 +89,7 @@ impl Lakehouse {
     }
 
     fn latest(&self, py: Python<'_>) -> PyResult<Version> {
-        // A disk answers at once.
+        // A local disk answers quickly, so the GIL is kept at first.
         Ok(Version { inner: run_quick(py, self.inner.latest())? })
     }
 
@@ -116,7 +116,7 @@ impl Lakehouse {
             let mut history = self.inner.history(before).await?;
             let mut log = Vec::new();
             loop {
-                // Of each root only its summary stays in memory.
+                // Only the summary of each root stays in memory.
                 let page = history.page(limit - log.len()).await?;
                 if page.is_empty() {
                     return Ok(log);
@@ -126,7 +126,7 @@ impl Lakehouse {
         })
     }
 
-    /// The file that is missing, and what to do, if versions were lost, as far as this handle knows.
+    /// If this handle knows that versions were lost: the missing file, and what to do.
     #[getter]
     fn loss(&self) -> Option<(String, String)> {
         self.inner.loss().map(|error| match error {
@@ -139,7 +139,7 @@ impl Lakehouse {
         run(py, self.inner.oldest_version())
     }
 
-    /// Versions that changed an object, the newest first: version, location before and after.
+    /// Versions that changed an object, newest first: version, location before and after.
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[allow(clippy::type_complexity, reason = "rows of three columns")]
     fn key_history(
@@ -160,7 +160,7 @@ impl Lakehouse {
         Ok(steps.into_iter().map(|step| (step.version, step.before, step.after)).collect())
     }
 
-    /// With `restart`, an attempt of the id that was not committed is discarded; `base` has no meaning then.
+    /// With `restart`, an attempt of the id that was not committed is discarded, and `base` is ignored.
     #[pyo3(signature = (isolation="snapshot", id=None, message="", author="", properties=None, base=None, restart=false))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn begin(
@@ -219,8 +219,7 @@ impl Lakehouse {
         Ok(run_to_end(py, self.inner.rollback(number, message, author))?.number)
     }
 
-    /// The versions that expired, the size of their roots, the oldest version that is kept, and the size of the
-    /// roots that are kept.
+    /// The expired versions, the size of their roots, the oldest retained version, and the size of the retained roots.
     #[pyo3(signature = (before=None, maximum_age_millis=None, minimum_versions=None, dry_run=false, message="", author=""))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn expire(
@@ -239,7 +238,7 @@ impl Lakehouse {
         Ok((expired.versions, expired.size_bytes, expired.oldest, expired.kept_size_bytes))
     }
 
-    /// Deletes files that nothing reaches any more.
+    /// Deletes unreferenced files.
     #[pyo3(signature = (grace_millis=None, dry_run=false, examples=0, on_progress=None, message="", author=""))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn vacuum(
@@ -256,7 +255,7 @@ impl Lakehouse {
         collect(py, &self.inner, Options { grace_millis, dry_run, examples, note }, on_progress)
     }
 
-    /// A collection that an engine runs on its executors.
+    /// Begins a collection that an engine distributes to its executors.
     #[pyo3(signature = (grace_millis=None, dry_run=false, message="", author=""))]
     fn begin_distributed_gc(
         &self,

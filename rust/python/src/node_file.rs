@@ -115,7 +115,7 @@ fn merge_messages(py: Python<'_>, buffers: Vec<AnyRecordBatch>) -> PyResult<Boun
                 (texts(&batch, "key")?, texts(&batch, "value")?, texts(&batch, "txn")?);
             for row in 0..batch.num_rows() {
                 if keys.is_null(row) || txns.is_null(row) {
-                    return Err(invalid(format!("row {row} is no message: key and txn are not null")));
+                    return Err(invalid(format!("row {row} is not a message: key and txn must not be null")));
                 }
                 messages.push(Message::new(
                     keys.value(row).into(),

@@ -1,7 +1,7 @@
-//! Calls from Python into the core, all of them: releases the GIL, honours Ctrl-C, survives fork.
+//! Runs calls from Python into the core: releases the GIL, handles Ctrl-C, and survives a fork.
 //!
-//! No thread exists before the first call that needs one. A forked child inherits the memory of its
-//! parent's runtime but not its threads, so it gets one of its own and leaks the other.
+//! No thread is started before the first call that needs one. A forked child inherits the memory of its parent's
+//! runtime but not its threads, so it leaks that runtime and creates its own.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,7 +18,7 @@ use trinitylake::per_process::PerProcess;
 
 use crate::errors::to_python;
 
-/// Longest delay of a signal during a call.
+/// Maximum delay of a signal during a call.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
 /// Runtime of this process, created on first use. Its background tasks are counted from 0.
@@ -45,8 +45,8 @@ pub fn runtime() -> PyResult<&'static Runtime> {
     Ok(runtime)
 }
 
-/// Runs a future to its end without the GIL. A signal drops it: nothing that cannot be interrupted may
-/// go through here (see [`run_to_end`]).
+/// Runs a future to its end without the GIL. A signal drops the future, so this is only for work that may be
+/// interrupted (see [`run_to_end`]).
 pub fn run<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
     py.detach(|| {
@@ -62,15 +62,15 @@ pub fn run<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Se
     })
 }
 
-/// Like [`run`], for what must not stop half-way: Python sees the signal once it is over.
+/// Like [`run`], for work that must not be interrupted: Python handles the signal after it.
 pub fn run_to_end<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
-    // That of a commit has some ten thousand bytes, which would be moved several times before it begins.
+    // Boxed: the future of a commit has about ten thousand bytes, which would be moved several times.
     let future = pin!(future);
     py.detach(|| runtime.block_on(future)).map_err(to_python)
 }
 
-/// Waits for tasks in the background, such as hints that are being written. Called when the process ends.
+/// Waits for background tasks, such as writes of the hint. Called when the process exits.
 #[pyfunction]
 pub fn finish_background_tasks(py: Python<'_>, timeout_seconds: f64) {
     let is_used = RUNTIME.get().lock().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -86,9 +86,8 @@ pub fn finish_background_tasks(py: Python<'_>, timeout_seconds: f64) {
     });
 }
 
-/// Like [`run`], for look-ups that memory mostly answers, that of a node cache or the system's of files: those do not pay
-/// for releasing the GIL. Where many threads wait for it, the one that releases it has to wait for others, and until the
-/// next has woken up nobody has it.
+/// Like [`run`], for lookups that the node cache or the page cache usually answers: these keep the GIL at first.
+/// Releasing it costs a wait until other threads have used it, and until the next thread has woken up no thread runs.
 pub fn run_quick<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
     let mut future = Box::pin(future);

@@ -9,7 +9,7 @@ use trinitylake::tree::scan::{Scan, ScanBatch};
 
 use crate::runtime::runtime;
 
-/// A scan as an Arrow stream. Batches are read without the GIL, as Arrow's C stream requires.
+/// A scan as an Arrow stream. The GIL is not held while batches are read, as Arrow's C stream interface requires.
 pub struct ScanReader {
     pub scan: Scan<NodeStore>,
     pub schema: SchemaRef,

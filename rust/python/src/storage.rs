@@ -1,4 +1,4 @@
-//! Files below a root, for the Python layers that keep files of their own: Iceberg metadata and data.
+//! Files below a root, for the Python layers that read and write files themselves: Iceberg metadata and data.
 
 use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
@@ -24,24 +24,26 @@ use trinitylake::version::retention::check_retained;
 use crate::errors::to_python;
 use crate::runtime::{run, runtime};
 
-/// Files of one request that are under way at once.
+/// Maximum number of files that one call transfers at the same time.
 const PARALLEL_REQUESTS: usize = 32;
 
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Storage {
     opened: Arc<Opened>,
-    /// Roots that the lakehouse had before: what is named below them lies below `root`.
+    /// Former roots of the lakehouse: locations below them are resolved below `root`.
     other_roots: Vec<String>,
     counting: Arc<CountingStorage>,
-    /// The same, which asks a remote store only once for a file that never changes, and a disk for a definition.
+    /// The store with a cache: requests a file that never changes from a remote store only once, and a definition from
+    /// a disk.
     files: Arc<dyn CoreStorage>,
-    /// The same, for the calls of Python.
+    /// The same store, for calls from Python.
     retrying: Arc<RetryingStorage>,
-    /// Of the storage of a transaction: files that are written behind, and wait for its commit.
+    /// For the storage of a transaction: background uploads for which its commit waits.
     pending: Option<Arc<BackgroundUploads>>,
 }
 
-/// What it was opened with, to open the same storage in another process: shared, since each transaction has a storage.
+/// Arguments with which the storage was opened, for opening it in another process. Shared, because each transaction has
+/// a storage.
 struct Opened {
     root: RootUri,
     options: Option<HashMap<String, String>>,
@@ -49,7 +51,7 @@ struct Opened {
 }
 
 impl Storage {
-    /// The same storage of a lakehouse that had these roots, too.
+    /// The same storage, which also resolves locations below these former roots.
     pub fn with_other_roots(&self, other_roots: Vec<String>) -> Self {
         let (opened, counting, files) = (self.opened.clone(), self.counting.clone(), self.files.clone());
         let (retrying, pending) = (self.retrying.clone(), self.pending.clone());
@@ -60,7 +62,7 @@ impl Storage {
         self.files.clone()
     }
 
-    /// The store with its cache, which repeats requests.
+    /// The store with its cache and retries.
     pub fn retrying(&self) -> Arc<dyn CoreStorage> {
         self.retrying.clone()
     }
@@ -78,12 +80,13 @@ impl Storage {
         &self.other_roots
     }
 
-    /// The same storage, as a transaction writes to it: files are written behind, and its commit waits for them.
+    /// The same storage for the writes of a transaction: files are uploaded in the background, and the commit waits for
+    /// them.
     pub fn with_pending(&self, pending: Arc<BackgroundUploads>) -> Self {
         Storage { pending: Some(pending), ..self.with_other_roots(self.other_roots.clone()) }
     }
 
-    /// Content of a file that is not uploaded yet or still in memory.
+    /// Content of a file that is still in memory; it may not have been uploaded yet.
     fn pending_bytes(&self, path: &str) -> Option<Bytes> {
         self.pending.as_ref()?.read(path)
     }
@@ -135,7 +138,7 @@ impl Storage {
         })
     }
 
-    /// Arguments for pickle: tasks on other machines open the same storage. It contains credentials.
+    /// Arguments for pickling, with which tasks on other machines open the same storage. They contain credentials.
     #[allow(clippy::type_complexity, reason = "the arguments of `new`")]
     fn __getnewargs__(&self) -> (&str, Option<HashMap<String, String>>, Option<&str>, Vec<String>) {
         let Opened { root, options, durability } = self.opened.as_ref();
@@ -147,7 +150,7 @@ impl Storage {
         self.opened.root.as_str()
     }
 
-    /// Roots that the lakehouse had before, as far as it is known: what is named below them lies below `root`.
+    /// Known former roots of the lakehouse: locations below them are resolved below `root`.
     #[getter]
     fn other_roots(&self) -> Vec<String> {
         self.other_roots.clone()
@@ -232,14 +235,14 @@ impl Storage {
         Ok(())
     }
 
-    /// The store as it is now, for checks of it: nothing that was read before is taken for granted.
+    /// The store without any caches, for checks of its current content.
     fn uncached(&self) -> Storage {
         let (opened, other_roots) = (self.opened.clone(), self.other_roots.clone());
         let (counting, files): (_, Arc<dyn CoreStorage>) = (self.counting.clone(), self.counting.clone());
         Storage { opened, other_roots, retrying: with_retries(&files), counting, files, pending: None }
     }
 
-    /// Raises `VersionExpired` if a version of the lakehouse here is not kept any more.
+    /// Raises `VersionExpired` if a version of this lakehouse is no longer retained.
     fn check_retained(&self, py: Python<'_>, version: u64) -> PyResult<()> {
         let nodes = Arc::new(NodeStore::new(self.retrying(), 0));
         run(py, check_retained(&nodes, version))
@@ -263,7 +266,7 @@ impl Storage {
         run(py, self.create(path, Bytes::from_owner(data)))
     }
 
-    /// Only for files of a transaction, on a store that takes files part by part.
+    /// Only for the storage of a transaction, on a store that accepts files part by part.
     fn begin(&self, py: Python<'_>, path: &str) -> PyResult<Option<FileInParts>> {
         let Some(pending) = &self.pending else { return Ok(None) };
         if pending.has(path) {
@@ -303,7 +306,7 @@ impl Storage {
     }
 }
 
-/// A file of a transaction that is written part by part. What is not finished is removed with it.
+/// A file of a transaction that is written part by part. If it is dropped before it is finished, it is removed.
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct FileInParts(Mutex<Option<FileUpload>>);
 
@@ -334,7 +337,7 @@ impl FileInParts {
 }
 
 fn is_closed() -> Error {
-    Error::TransactionClosed("a file that was finished or given up takes no more".to_string())
+    Error::TransactionClosed("the file was finished or aborted and accepts no more data".to_string())
 }
 
 fn with_retries(storage: &Arc<dyn CoreStorage>) -> Arc<RetryingStorage> {
@@ -352,7 +355,7 @@ fn exists(path: &str) -> Error {
     Error::ObjectAlreadyExists(format!("{path}: the file exists"))
 }
 
-/// Access to S3 from storage options and environment.
+/// S3 settings from the storage options and the environment.
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
 pub struct S3Settings {
     access_key_id: Option<String>,

@@ -1,4 +1,4 @@
-//! One transaction. Threads that share it take turns.
+//! One transaction. Threads that share it use it one at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -52,7 +52,7 @@ impl ConflictingTable {
     }
 }
 
-/// Conflicts of a commit that can be resolved.
+/// Conflicts of a commit that the caller can resolve.
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
 pub struct Conflicts {
     tables: Vec<Py<ConflictingTable>>,
@@ -66,7 +66,7 @@ impl Conflicts {
     }
 }
 
-/// A transaction that was saved and waits to be resumed.
+/// A saved transaction that can be resumed.
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
 pub struct SavedTransaction {
     id: String,
@@ -101,9 +101,9 @@ pub struct Transaction {
     inner: Arc<Mutex<CoreTransaction>>,
     id: String,
     isolation: &'static str,
-    /// Beside the transaction, so that it can be asked for while a commit is under way.
+    /// Outside of the lock of the transaction, so that it is available during a commit.
     base: RwLock<Arc<trinitylake::version::Version>>,
-    /// The files of the lakehouse; what is written through this waits for the commit, or for a save.
+    /// Storage of the lakehouse whose writes are uploaded in the background, until a commit or save.
     storage: Py<Storage>,
 }
 
@@ -123,9 +123,9 @@ impl Transaction {
         self.base.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads or changes the transaction in memory. Where another thread holds the lock it is waited for without the GIL,
-    /// for which that one may wait; where none does the GIL is kept: to give it up costs more than most of what is done,
-    /// above all where many threads wait for it.
+    /// Reads or changes the transaction in memory. If another thread holds the lock, this waits without the GIL,
+    /// because that thread may wait for the GIL. Otherwise it keeps the GIL, because releasing it takes longer than
+    /// most of this work, above all if many threads wait for it.
     fn locked<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut CoreTransaction) -> T + Send) -> T {
         if let Ok(mut transaction) = self.inner.try_lock() {
             return act(&mut transaction);
@@ -187,14 +187,14 @@ impl Transaction {
         Version { inner: self.current_base() }
     }
 
-    /// The files of the lakehouse. Those that are created through it are written behind: they are there, and last, when
-    /// the transaction is committed or saved.
+    /// Storage of the lakehouse. Files that are written through it are uploaded in the background; they exist and are
+    /// durable when the transaction is committed or saved.
     #[getter]
     fn storage(&self, py: Python<'_>) -> Py<Storage> {
         self.storage.clone_ref(py)
     }
 
-    /// The keys that it changes.
+    /// The keys of its changes.
     fn written_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let keys = self.locked(py, |transaction| StringArray::from_iter_values(transaction.written_keys()));
         arrow::batch(py, vec![("key", Arc::new(keys))])
@@ -247,7 +247,7 @@ impl Transaction {
         listing.finish(py)
     }
 
-    /// Namespace and name of what `list` lists, for callers that do not want Arrow to be loaded.
+    /// Namespaces and names of the objects in `list`, for callers that avoid importing Arrow.
     #[pyo3(signature = (kind, namespace=None, limit=None))]
     fn names(
         &self,
@@ -262,7 +262,7 @@ impl Transaction {
         Ok(rows.iter().filter_map(|(key, _)| names_of(names, key)).collect())
     }
 
-    /// The first `limit` keys with a prefix from `start` on, own writes included.
+    /// The first `limit` keys with a prefix from `start` on, including own writes.
     fn keys<'py>(
         &self,
         py: Python<'py>,
@@ -344,7 +344,8 @@ impl Transaction {
         self.locked(py, |transaction| transaction.set_lakehouse_definition(definition)).map_err(to_python)
     }
 
-    /// Notes what its change of a table is, for the log: verb, rows added, removed and changed, and what follows the name.
+    /// Sets the description of a table's change for the log: verb, rows added, removed and changed, and the text after
+    /// the name.
     fn describe(
         &self,
         py: Python<'_>,
@@ -361,37 +362,37 @@ impl Transaction {
         self.locked(py, |transaction| transaction.describe(namespace, name, changes)).map_err(to_python)
     }
 
-    /// Summary in the log, or the one that it would have now.
+    /// Summary in the log; before the commit, the current one.
     #[getter]
     fn summary(&self, py: Python<'_>) -> String {
         self.locked(py, |transaction| transaction.summary().as_str().to_string())
     }
 
-    /// Files that were written before this transaction began.
+    /// Adds files that were written before this transaction began.
     #[pyo3(signature = (paths, since_base=false))]
     fn adopt(&self, py: Python<'_>, paths: Vec<String>, since_base: bool) -> PyResult<()> {
         with!(self, py, run, |transaction| transaction.adopt(paths, since_base))
     }
 
-    /// Why a file that is read may be missing: raises `VersionExpired` or `TransactionExpired`.
+    /// Explains a missing file: raises `VersionExpired` or `TransactionExpired` if that is the reason.
     fn check_retained(&self, py: Python<'_>) -> PyResult<()> {
         with!(self, py, run, |transaction| transaction.check_retained())
     }
 
-    /// Raises `LakehouseMoved` if nothing may be written where the lakehouse was opened.
+    /// Raises `LakehouseMoved` if the lakehouse must not be written to at the root where it was opened.
     fn check_writable(&self, py: Python<'_>) -> PyResult<()> {
         self.locked(py, |transaction| transaction.check_writable()).map_err(to_python)
     }
 
-    /// Records the root at which the lakehouse was opened; says whether that changes anything.
+    /// Records the root at which the lakehouse was opened; returns whether the definition changes.
     #[pyo3(signature = (former=Vec::new()))]
     fn relocate(&self, py: Python<'_>, former: Vec<String>) -> PyResult<bool> {
         self.locked(py, |transaction| transaction.relocate(&former)).map_err(to_python)
     }
 
-    /// The committed version, or the conflicts to resolve. `files` are handed over first, as by `storage.put_many`: with a
-    /// call of their own Python's lock would be given up once more. Not interrupted by signals: a commit that stops
-    /// half-way would leave its caller not knowing what it did.
+    /// The committed version, or the conflicts to resolve. `files` are uploaded first, like by `storage.put_many`; a
+    /// separate call would release the GIL once more. Signals do not interrupt it, because the caller of an interrupted
+    /// commit would not know its outcome.
     #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None, files=Vec::new()))]
     fn commit(
         &self,
@@ -406,7 +407,7 @@ impl Transaction {
         let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from_owner(bytes)));
         let outcome = with!(self, py, run_to_end, |transaction| async {
             storage.create_all(files).await?;
-            // Its state has some ten thousand bytes, which would be moved together with what goes around it.
+            // Boxed: the future has about ten thousand bytes, which would be moved with the futures around it.
             Box::pin(transaction.commit(limits)).await
         })?;
         outcome_to_python(py, outcome)
@@ -428,18 +429,18 @@ impl Transaction {
         self.locked(py, CoreTransaction::end_watch);
     }
 
-    /// Gives up, for everybody. Not interrupted by signals: it may have to make a version.
+    /// Rolls back for all processes. Signals do not interrupt it, because it may have to create a version.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         with!(self, py, run_to_end, |transaction| transaction.rollback()).map(drop)
     }
 
-    /// Did its commit end without an answer?
+    /// Whether its commit ended without an answer.
     #[getter]
     fn is_unknown(&self, py: Python<'_>) -> bool {
         self.locked(py, |transaction| transaction.is_unknown())
     }
 
-    /// Can no version ever refer to the files that the transaction wrote?
+    /// Whether no version can ever refer to the files that the transaction wrote.
     #[getter]
     fn files_are_unreachable(&self, py: Python<'_>) -> bool {
         self.locked(py, |transaction| matches!(transaction.files(), Files::Unreachable(_)))

@@ -1,4 +1,4 @@
-//! Versions that are copied to another place, and the files that go before them.
+//! Copies of versions in another lakehouse, and of the files that they reference.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use crate::runtime::{run, run_to_end};
 use crate::storage::Storage;
 use crate::version::Version;
 
-/// Copies files to the same paths; returns how many were copied, their bytes, and how many were there.
+/// Copies files to the same paths; returns the number and size of the copied files, and the number of files that
+/// already existed.
 #[pyfunction]
 fn copy_files(
     py: Python<'_>,
@@ -36,7 +37,7 @@ fn copy_files(
     Ok((done.files, done.size_bytes, done.present))
 }
 
-/// Node files below the root of a version that the tree of an older one does not have.
+/// Node files below the root of a version that the tree of an older version does not reference.
 #[pyfunction]
 #[pyo3(signature = (newer, older=None))]
 fn new_node_paths(py: Python<'_>, newer: &Version, older: Option<&Version>) -> PyResult<Vec<String>> {
@@ -44,7 +45,7 @@ fn new_node_paths(py: Python<'_>, newer: &Version, older: Option<&Version>) -> P
     run(py, new_nodes(older, (newer.inner.nodes().as_ref(), &newer.inner.root)))
 }
 
-/// Publishes a tree at another place, as the next version there or the first one.
+/// Publishes a tree in the target lakehouse, as its next version or its first one.
 #[pyfunction]
 #[pyo3(signature = (storage, definition, target=None, source=None, objects=None, changes=None, properties=Vec::new(), message="", author="", after=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -76,7 +77,7 @@ fn publish_tree(
     run_to_end(py, publish(&files, &environment, target.as_ref(), tree, definition, note))
 }
 
-/// Publishes a version at another place under its own number.
+/// Publishes a version in the target lakehouse under the same number.
 #[pyfunction]
 fn publish_version(py: Python<'_>, storage: &Storage, source: &Version, definition: &[u8]) -> PyResult<()> {
     let definition = decoded(definition)?;
@@ -89,7 +90,7 @@ fn publish_version(py: Python<'_>, storage: &Storage, source: &Version, definiti
     })
 }
 
-/// Says at another place that versions below this one are not there.
+/// Publishes an expiry boundary in the target lakehouse.
 #[pyfunction]
 fn publish_boundary(py: Python<'_>, storage: &Storage, version: u64) -> PyResult<()> {
     let files = storage.retrying();

@@ -1,4 +1,4 @@
-//! A frozen version: look-ups, listings, scans, differences.
+//! An immutable version: lookups, listings, scans, differences.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub fn parse_kind(kind: &str) -> PyResult<ObjectKind> {
     }
 }
 
-/// The keys that a listing covers.
+/// The keys of a listing.
 pub fn listing_range(names: NameSizes, kind: ObjectKind, namespace: Option<&str>) -> PyResult<KeyRange> {
     match kind {
         ObjectKind::Namespace => names.namespaces_below(namespace),
@@ -45,7 +45,7 @@ pub fn listing_range(names: NameSizes, kind: ObjectKind, namespace: Option<&str>
     .map_err(to_python)
 }
 
-/// Keys of another form were written for other readers; they are no objects of this lakehouse.
+/// Namespace and name of a key. `None` for keys of another form, which belong to extensions.
 pub fn names_of(names: NameSizes, key: &str) -> Option<(String, String)> {
     names.decode_parts(key).map(|(_, namespace, name)| (namespace.to_string(), name.to_string()))
 }
@@ -65,7 +65,7 @@ impl Listing {
     }
 
     pub fn push(&mut self, key: &str, location: &str) {
-        // Keys of another form were written for other readers; they are no objects of this lakehouse.
+        // Keys of another form belong to extensions and are not objects of this lakehouse.
         if let Some((_, namespace, name)) = self.names.decode_parts(key) {
             self.namespace.append_value(namespace);
             self.name.append_value(name);
@@ -113,7 +113,7 @@ pub struct VersionInfo {
     created_at_millis: u64,
     #[pyo3(get)]
     rollback_from: Option<u64>,
-    /// Why the version cannot be read; nothing else is known of it then.
+    /// Reason why the version cannot be read; nothing else is known of it then.
     #[pyo3(get)]
     problem: Option<String>,
     committed: Vec<CommittedTransaction>,
@@ -240,7 +240,7 @@ impl Version {
         Ok(definitions.into_iter().map(|bytes| bytes.map(|bytes| PyBytes::new(py, &bytes))).collect())
     }
 
-    /// Namespace and name of what `list` lists, for callers that do not want Arrow to be loaded.
+    /// Namespaces and names of the objects in `list`, for callers that avoid importing Arrow.
     #[pyo3(signature = (kind, namespace=None, limit=None))]
     fn names(
         &self,
@@ -323,7 +323,7 @@ impl Version {
         difference_batch(py, self.inner.config.names, differences, None)
     }
 
-    /// Changes of this version, as `diff` from the one before, with their transactions.
+    /// Changes of this version, like `diff` with the previous one, with their transactions.
     fn changes<'py>(&self, py: Python<'py>, previous: &Version) -> PyResult<Bound<'py, PyAny>> {
         let (differences, changes) = run(py, async {
             let differences = previous.inner.diff(&self.inner).await?;

@@ -250,7 +250,7 @@ impl BackgroundUploads {
                 && progress.has_failed_once.load(Ordering::SeqCst)
             {
                 let message =
-                    format!("{path}: the file could not be written in the time that the commit had");
+                    format!("{path}: the file could not be written before the deadline of the commit");
                 return Err(Error::Storage { message, retryable: true });
             }
         }
@@ -295,7 +295,7 @@ impl BackgroundUploads {
 const LONGEST_ALARM_MILLIS: u64 = 60_000;
 
 fn over(path: &str) -> Error {
-    Error::TransactionClosed(format!("{path} is not written: its transaction is over"))
+    Error::TransactionClosed(format!("{path} is not written: its transaction has ended"))
 }
 
 /// A file of a transaction that is written part by part. If it is dropped before it is finished, it is removed.

@@ -52,13 +52,13 @@ pub async fn claim(
             (_, Err(refusal)) if was_refused && !is_in_doubt => return Claim::Refused(refusal),
             (Err(Error::FileNotFound { .. }), Err(error)) => error.to_string(),
             (Err(Error::FileNotFound { .. }), Ok(_)) => {
-                "it was said to exist, and then was not there".to_string()
+                "the store reported that the file exists, and then did not find it".to_string()
             }
             (Err(error), _) => error.to_string(),
         };
         if !retries.pause().await {
             return Claim::Unknown(Error::CommitStateUnknown(format!(
-                "{path}: cannot tell whether the commit happened, nothing was deleted ({doubt})"
+                "{path}: it is unknown whether the commit succeeded; nothing was deleted ({doubt})"
             )));
         }
     }

@@ -74,7 +74,7 @@ async fn copy_file(
     }
     let check = |found: u64| match size_bytes {
         Some(expected) if expected != found => {
-            Err(Error::corrupt(&*path, format!("it has {found} bytes, and {expected} are expected")))
+            Err(Error::corrupt(&*path, format!("it has {found} bytes instead of {expected}")))
         }
         _ => Ok(()),
     };

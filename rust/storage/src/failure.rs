@@ -138,7 +138,7 @@ impl Request<'_> {
             )),
             _ if answer.says_no_bucket() => self.refused(&format!("the bucket does not exist ({reason})")),
             _ if answer.says_wrong_region() => self.refused(&format!(
-                "the bucket lies in another region; set the storage option `region` ({reason})"
+                "the bucket is in another region; set the storage option `region` ({reason})"
             )),
             // A creation or a listing needs no existing file, so 404 means that the bucket is missing.
             _ if answer.status == Some(404) && matches!(self.verb, "create" | "write" | "list") => {
@@ -151,7 +151,7 @@ impl Request<'_> {
             }
             _ if answer.status == Some(403) || matches!(error, Store::PermissionDenied { .. }) => self
                 .denied(&format!(
-                    "the store denies permission ({reason}); some stores also answer so for a file that is \
+                    "the store denies permission ({reason}); some stores also answer this for a file that is \
                      missing when the credentials may not list the bucket"
                 )),
             Store::NotImplemented { .. } | Store::NotSupported { .. } => {

@@ -88,9 +88,10 @@ impl LocalStorage {
         let folder = Arc::clone(self.folder());
         match tokio::task::spawn_blocking(move || work(&folder)).await {
             Ok(result) => result,
-            Err(error) => {
-                Err(Error::Storage { message: format!("a file task ended: {error}"), retryable: false })
-            }
+            Err(error) => Err(Error::Storage {
+                message: format!("a task that accessed files ended unexpectedly: {error}"),
+                retryable: false,
+            }),
         }
     }
 

@@ -190,7 +190,7 @@ pub fn checked_range(path: &str, range: Range<u64>, size_bytes: u64) -> Result<R
     let Range { start, end } = range;
     if start > end || start > size_bytes {
         return Err(Error::InvalidArgument(format!(
-            "{path}: the range {start}..{end} does not lie in the file, which has {size_bytes} bytes"
+            "{path}: the range {start}..{end} is not inside the file, which has {size_bytes} bytes"
         )));
     }
     Ok(start..end.min(size_bytes))
@@ -217,7 +217,7 @@ pub(crate) async fn check_own<S: Storage + ?Sized>(storage: &S, path: &str, byte
         Ok(found) if found == *bytes => Ok(()),
         Ok(_) => Err(Error::corrupt(path, "a file with this unique name exists and has other content")),
         Err(Error::FileNotFound { .. }) => Err(Error::Storage {
-            message: format!("{path}: the store says that the file exists and does not have it"),
+            message: format!("{path}: the store reports that the file exists, but does not find it"),
             retryable: true,
         }),
         Err(error) => Err(error),

@@ -69,7 +69,7 @@ pub async fn expire_by(
     let target = match before {
         Some(version) if version > latest.number => {
             return Err(Error::InvalidArgument(format!(
-                "versions below {version} cannot expire: the latest is {}, and it stays",
+                "versions below {version} cannot expire: the latest version, {}, is always retained",
                 latest.number
             )));
         }

@@ -185,7 +185,7 @@ impl Publisher {
         match race.map_err(Unpublished::into_error)? {
             Race::Won(created) => self.confirm(created).await.map_err(Unpublished::into_error),
             Race::Lost(_) => Err(Error::conflict(format!(
-                "version {} was committed while {what} was prepared; look at it, then try again",
+                "version {} was committed while {what} was prepared; check it, then try again",
                 latest.number + 1
             ))),
         }
@@ -249,7 +249,7 @@ impl Publisher {
         };
         let unknown = |why: String| Unpublished::InDoubt {
             error: Error::CommitStateUnknown(format!(
-                "another root was found for version {number}, yet {why}; nothing was deleted"
+                "another root was found for version {number}, but {why}; nothing was deleted"
             )),
             version: number,
         };
@@ -259,7 +259,7 @@ impl Publisher {
                 return Err(unknown(format!("versions below {oldest} have expired, and it may be void")));
             }
             Err(error) => {
-                return Err(unknown(format!("whether it expired meanwhile cannot be read: {error}")));
+                return Err(unknown(format!("whether it has expired cannot be read: {error}")));
             }
         }
         let taken = Unpublished::NameTaken;
@@ -291,12 +291,12 @@ impl Publisher {
         let (boundary, ()) = join(published(storage.as_ref()), hint).await;
         let unknown = |why: String| Unpublished::InDoubt {
             error: Error::CommitStateUnknown(format!(
-                "version {number} was written, yet {why}; nothing was deleted"
+                "version {number} was written, but {why}; nothing was deleted"
             )),
             version: number,
         };
         match boundary {
-            Err(error) => Err(unknown(format!("whether it expired meanwhile cannot be read: {error}"))),
+            Err(error) => Err(unknown(format!("whether it has expired cannot be read: {error}"))),
             Ok(Some((oldest, published_millis))) if oldest > number => {
                 self.versions.distrust_boundary();
                 match self.look_back(created, published_millis).await {
@@ -308,14 +308,14 @@ impl Publisher {
                             .map_err(|error| unknown(error.to_string()))?;
                         let error = Error::TransactionExpired(format!(
                             "version {number} was written after versions below {oldest} had expired, so it is void: \
-                             what was committed meanwhile is gone; begin again on the latest version"
+                             begin again on the latest version"
                         ));
                         Err(Unpublished::Void(error))
                     }
                     Ok(Expired::Unclear) => Err(unknown(format!(
-                        "versions below {oldest} have expired since: it was committed and overwritten, or came too late"
+                        "versions below {oldest} have expired since: it was either committed before, or created too late"
                     ))),
-                    Err(error) => Err(unknown(format!("what became of it cannot be read: {error}"))),
+                    Err(error) => Err(unknown(format!("its outcome cannot be read: {error}"))),
                 }
             }
             Ok(_) => {

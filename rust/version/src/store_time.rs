@@ -35,7 +35,7 @@ impl StoreTime {
             }
         }
         Err(Error::Storage {
-            message: "files that were written to learn the time of the store were gone at once".into(),
+            message: "files that were created to read the time of the store disappeared immediately".into(),
             retryable: true,
         })
     }
@@ -43,8 +43,7 @@ impl StoreTime {
     fn of(file: &FileInfo) -> Result<StoreTime> {
         match file.modified_millis {
             0 => Err(Error::StorageRefused(
-                "the store does not say when a file was written, so nobody can tell how old versions are"
-                    .into(),
+                "the store does not date files, so the age of versions is unknown".into(),
             )),
             now_millis => Ok(StoreTime { now_millis }),
         }

@@ -80,12 +80,12 @@ impl Containment {
         };
         let why = match found {
             Ok(found) if found == *known => return Ok(()),
-            Ok(_) => "is another one than when the lakehouse was opened".to_owned(),
-            Err(error) => format!("is not there: {error}"),
+            Ok(_) => "is not the one that the lakehouse was opened in".to_owned(),
+            Err(error) => format!("cannot be read: {error}"),
         };
         Err(Error::StorageRefused(format!(
-            "the folder at {} {why}; nothing is written there: was its disk unmounted, or the lakehouse moved? Open it \
-             again, once it is where it should be",
+            "the folder at {} {why}, so nothing is written there. Its disk may have been unmounted, or the lakehouse \
+             moved: open the lakehouse again once the folder is back",
             self.root.as_str()
         )))
     }

@@ -135,11 +135,11 @@ impl Folder {
             Err(_) => return Ok(PutOutcome::AlreadyExists),
             Ok(metadata) if metadata.is_dir() => "a folder",
             Ok(metadata) if metadata.is_symlink() => "a symbolic link that leads to no file",
-            Ok(_) => "no regular file",
+            Ok(_) => "a special file",
         };
         Err(Error::StorageRefused(format!(
-            "cannot create {}: what has this name is {kind}, and no lakehouse makes that here; nothing was written. \
-             Find out who made it, and remove it",
+            "cannot create {}: {kind} has this name, which a lakehouse does not create; nothing was written. Find out \
+             where it comes from, and remove it",
             self.containment.root().join(path)
         )))
     }

@@ -62,7 +62,7 @@ impl FileAhead {
         let is_own = self.process == std::process::id();
         self.handle.as_mut().filter(|_| is_own).ok_or_else(|| {
             Error::TransactionClosed(format!(
-                "{} is not written: it was given up, or another process began it",
+                "{} is not written: it was aborted, or belongs to another process",
                 self.path
             ))
         })

@@ -70,7 +70,7 @@ impl Folder {
     fn own_file(&self, path: &str, bytes: &[u8]) -> Result<File> {
         let (file, _) = self.look_up(path, "read").map_err(|error| match error {
             Error::FileNotFound { .. } => Error::StorageRefused(format!(
-                "cannot create {}: what has this name is no regular file; find out who made it, and remove it",
+                "cannot create {}: a folder or a special file has this name; find out where it comes from, and remove it",
                 self.containment.root().join(path)
             )),
             error => error,
@@ -124,7 +124,7 @@ impl Folder {
         if let Some((path, error)) = names.zip(answers).find_map(|(path, answer)| Some((path, answer.err()?)))
         {
             self.unsynced.lose(paths);
-            return Err(self.is_lost(path.unwrap_or("what was written"), &error));
+            return Err(self.is_lost(path.unwrap_or("the written files"), &error));
         }
         for path in paths {
             self.mark_durable(parent(path));
@@ -143,7 +143,7 @@ impl Folder {
 
     fn is_lost(&self, path: &str, error: &io::Error) -> Error {
         let message = format!(
-            "cannot sync {}: {error}; what a transaction has written may be lost, so nothing refers to it",
+            "cannot sync {}: {error}; the written files may be lost, so no version refers to them",
             self.containment.root().join(path)
         );
         Error::Storage { message, retryable: false }

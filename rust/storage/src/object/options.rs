@@ -55,7 +55,7 @@ pub(crate) fn resolve(scheme: Scheme, options: &HashMap<String, String>) -> Resu
         if settings.values.get(&key).is_some_and(|previous| *previous != value) {
             let other = origins.get(&key).copied().unwrap_or_default();
             return Err(Error::InvalidArgument(format!(
-                "the storage options `{other}` and `{option}` mean the same and have different values"
+                "the storage options `{other}` and `{option}` are the same setting with different values"
             )));
         }
         origins.insert(key.clone(), option);
@@ -107,7 +107,7 @@ pub(crate) fn environment_variables() -> impl Iterator<Item = (String, String)> 
 fn refuse_overrides(option: &str, key: &str) -> Result<()> {
     let reason = match key {
         "aws_bucket" | "google_bucket" | "azure_container_name" => "the root URI names the bucket",
-        "aws_conditional_put" => "commits rest on conditional writes, which cannot be switched off",
+        "aws_conditional_put" => "commits depend on conditional writes, which cannot be switched off",
         _ => return Ok(()),
     };
     Err(Error::InvalidArgument(format!("the storage option `{option}` cannot be set: {reason}")))

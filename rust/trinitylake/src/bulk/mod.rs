@@ -47,8 +47,8 @@ pub async fn register_since(
     let summary = Summary::of_counts("register", Registered::of(&keys, latest.config.names).by_kind());
     if is_collected_since(lakehouse, since, &latest).await? {
         return Err(Error::TransactionExpired(
-            "files that nobody referred to were collected while definitions were written, which may be gone; register \
-             again"
+            "a garbage collection may have deleted the definitions before they were registered; write them and \
+             register again"
                 .into(),
         ));
     }
@@ -196,7 +196,9 @@ async fn publish(
 /// The objects in key order. Refuses duplicate keys and keys that do not belong to this lakehouse.
 fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result<(StringArray, StringArray)> {
     if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
-        return Err(Error::InvalidArgument("one location for each object, and no nulls".into()));
+        return Err(Error::InvalidArgument(
+            "each object needs one location, and nulls are not allowed".into(),
+        ));
     }
     if let Some(bad) = keys.iter().flatten().find(|key| names.decode_parts(key).is_none()) {
         return Err(Error::InvalidName(format!("{bad:?} is not a key of this lakehouse")));
@@ -225,8 +227,8 @@ pub fn check_size(size_bytes: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::InvalidArgument(
-        "keys or locations of more than 2 GiB: one machine does not register so many objects at once, \
-         many together do"
+        "keys or locations of more than 2 GiB exceed the limit of one process; register the objects with several \
+         workers"
             .into(),
     ))
 }

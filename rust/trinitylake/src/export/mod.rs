@@ -64,7 +64,10 @@ pub async fn publish(
     if let (Some(latest), Some(after)) = (&latest, note.after)
         && latest.number != after
     {
-        return Err(Error::conflict(format!("version {} was made there meanwhile", latest.number)));
+        return Err(Error::conflict(format!(
+            "version {} was committed at the target in the meantime",
+            latest.number
+        )));
     }
     let mut properties = note.properties;
     properties.push((OPERATION_PROPERTY.to_string(), OPERATION_EXPORT.to_string()));
@@ -97,7 +100,7 @@ pub async fn publish(
         }
         CopiedTree::Changes(changes) => {
             let (Some(lakehouse), Some(latest)) = (target, &latest) else {
-                return Err(Error::InvalidArgument("there is no lakehouse that could be changed".into()));
+                return Err(Error::InvalidArgument("the target has no lakehouse to change".into()));
             };
             let messages = changes.into_iter().map(|(key, location)| {
                 Message::new(key.into(), location.map(Into::into), committed.id.as_str().into())

@@ -119,7 +119,7 @@ impl Contents for IcebergTables {
                 Ok(places.filter_map(|place| self.folder_of(place)).map(Link::Foreign).collect())
             }
             Err(_) => Err(Error::UnsupportedVersion(format!(
-                "{path}: tables of type {} are not known here, so nobody can tell which files they have",
+                "{path}: this release does not know the table type {}, so the files of the table are unknown",
                 table.table_type
             ))),
         }

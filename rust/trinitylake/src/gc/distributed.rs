@@ -87,7 +87,7 @@ impl Sort {
 
     pub fn of_word(word: &str) -> Result<Sort> {
         let found = SORTS.into_iter().find(|sort| sort.word() == word);
-        found.ok_or_else(|| Error::InvalidArgument(format!("{word:?} is no sort of files")))
+        found.ok_or_else(|| Error::InvalidArgument(format!("{word:?} is not a kind of files")))
     }
 
     fn of_form(form: FileForm) -> Sort {
@@ -105,7 +105,7 @@ impl Sort {
         let form = match self {
             Sort::Root => {
                 let number = name.parse();
-                let wrong = |_| Error::InvalidArgument(format!("{name:?} is no version"));
+                let wrong = |_| Error::InvalidArgument(format!("{name:?} is not a version number"));
                 return Ok(Some(Item::Root(number.map_err(wrong)?)));
             }
             Sort::Node => return Ok(Some(Item::Node(name))),
@@ -154,7 +154,7 @@ fn in_order(by: Sort, link: Named) -> Result<Named> {
     if link.0 > by || (by, link.0) == (Sort::Node, Sort::Node) {
         return Ok(link);
     }
-    Err(Error::corrupt(link.1, format!("a {} names this {}", by.word(), link.0.word())))
+    Err(Error::corrupt(link.1, format!("a {} must not reference this {}", by.word(), link.0.word())))
 }
 
 /// The coordinator of a distributed collection.

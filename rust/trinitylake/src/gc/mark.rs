@@ -336,7 +336,7 @@ pub(super) async fn open(
 async fn read(storage: &dyn Storage, path: &str) -> Result<Bytes> {
     match storage.get(path).await {
         Err(Error::FileNotFound { path }) => {
-            Err(Error::corrupt(path, "a version that is kept reaches this file, and it is not there"))
+            Err(Error::corrupt(path, "a retained version references this file, which is missing"))
         }
         bytes => bytes,
     }
@@ -370,12 +370,12 @@ async fn missing_root(storage: &dyn Storage, number: u64) -> Result<Error> {
     if oldest <= number {
         return Ok(Error::corrupt(
             root_path(number),
-            "this version is kept, and its root node file is not there",
+            "the root node file of this retained version is missing",
         ));
     }
     Ok(Error::VersionExpired(format!(
-        "version {number} has expired, and its root node file is not there. If it has a name (a snapshot), that came too \
-         late, or the file was lost: drop the snapshot; else try again"
+        "version {number} has expired, and its root node file is missing. If the version has a tag, the tag was created \
+         too late or the file was lost: drop the tag; otherwise try again"
     )))
 }
 

@@ -105,7 +105,7 @@ impl Sweep {
         let shown = now.millis_since(time);
         if shown + passed / TOLERATED_DRIFT + STORE_CLOCK_STEP_MILLIS < passed {
             return Err(Error::StorageRefused(format!(
-                "the clock of the store was set back: it shows that {shown} ms passed, and {passed} ms did. Files that \
+                "the clock of the store was set back: it advanced by {shown} ms while {passed} ms passed. Files that \
                  were just written may look old, so nothing more is deleted; try again once the clock is right"
             )));
         }

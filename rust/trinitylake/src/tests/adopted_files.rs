@@ -70,7 +70,7 @@ async fn a_table_is_registered_again_after_a_collection() {
     environment.advance(HOUR);
     collect_after(&lakehouse, Duration::ZERO).await.unwrap();
     assert!(files.has(&data(1)));
-    assert_expired(register(&lakehouse, 2).await, "is gone");
+    assert_expired(register(&lakehouse, 2).await, "is missing");
 }
 
 /// A registration checked its files, then a collection deleted them, and then the registration committed the table.
@@ -85,7 +85,7 @@ async fn a_collection_between_the_check_and_the_commit_fails_a_registration() {
         let mut transaction = register(&other, 1).await.unwrap();
         let report = collect_after(&lakehouse, grace).await.unwrap();
         assert!(report.version.is_some() && !files.has(&data(1)), "{report:?}");
-        assert_expired(commit(&mut transaction).await, "is gone");
+        assert_expired(commit(&mut transaction).await, "is missing");
     }
 }
 
@@ -121,7 +121,7 @@ async fn adoption_checks_a_file_again_after_listing_collections() {
     intruder.add(move || async move {
         assert!(collect_after(&lakehouse, Duration::ZERO).await.unwrap().version.is_some());
     });
-    assert_expired(register(&other, 1).await, "is gone");
+    assert_expired(register(&other, 1).await, "is missing");
     assert_eq!(intruder.waiting(), 0);
 }
 

@@ -291,7 +291,7 @@ async fn an_answer_without_a_date_does_not_prove_an_age() {
     files.set_dated(false);
     let error = commit(&mut slow).await.unwrap_err();
     assert!(matches!(error, Error::Storage { retryable: true, .. }), "{error}");
-    assert!(error.to_string().contains("did not say when it answered"), "{error}");
+    assert!(error.to_string().contains("has no date"), "{error}");
     files.set_dated(true);
     assert_eq!(lakehouse.latest().await.unwrap().number, latest, "nothing was committed");
 }
@@ -489,10 +489,7 @@ async fn a_tag_on_an_expired_version_is_not_damage() {
     write(&lakehouse, 1).await;
     environment.advance(HOUR);
     let error = collect_after(&lakehouse, Duration::ZERO).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::VersionExpired(message) if message.contains("drop the snapshot")),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::VersionExpired(message) if message.contains("drop the tag")), "{error}");
     assert!(files.has(&data(1)), "nothing is deleted after an incomplete mark");
     name(&[]).await;
     collect_after(&lakehouse, Duration::ZERO).await.unwrap();

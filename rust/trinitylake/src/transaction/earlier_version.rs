@@ -53,7 +53,7 @@ impl Transaction {
     pub(crate) fn check_needs_no_earlier_version(&self) -> Result<()> {
         if self.depends_on_past {
             return Err(Error::InvalidArgument(
-                "a transaction that brings back objects of an earlier version cannot be saved".into(),
+                "a transaction that restores objects of an earlier version cannot be saved".into(),
             ));
         }
         Ok(())

@@ -74,7 +74,7 @@ impl Transaction {
 
     async fn prove_stay(&self, since_millis: Option<u64>, before_millis: u64) -> Result<()> {
         if since_millis.is_some_and(|since_millis| since_millis < before_millis) {
-            return Err(self.collected("it began before files that nobody referred to were collected"));
+            return Err(self.collected("it began before a garbage collection deleted unreferenced files"));
         }
         self.check_stay(&self.file_age.adopted, before_millis).await
     }
@@ -96,8 +96,7 @@ impl Transaction {
             (None, _) => self.file_age.began.most_passed_millis(environment),
             // The answer may come from a proxy.
             (Some(_), None) => {
-                let message = "the store did not say when it answered, so nobody can tell how old the files of the \
-                               transaction are; try again";
+                let message = "the answer of the store has no date, so the age of the transaction's files is unknown; try again";
                 return Err(Error::Storage { message: message.into(), retryable: true });
             }
         };
@@ -119,7 +118,7 @@ impl Transaction {
     /// earlier collections have ended is retained.
     async fn check_stay(&self, paths: &[String], before_millis: u64) -> Result<()> {
         let storage = self.lakehouse.storage().as_ref();
-        let gone = |path: &str| self.collected(&format!("{path} is gone"));
+        let gone = |path: &str| self.collected(&format!("{path} is missing"));
         let mut old = Vec::new();
         for (path, modified_millis) in ages(storage, paths).await? {
             match modified_millis {
@@ -136,7 +135,7 @@ impl Transaction {
             let Some(millis) = modified_millis else { return Err(gone(&path)) };
             if let Some(one) = collecting.iter().find(|one| millis < one.before_millis) {
                 return Err(self.collected(&format!(
-                    "{path} is older than what a garbage collection deletes that is under way, or was broken off ({})",
+                    "{path} may be deleted by a garbage collection that is running or was interrupted ({})",
                     one.path
                 )));
             }
@@ -146,7 +145,7 @@ impl Transaction {
 
     pub(crate) fn collected(&self, why: &str) -> Error {
         Error::TransactionExpired(format!(
-            "transaction {} has expired: {why}, so its files may be gone; begin again",
+            "transaction {} has expired: {why}, so its files may have been deleted; begin again",
             self.info.id
         ))
     }

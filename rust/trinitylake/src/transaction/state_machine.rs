@@ -184,20 +184,16 @@ impl TransactionState {
     pub(crate) fn check_open(&self) -> Result<()> {
         let why = match &self.phase {
             Phase::Open => return Ok(()),
-            Phase::Conflicting(conflicts) => format!("cannot go on yet: {}", what_to_resolve(conflicts)),
+            Phase::Conflicting(conflicts) => {
+                format!("has unresolved conflicts: {}", what_to_resolve(conflicts))
+            }
             Phase::Ending => {
-                "is being committed, or its commit was cancelled half-way: ask for its outcome, or \
-                              roll it back"
-                    .into()
+                "is being committed, or its commit was cancelled: query its outcome, or roll it back".into()
             }
-            Phase::Committed(version) => format!("is over: it was committed as version {version}"),
-            Phase::NotCommitted(Proof::RolledBack) => "is over: it was rolled back".into(),
-            Phase::NotCommitted(_) => "is over: it was rolled back, or its commit failed".into(),
-            Phase::Unknown => {
-                "is over, and whether it was committed is not known: ask for its outcome, or roll \
-                               it back"
-                    .into()
-            }
+            Phase::Committed(version) => format!("has ended: it was committed as version {version}"),
+            Phase::NotCommitted(Proof::RolledBack) => "has ended: it was rolled back".into(),
+            Phase::NotCommitted(_) => "has ended: it was rolled back, or its commit failed".into(),
+            Phase::Unknown => "has ended with an unknown outcome: query its outcome, or roll it back".into(),
         };
         Err(Error::TransactionClosed(format!("transaction {} {why}", self.id)))
     }
@@ -248,7 +244,7 @@ impl TransactionState {
             Failure::Certain(_, error) => {
                 self.phase = Phase::Unknown;
                 return Error::CommitStateUnknown(format!(
-                    "{error}; yet a late request, or another writer from the queue, up to version {}, may still \
+                    "{error}; a late request, or another writer from the queue, up to version {}, may still \
                      commit it",
                     self.in_flight_until
                 ));
@@ -331,13 +327,11 @@ fn no_conflict(conflict: &ConflictingTable) -> Error {
 fn what_to_resolve(conflicts: &Unresolved) -> String {
     match (conflicts.tables.values().next(), conflicts.watched.first()) {
         (Some(conflict), _) => format!(
-            "table {}.{} was changed by another transaction: apply the changes to its newer definition first",
+            "table {}.{} was changed by another transaction: rebase the changes on its newer definition first",
             conflict.namespace, conflict.name
         ),
         (None, Some(watched)) => {
-            format!(
-                "{watched}, which was watched, was changed by another transaction: look at it again first"
-            )
+            format!("{watched}, which was watched, was changed by another transaction: read it again first")
         }
         (None, None) => "nothing is left to resolve".into(),
     }

@@ -50,11 +50,11 @@ impl Effort {
     pub(crate) fn limit_error(self, keys: Vec<String>) -> Error {
         let how_often = match self.redone {
             0 => format!("{} attempts", self.attempts),
-            redone => format!("{} attempts, redone {redone} times", self.attempts),
+            redone => format!("{} attempts and {redone} rebases", self.attempts),
         };
         let why = match keys.is_empty() {
-            true => "others committed first every time, though nothing this transaction touched".into(),
-            false => format!("others changed {} first every time", keys.join(", ")),
+            true => "other transactions committed first every time, without a conflict".into(),
+            false => format!("other transactions changed {} first every time", keys.join(", ")),
         };
         Error::CommitConflict {
             message: format!(

@@ -61,7 +61,7 @@ pub(crate) async fn claim_for(
             }
             // Writing the files took longer than the grace period of the collection.
             return Err(Error::TransactionExpired(format!(
-                "{path}, which this commit had just written, was collected before a version referred to it; begin again"
+                "a garbage collection deleted {path} before this commit could publish a version with it; begin again"
             ))
             .into());
         }

@@ -75,7 +75,7 @@ impl Transaction {
         if since_millis < collected_millis
             && base.metadata.gc_before_millis.unwrap_or_default() < collected_millis
         {
-            return Err(expired("garbage was collected since, perhaps its files".into()));
+            return Err(expired("a garbage collection may have deleted its files".into()));
         }
         Transaction::restore(lakehouse, base, record, sequence, Some(footprint)).await
     }

@@ -52,7 +52,7 @@ impl Transaction {
         files.push((running_root.clone(), bytes));
         match flush_files(lakehouse.storage().as_ref(), files, &[&self.pending]).await {
             // A collection deleted an unreferenced file, because writing took longer than its grace period.
-            Err(Error::FileNotFound { path }) => return Err(self.collected(&format!("{path} is gone"))),
+            Err(Error::FileNotFound { path }) => return Err(self.collected(&format!("{path} is missing"))),
             written => written?,
         }
         self.changes.mark_written();
@@ -152,7 +152,7 @@ impl Transaction {
 
     pub(crate) fn went_on_elsewhere(&self, what: &str) -> Error {
         Error::conflict(format!(
-            "transaction {} was {what} by another process that resumed it; resume it again to see what became of it",
+            "transaction {} was {what} by another process that resumed it; resume it again to get its outcome",
             self.info.id
         ))
     }
