@@ -39,7 +39,7 @@ const MAX_KEPT_FILE_SIZE_BYTES: usize = 1 << 20;
 pub struct BackgroundUploads {
     storage: Arc<dyn Storage>,
     environment: Arc<dyn Environment>,
-    room: PerProcess<Room>,
+    limits: PerProcess<Limits>,
     state: Mutex<State>,
     /// The transaction has ended, so that files that were not sent are no longer needed.
     is_cancelled: Arc<AtomicBool>,
@@ -48,7 +48,7 @@ pub struct BackgroundUploads {
 }
 
 /// Limits of running uploads.
-struct Room {
+struct Limits {
     bytes: Arc<Semaphore>,
     max_bytes: usize,
     requests: Arc<Semaphore>,
@@ -67,7 +67,7 @@ struct File {
     is_durable: bool,
     process: u32,
     progress: Arc<Progress>,
-    is_over: Shared<oneshot::Receiver<()>>,
+    ended: Shared<oneshot::Receiver<()>>,
 }
 
 /// Result of an upload. It has no lock, because a forked child might inherit a locked one.
@@ -97,7 +97,7 @@ impl BackgroundUploads {
         max_bytes: usize,
         max_requests: usize,
     ) -> Arc<BackgroundUploads> {
-        let room = move || Room {
+        let limits = move || Limits {
             bytes: Arc::new(Semaphore::new(max_bytes)),
             max_bytes,
             requests: Arc::new(Semaphore::new(max_requests)),
@@ -105,7 +105,7 @@ impl BackgroundUploads {
         Arc::new(BackgroundUploads {
             storage,
             environment,
-            room: PerProcess::new(room),
+            limits: PerProcess::new(limits),
             state: Mutex::default(),
             is_cancelled: Arc::default(),
             deadline_millis: Arc::new(AtomicU64::new(u64::MAX)),
@@ -120,20 +120,20 @@ impl BackgroundUploads {
     /// of this transaction failed.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.check_alive(path)?;
-        let room = self.room.get();
-        let size = bytes.len().min(room.max_bytes) as u32;
-        let most = room.bytes.clone();
-        let permits = most.acquire_many_owned(size).await.map_err(|_| over(path))?;
+        let limits = self.limits.get();
+        let size = bytes.len().min(limits.max_bytes) as u32;
+        let most = limits.bytes.clone();
+        let permits = most.acquire_many_owned(size).await.map_err(|_| transaction_ended(path))?;
         self.check_alive(path)?;
         let progress = Arc::new(Progress::default());
-        let (done, is_over) = oneshot::channel();
-        self.state().add(path, &bytes, progress.clone(), is_over.shared());
+        let (done, ended) = oneshot::channel();
+        self.state().add(path, &bytes, progress.clone(), ended.shared());
         let attempts = Attempts {
             path: path.to_string(),
             bytes,
             storage: self.storage.clone(),
             environment: self.environment.clone(),
-            requests: room.requests.clone(),
+            requests: limits.requests.clone(),
             is_cancelled: self.is_cancelled.clone(),
             deadline_millis: self.deadline_millis.clone(),
             progress,
@@ -163,7 +163,7 @@ impl BackgroundUploads {
 
     fn check_alive(&self, path: &str) -> Result<()> {
         if self.is_cancelled.load(Ordering::SeqCst) {
-            return Err(over(path));
+            return Err(transaction_ended(path));
         }
         self.state().sweep()
     }
@@ -206,20 +206,20 @@ impl BackgroundUploads {
                         file.bytes.clone(),
                         file.process,
                         file.progress.clone(),
-                        file.is_over.clone(),
+                        file.ended.clone(),
                     )
                 })
             };
-            let Some((path, bytes, owner, progress, is_over)) = next else { break };
+            let Some((path, bytes, owner, progress, ended)) = next else { break };
             if owner != process {
                 let answer = match bytes {
                     Some(bytes) => self.storage.write_ahead(&path, bytes).await,
-                    None => Err(over(&path)),
+                    None => Err(transaction_ended(&path)),
                 };
                 let _ = progress.answer.set(answer);
                 continue;
             }
-            self.wait_for(&path, &progress, is_over, deadline_millis).await?;
+            self.wait_for(&path, &progress, ended, deadline_millis).await?;
         }
         let state = self.state();
         let unsynced = state.files.iter().filter(|(_, file)| !file.is_durable);
@@ -230,21 +230,21 @@ impl BackgroundUploads {
         &self,
         path: &str,
         progress: &Progress,
-        is_over: Shared<oneshot::Receiver<()>>,
+        ended: Shared<oneshot::Receiver<()>>,
         deadline_millis: u64,
     ) -> Result<()> {
-        let mut is_over = is_over;
+        let mut ended = ended;
         loop {
             let left = deadline_millis.saturating_sub(self.environment.elapsed_millis());
             // Each file is sent once, even after the deadline.
             if left == 0 && !progress.has_failed_once.load(Ordering::SeqCst) {
-                let _ = is_over.await;
+                let _ = ended.await;
                 break;
             }
             let alarm = self.environment.alarm(Duration::from_millis(left.min(LONGEST_ALARM_MILLIS)));
-            match select(is_over, alarm).await {
+            match select(ended, alarm).await {
                 Either::Left(_) => break,
-                Either::Right((_, rest)) => is_over = rest,
+                Either::Right((_, rest)) => ended = rest,
             }
             if self.environment.elapsed_millis() >= deadline_millis
                 && progress.has_failed_once.load(Ordering::SeqCst)
@@ -256,7 +256,7 @@ impl BackgroundUploads {
         }
         match progress.answer.get() {
             Some(answer) => answer.clone(),
-            None => Err(over(path)),
+            None => Err(transaction_ended(path)),
         }
     }
 
@@ -282,7 +282,7 @@ impl BackgroundUploads {
             && file.process == std::process::id()
             && file.progress.answer.get().is_none()
         {
-            let _ = file.is_over.clone().await;
+            let _ = file.ended.clone().await;
         }
         match file.as_ref().and_then(|file| file.progress.answer.get()) {
             Some(Err(Error::TransactionClosed(_))) => Ok(()),
@@ -294,7 +294,7 @@ impl BackgroundUploads {
 /// Maximum duration of one alarm; longer waits use several.
 const LONGEST_ALARM_MILLIS: u64 = 60_000;
 
-fn over(path: &str) -> Error {
+fn transaction_ended(path: &str) -> Error {
     Error::TransactionClosed(format!("{path} is not written: its transaction has ended"))
 }
 
@@ -328,8 +328,8 @@ impl State {
         self.remove(path);
         let progress = Arc::new(Progress::default());
         let _ = progress.answer.set(Ok(()));
-        let (process, is_over) = (std::process::id(), oneshot::channel().1.shared());
-        let file = File { bytes: None, is_kept: false, is_durable: false, process, progress, is_over };
+        let (process, ended) = (std::process::id(), oneshot::channel().1.shared());
+        let file = File { bytes: None, is_kept: false, is_durable: false, process, progress, ended };
         self.files.insert(path.to_string(), file);
     }
 
@@ -338,7 +338,7 @@ impl State {
         path: &str,
         bytes: &Bytes,
         progress: Arc<Progress>,
-        is_over: Shared<oneshot::Receiver<()>>,
+        ended: Shared<oneshot::Receiver<()>>,
     ) {
         self.remove(path);
         let is_kept =
@@ -346,7 +346,7 @@ impl State {
         self.kept_bytes += if is_kept { bytes.len() } else { 0 };
         let process = std::process::id();
         let bytes = Some(bytes.clone());
-        let file = File { bytes, is_kept, is_durable: false, process, progress, is_over };
+        let file = File { bytes, is_kept, is_durable: false, process, progress, ended };
         self.files.insert(path.to_string(), file);
     }
 
@@ -392,11 +392,11 @@ impl Attempts {
 
     /// Writes the file, with retries by the policy of the store until the deadline of the waiting commit.
     async fn write(&self) -> Result<()> {
-        let _one = self.requests.acquire().await.map_err(|_| over(&self.path))?;
+        let _one = self.requests.acquire().await.map_err(|_| transaction_ended(&self.path))?;
         let mut retries = self.storage.retry_policy().begin(self.environment.as_ref());
         loop {
             if self.is_cancelled.load(Ordering::SeqCst) {
-                return Err(over(&self.path));
+                return Err(transaction_ended(&self.path));
             }
             // The storage sends the request once; retries are decided here.
             match within(0, self.storage.write_ahead(&self.path, self.bytes.clone())).await {

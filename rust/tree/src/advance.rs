@@ -35,7 +35,7 @@ pub async fn advance(
     let mut root = Draft::of(root, nodes.height_of(root).await?);
     let mut flush = Flush::new(nodes, environment, config);
     settle(&mut root);
-    make_way(&mut root, &changes);
+    remove_older_messages(&mut root, &changes);
 
     let tail_size: usize = changes.iter().map(Message::size_bytes).sum();
     let cap = config.root_buffer_cap_bytes(tail_size.max(usual_size_bytes));
@@ -66,7 +66,7 @@ fn settle(root: &mut Draft) {
 /// Rule 7: removes older messages of the keys that this version writes. Rows of the root take the new values
 /// immediately (rule 15): a row hidden by a message must not be separated from it later, when its value may already be
 /// deleted.
-fn make_way(root: &mut Draft, changes: &[Message]) {
+fn remove_older_messages(root: &mut Draft, changes: &[Message]) {
     let newer: HashMap<&str, &Message> = changes.iter().map(|change| (&*change.key, change)).collect();
     let mut buffer = std::mem::take(&mut root.buffer);
     buffer.retain(|message| match newer.get(&*message.key) {

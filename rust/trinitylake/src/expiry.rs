@@ -97,7 +97,7 @@ pub async fn expire_by(
         return Ok(nothing);
     }
     if dry_run {
-        return doomed(storage.as_ref(), &latest, target).await;
+        return expired_roots(storage.as_ref(), &latest, target).await;
     }
     if current > 0 {
         // Completes an earlier expiry that was interrupted.
@@ -106,11 +106,12 @@ pub async fn expire_by(
     boundary::publish(storage.as_ref(), target).await?;
     // Other processes rely on a recent observation of the boundary for some seconds. Roots are deleted only after every
     // observation from before this boundary has become too old.
-    wait_before_deleting::wait_for_all_looks(storage.as_ref(), lakehouse.environment().as_ref()).await;
+    wait_before_deleting::wait_for_older_observations(storage.as_ref(), lakehouse.environment().as_ref())
+        .await;
     // A process that tags a version from here on reads the boundary afterwards and removes the tag again. Earlier tags
     // are in the latest version.
     let latest = lakehouse.latest().await?;
-    let expired = doomed(storage.as_ref(), &latest, target).await?;
+    let expired = expired_roots(storage.as_ref(), &latest, target).await?;
     let paths: Vec<String> = expired.versions.iter().map(|version| root_path(*version)).collect();
     stream::iter(paths)
         .map(|path| async move { storage.delete(&path).await })
@@ -125,7 +126,7 @@ pub async fn expire_by(
 }
 
 /// The roots below `target` without a tag, including those that an interrupted expiry or a void commit has left.
-async fn doomed(storage: &dyn Storage, latest: &Version, target: u64) -> Result<Expired> {
+async fn expired_roots(storage: &dyn Storage, latest: &Version, target: u64) -> Result<Expired> {
     let pinned: HashSet<u64> = latest.definition.pinned_versions().collect();
     let mut expired = Expired { oldest: target, ..Expired::default() };
     for (version, file) in discovery::list_root_files(storage).await? {

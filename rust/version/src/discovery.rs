@@ -48,11 +48,11 @@ pub async fn latest_without_clock(storage: &dyn Storage) -> Result<Found> {
 
 async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Result<Found> {
     let mut suspected = None;
-    for look in 1..=LOOKS {
+    for look in 1..=MAX_SEARCHES {
         let started = clock.map(Moment::now);
         let found = match look_for_latest(storage).await {
             // The version may expire before it is read. Then the boundary is above it, and the search starts again.
-            Err(Error::FileNotFound { .. }) if look < LOOKS => continue,
+            Err(Error::FileNotFound { .. }) if look < MAX_SEARCHES => continue,
             Err(Error::FileNotFound { path }) => {
                 return Err(Error::corrupt(
                     path,
@@ -79,7 +79,7 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
 }
 
 /// Maximum number of searches while versions expire.
-const LOOKS: u32 = 5;
+const MAX_SEARCHES: u32 = 5;
 struct Look {
     hint: Option<u64>,
     version: u64,

@@ -1,7 +1,7 @@
 //! Observations of the newest version and of the boundary, and their freshness.
 //!
 //! An expiry waits between publishing a boundary and deleting the first root below it
-//! ([`wait_before_deleting::wait_for_all_looks`]). Within less than that time, a root cannot be created, expire and be
+//! ([`wait_before_deleting::wait_for_older_observations`]). Within less than that time, a root cannot be created, expire and be
 //! deleted. Therefore an observation younger than [`wait_before_deleting::QUICK_LOOK_MILLIS`] is reliable.
 //!
 //! Age is measured by the clocks of this machine, which stop in a suspended virtual machine and may be set. That is

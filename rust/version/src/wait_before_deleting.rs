@@ -32,7 +32,7 @@ const PART: Duration = Duration::from_millis(250);
 /// No single clock is trusted. The wait consists of parts, and a part counts only if both clocks of this machine
 /// advanced while its timer ran, so that a clock that jumps has an effect of one part at most. On a remote store, the
 /// dates of two answers have to show the whole wait as well. A clock that has stopped doubles the wait.
-pub async fn wait_for_all_looks(storage: &dyn Storage, environment: &dyn Environment) {
+pub async fn wait_for_older_observations(storage: &dyn Storage, environment: &dyn Environment) {
     let wait = wait_before_deleting(storage);
     let date = async || match is_remote(storage) {
         true => dated_last(storage.exists(LATEST_HINT_PATH)).await.1,

@@ -69,14 +69,14 @@ impl FileAhead {
     }
 
     /// Takes the handle and frees its place among the open files.
-    fn let_go(&mut self) -> Option<File> {
+    fn take_handle(&mut self) -> Option<File> {
         let handle = self.handle.take()?;
         self.folder.files_in_parts.fetch_sub(1, Ordering::SeqCst);
         Some(handle)
     }
 
-    fn give_up(&mut self) {
-        if self.let_go().is_some() && self.process == std::process::id() {
+    fn abort(&mut self) {
+        if self.take_handle().is_some() && self.process == std::process::id() {
             // An incomplete file is useless and takes space. If it cannot be removed, no file refers to it.
             let _ = fs::remove_file(&self.file);
         }
@@ -87,14 +87,14 @@ impl FileInParts for FileAhead {
     fn write(&mut self, part: &[u8]) -> Result<()> {
         let written = self.own_handle()?.write_all(part);
         written.map_err(|error| {
-            self.give_up();
+            self.abort();
             self.folder.nothing_created(&self.path, &error)
         })
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.own_handle()?;
-        if let Some(handle) = self.let_go() {
+        if let Some(handle) = self.take_handle() {
             self.folder.written_ahead(&self.path, handle, std::mem::take(&mut self.folders));
         }
         Ok(())
@@ -103,7 +103,7 @@ impl FileInParts for FileAhead {
 
 impl Drop for FileAhead {
     fn drop(&mut self) {
-        self.give_up();
+        self.abort();
     }
 }
 

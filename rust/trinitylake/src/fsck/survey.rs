@@ -25,7 +25,7 @@ pub enum Scope {
     All,
 }
 
-/// At most so many missing versions are reported.
+/// Maximum number of missing versions in a report.
 const REPORTED_GAPS_MAX: usize = 1000;
 
 /// The root files, hint and expiry boundary of a lakehouse.

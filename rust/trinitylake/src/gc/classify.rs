@@ -29,7 +29,7 @@ pub enum Classified {
 
 /// Queries on the mark.
 pub trait Known {
-    /// Whether the path is reached.
+    /// Whether the path is marked as referenced.
     fn contains(&self, path: &str) -> bool;
     /// Whether the path is in the folder of an external or federated table.
     fn is_foreign(&self, path: &str) -> bool;

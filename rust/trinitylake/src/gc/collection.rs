@@ -22,7 +22,7 @@ use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary};
 
 /// Maximum number of attempts to mark while versions expire.
-const LOOKS: u32 = 5;
+const MAX_MARK_ATTEMPTS: u32 = 5;
 /// Maximum number of attempts to publish the fence while other writers commit.
 const ATTEMPTS: u32 = 1000;
 /// Default commit message of the fence.
@@ -82,10 +82,10 @@ async fn run_collection(
     let mut swept = 0;
     while let Some(files) = sweep.next().await? {
         swept += files.len() as u64;
-        let mut doomed = sweep.classify_all(files, &marks, &mut report, options.examples).await?;
-        if !doomed.is_empty() && !options.dry_run {
+        let mut garbage = sweep.classify_all(files, &marks, &mut report, options.examples).await?;
+        if !garbage.is_empty() && !options.dry_run {
             // First the wait, because the versions committed during it have to be marked.
-            sweep.wait_for_all_looks(has_roots(&doomed)).await;
+            sweep.wait_for_older_observations(has_roots(&garbage)).await;
             sweep.check_clock(time).await?;
             // The fence is published once. After it, each further deletion marks the versions committed since.
             let newer = match report.version {
@@ -104,12 +104,12 @@ async fn run_collection(
                 }
             };
             marked = newer;
-            doomed.retain(|(_, file)| !marks.contains(&file.path));
+            garbage.retain(|(_, file)| !marks.contains(&file.path));
             under_way.deletes();
-            sweep.delete(&doomed).await?;
+            sweep.delete(&garbage).await?;
             under_way.has_deleted();
         }
-        report.count_deleted(&doomed, options.examples);
+        report.count_deleted(&garbage, options.examples);
         on_progress(Progress::Swept(swept));
     }
     Ok(report)
@@ -168,7 +168,7 @@ async fn marked(
                 error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. } | Error::VersionExpired(_)),
             ) => {
                 let has_risen = boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
-                if !has_risen || look == LOOKS {
+                if !has_risen || look == MAX_MARK_ATTEMPTS {
                     return Err(error);
                 }
             }

@@ -205,7 +205,7 @@ impl DistributedGc {
     /// after which no writer can commit older files; every call marks the versions committed since. Returns the version
     /// of the fence, and the files that must be retained although the machines did not mark them.
     pub async fn fence(&mut self, contents: &dyn Contents, has_roots: bool) -> Result<(u64, Fresh)> {
-        self.sweep.wait_for_all_looks(has_roots).await;
+        self.sweep.wait_for_older_observations(has_roots).await;
         self.sweep.check_clock(self.prepared.time).await?;
         let (lakehouse, marked) = (&self.lakehouse, self.marked.clone());
         let newer = match self.fence_version {
@@ -260,8 +260,8 @@ impl Fresh {
 
 /// Deletes files that were classified as garbage, except those in `fresh`; returns the number of deletions sent.
 pub async fn delete(storage: &dyn Storage, paths: Vec<String>, fresh: &Fresh) -> Result<u64> {
-    let doomed: Vec<String> = paths.into_iter().filter(|path| !fresh.contains(path)).collect();
-    let count = doomed.len() as u64;
-    delete_all(storage, doomed).await?;
+    let garbage: Vec<String> = paths.into_iter().filter(|path| !fresh.contains(path)).collect();
+    let count = garbage.len() as u64;
+    delete_all(storage, garbage).await?;
     Ok(count)
 }

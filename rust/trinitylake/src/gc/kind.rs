@@ -128,11 +128,11 @@ pub(super) fn is_named_by_a_writer(path: &str, folder: &str) -> bool {
     matches!(place, "data" | "metadata")
         && known_end.iter().any(|end| name.ends_with(end))
         && !name.starts_with("part-")
-        && holds_uuid(name)
+        && contains_uuid(name)
 }
 
 /// Whether the name contains a UUID: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
-fn holds_uuid(name: &str) -> bool {
+fn contains_uuid(name: &str) -> bool {
     let is_uuid = |window: &[u8]| {
         window.iter().enumerate().all(|(at, byte)| match at {
             8 | 13 | 18 | 23 => *byte == b'-',

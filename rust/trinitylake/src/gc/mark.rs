@@ -157,7 +157,7 @@ impl Marks {
         self.finished.push(std::mem::take(&mut self.reached));
     }
 
-    /// The first layer that reaches the file.
+    /// The first layer that references the file.
     pub fn layer_of(&self, path: &str) -> Option<usize> {
         let hash = hash(path);
         self.finished.iter().chain([&self.reached]).position(|layer| layer.has(hash))

@@ -37,7 +37,7 @@ pub(super) struct Sweep {
 }
 
 /// A file that is garbage.
-pub(super) type Doomed = (Kind, FileInfo);
+pub(super) type GarbageFile = (Kind, FileInfo);
 
 impl Sweep {
     /// `asked_elapsed_millis`: when the store's clock was read, on the elapsed clock.
@@ -74,14 +74,14 @@ impl Sweep {
         marks: &Marks,
         report: &mut Report,
         examples: usize,
-    ) -> Result<Vec<Doomed>> {
-        let mut doomed = Vec::new();
+    ) -> Result<Vec<GarbageFile>> {
+        let mut garbage = Vec::new();
         for file in files {
             match self.classify(&file, marks).await? {
                 Classified::Kept(kind) => report.kept.entry(kind).or_default().add(file.size_bytes),
                 Classified::Foreign => report.foreign.add(file.size_bytes),
                 Classified::Young(_) => report.young.add(file.size_bytes),
-                Classified::Garbage(kind) => doomed.push((kind, file)),
+                Classified::Garbage(kind) => garbage.push((kind, file)),
                 Classified::Unknown => {
                     report.unknown.add(file.size_bytes);
                     if report.unknown_paths.len() < examples {
@@ -90,7 +90,7 @@ impl Sweep {
                 }
             }
         }
-        Ok(doomed)
+        Ok(garbage)
     }
 
     /// Checks that the store's clock was not set back since `time`: files written after that would look old.
@@ -115,17 +115,18 @@ impl Sweep {
 
     /// Before roots are deleted, waits until processes no longer rely on an observation from before the boundary: an
     /// expiry that published it may still be waiting for them.
-    pub async fn wait_for_all_looks(&mut self, has_roots: bool) {
+    pub async fn wait_for_older_observations(&mut self, has_roots: bool) {
         if self.has_waited || !has_roots {
             return;
         }
         let environment = self.lakehouse.environment().as_ref();
-        wait_before_deleting::wait_for_all_looks(self.lakehouse.storage().as_ref(), environment).await;
+        wait_before_deleting::wait_for_older_observations(self.lakehouse.storage().as_ref(), environment)
+            .await;
         self.has_waited = true;
     }
 
-    pub async fn delete(&self, doomed: &[Doomed]) -> Result<()> {
-        let paths = doomed.iter().map(|(_, file)| file.path.clone()).collect();
+    pub async fn delete(&self, garbage: &[GarbageFile]) -> Result<()> {
+        let paths = garbage.iter().map(|(_, file)| file.path.clone()).collect();
         delete_all(self.lakehouse.storage().as_ref(), paths).await
     }
 }
@@ -139,13 +140,13 @@ pub(super) async fn delete_all(storage: &dyn Storage, paths: Vec<String>) -> Res
 }
 
 /// Whether one of them is a root.
-pub(super) fn has_roots(doomed: &[Doomed]) -> bool {
-    doomed.iter().any(|(_, file)| root_version(&file.path).is_some())
+pub(super) fn has_roots(garbage: &[GarbageFile]) -> bool {
+    garbage.iter().any(|(_, file)| root_version(&file.path).is_some())
 }
 
 impl Report {
-    pub(super) fn count_deleted(&mut self, doomed: &[Doomed], examples: usize) {
-        for (kind, file) in doomed {
+    pub(super) fn count_deleted(&mut self, garbage: &[GarbageFile], examples: usize) {
+        for (kind, file) in garbage {
             self.deleted.entry(*kind).or_default().add(file.size_bytes);
             if let Some(folder) = folder_of(*kind, &file.path)
                 && (self.deleted_by_folder.len() < MAX_REPORTED_FOLDERS

@@ -24,7 +24,7 @@ use crate::version::{Version, boundary};
 /// Maximum number of table folders that are reported separately.
 const MAX_FOLDERS: usize = 100_000;
 /// Maximum number of attempts to mark while versions expire.
-const LOOKS: u32 = 5;
+const MAX_MARK_ATTEMPTS: u32 = 5;
 
 /// Reason why a file is retained, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,7 +102,7 @@ pub async fn usage(
             // A version may have expired during the mark, and a collection may have deleted its files.
             Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
                 let has_risen = boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
-                if !has_risen || look == LOOKS {
+                if !has_risen || look == MAX_MARK_ATTEMPTS {
                     return Err(error);
                 }
                 look += 1;

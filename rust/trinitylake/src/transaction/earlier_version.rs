@@ -43,7 +43,7 @@ impl Transaction {
             return Ok(false);
         }
         if current.is_none() {
-            self.check_free(kind, namespace, name).await?;
+            self.check_name_is_free(kind, namespace, name).await?;
         }
         self.write(key, current, NewValue::Existing(location.to_string()));
         Ok(true)

@@ -185,7 +185,7 @@ impl TransactionState {
         let why = match &self.phase {
             Phase::Open => return Ok(()),
             Phase::Conflicting(conflicts) => {
-                format!("has unresolved conflicts: {}", what_to_resolve(conflicts))
+                format!("has unresolved conflicts: {}", describe_unresolved(conflicts))
             }
             Phase::Ending => {
                 "is being committed, or its commit was cancelled: query its outcome, or roll it back".into()
@@ -324,7 +324,7 @@ fn no_conflict(conflict: &ConflictingTable) -> Error {
     Error::InvalidArgument(format!("there is no conflict on table {}.{}", conflict.namespace, conflict.name))
 }
 
-fn what_to_resolve(conflicts: &Unresolved) -> String {
+fn describe_unresolved(conflicts: &Unresolved) -> String {
     match (conflicts.tables.values().next(), conflicts.watched.first()) {
         (Some(conflict), _) => format!(
             "table {}.{} was changed by another transaction: rebase the changes on its newer definition first",

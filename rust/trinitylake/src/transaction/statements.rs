@@ -20,7 +20,7 @@ impl Transaction {
         name: &str,
         definition: Bytes,
     ) -> Result<()> {
-        let key = self.check_free(kind, namespace, name).await?;
+        let key = self.check_name_is_free(kind, namespace, name).await?;
         let value = self.stage(kind, namespace, name, definition);
         self.write(key, None, value);
         Ok(())
@@ -34,7 +34,7 @@ impl Transaction {
         name: &str,
         definition: Bytes,
     ) -> Result<()> {
-        let (key, current) = self.check_there(kind, namespace, name).await?;
+        let (key, current) = self.check_exists(kind, namespace, name).await?;
         let value = self.stage(kind, namespace, name, definition);
         self.write(key, Some(current), value);
         Ok(())
@@ -42,7 +42,7 @@ impl Transaction {
 
     /// Drops an object; a namespace must be empty.
     pub async fn drop_object(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<()> {
-        let (key, current) = self.check_there(kind, namespace, name).await?;
+        let (key, current) = self.check_exists(kind, namespace, name).await?;
         if kind == ObjectKind::Namespace {
             self.check_empty(namespace).await?;
         }
@@ -55,8 +55,8 @@ impl Transaction {
         if !matches!(kind, ObjectKind::Table | ObjectKind::View) {
             return Err(Error::InvalidArgument(format!("a {} cannot be renamed", kind.word())));
         }
-        let (old_key, current) = self.check_there(kind, from.0, from.1).await?;
-        let new_key = self.check_free(kind, to.0, to.1).await?;
+        let (old_key, current) = self.check_exists(kind, from.0, from.1).await?;
+        let new_key = self.check_name_is_free(kind, to.0, to.1).await?;
         let value = match self.changes.writes.get(&old_key) {
             Some(write) => write.value.clone(),
             None => NewValue::Existing(current.clone()),
@@ -141,7 +141,7 @@ impl Transaction {
         }
     }
 
-    async fn check_there(
+    async fn check_exists(
         &mut self,
         kind: ObjectKind,
         namespace: &str,
@@ -161,7 +161,7 @@ impl Transaction {
     }
 
     /// Checks that an object of this name may be created: its namespace exists, and no table or view has the name.
-    pub(crate) async fn check_free(
+    pub(crate) async fn check_name_is_free(
         &mut self,
         kind: ObjectKind,
         namespace: &str,

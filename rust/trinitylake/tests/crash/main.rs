@@ -34,7 +34,7 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Fault of an operation, and its effect on the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum TransactionOutcome {
+enum FaultKind {
     NotDone,
     ReplyLost,
     /// A client sent the request twice, and the second one found the file of the first.
@@ -46,38 +46,38 @@ enum TransactionOutcome {
     StopsWithItUnderWay,
 }
 
-const FATES: [TransactionOutcome; 7] = [
-    TransactionOutcome::NotDone,
-    TransactionOutcome::ReplyLost,
-    TransactionOutcome::OwnReportedAsAnothers,
-    TransactionOutcome::Late,
-    TransactionOutcome::StopsBefore,
-    TransactionOutcome::StopsAfter,
-    TransactionOutcome::StopsWithItUnderWay,
+const FAULT_KINDS: [FaultKind; 7] = [
+    FaultKind::NotDone,
+    FaultKind::ReplyLost,
+    FaultKind::OwnReportedAsAnothers,
+    FaultKind::Late,
+    FaultKind::StopsBefore,
+    FaultKind::StopsAfter,
+    FaultKind::StopsWithItUnderWay,
 ];
 
-impl TransactionOutcome {
-    fn can_befall(self, verb: Verb) -> bool {
+impl FaultKind {
+    fn applies_to(self, verb: Verb) -> bool {
         match self {
-            TransactionOutcome::NotDone | TransactionOutcome::StopsBefore => true,
-            TransactionOutcome::OwnReportedAsAnothers => verb == Verb::PutIfAbsent,
-            TransactionOutcome::ReplyLost
-            | TransactionOutcome::Late
-            | TransactionOutcome::StopsAfter
-            | TransactionOutcome::StopsWithItUnderWay => verb.writes(),
+            FaultKind::NotDone | FaultKind::StopsBefore => true,
+            FaultKind::OwnReportedAsAnothers => verb == Verb::PutIfAbsent,
+            FaultKind::ReplyLost
+            | FaultKind::Late
+            | FaultKind::StopsAfter
+            | FaultKind::StopsWithItUnderWay => verb.writes(),
         }
     }
 
     fn at(self, index: u64) -> Vec<Fault> {
         let fault = |index, action| Fault::new(Trigger::at(index), action);
         match self {
-            TransactionOutcome::NotDone => vec![fault(index, Action::FailBefore)],
-            TransactionOutcome::ReplyLost => vec![fault(index, Action::FailAfter)],
-            TransactionOutcome::OwnReportedAsAnothers => vec![fault(index, Action::AlreadyExistsAfter)],
-            TransactionOutcome::Late => vec![fault(index, Action::Late)],
-            TransactionOutcome::StopsBefore => vec![fault(index, Action::DieBefore)],
-            TransactionOutcome::StopsAfter => vec![fault(index, Action::DieAfter)],
-            TransactionOutcome::StopsWithItUnderWay => {
+            FaultKind::NotDone => vec![fault(index, Action::FailBefore)],
+            FaultKind::ReplyLost => vec![fault(index, Action::FailAfter)],
+            FaultKind::OwnReportedAsAnothers => vec![fault(index, Action::AlreadyExistsAfter)],
+            FaultKind::Late => vec![fault(index, Action::Late)],
+            FaultKind::StopsBefore => vec![fault(index, Action::DieBefore)],
+            FaultKind::StopsAfter => vec![fault(index, Action::DieAfter)],
+            FaultKind::StopsWithItUnderWay => {
                 vec![fault(index, Action::Late), fault(index + 1, Action::DieBefore)]
             }
         }
@@ -86,7 +86,7 @@ impl TransactionOutcome {
 
 #[derive(Default)]
 struct Tally {
-    trials: BTreeMap<(&'static str, TransactionOutcome), u64>,
+    trials: BTreeMap<(&'static str, FaultKind), u64>,
     /// Commits without an answer.
     found_out: u64,
 }
@@ -188,10 +188,10 @@ fn enumerate(scenario: &Scenario) -> Tally {
         let start = start_of(scenario).await;
         let mut tally = Tally::default();
         for operation in operations(scenario, &start).await {
-            for fate in FATES.into_iter().filter(|fate| fate.can_befall(operation.verb)) {
-                let _print = PrintOnPanic(format!("{}: {fate:?} at {operation:?}", scenario.name));
-                tally.found_out += trial(scenario, &start, fate.at(operation.index), None).await;
-                *tally.trials.entry((scenario.name, fate)).or_default() += 1;
+            for kind in FAULT_KINDS.into_iter().filter(|kind| kind.applies_to(operation.verb)) {
+                let _print = PrintOnPanic(format!("{}: {kind:?} at {operation:?}", scenario.name));
+                tally.found_out += trial(scenario, &start, kind.at(operation.index), None).await;
+                *tally.trials.entry((scenario.name, kind)).or_default() += 1;
             }
         }
         tally
@@ -205,14 +205,14 @@ fn no_single_fault_loses_a_commit() {
             SCENARIOS.iter().map(|scenario| scope.spawn(move || enumerate(scenario))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let mut trials: BTreeMap<(&'static str, TransactionOutcome), u64> = BTreeMap::new();
+    let mut trials: BTreeMap<(&'static str, FaultKind), u64> = BTreeMap::new();
     tallies.iter().for_each(|tally| trials.extend(&tally.trials));
     let total: u64 = trials.values().sum();
     let found_out: u64 = tallies.iter().map(|tally| tally.found_out).sum();
     println!("{total} trials, {found_out} commits without an answer: {trials:?}");
     for scenario in &SCENARIOS {
-        for fate in FATES {
-            assert!(trials.contains_key(&(scenario.name, fate)), "{}: never {fate:?}", scenario.name);
+        for kind in FAULT_KINDS {
+            assert!(trials.contains_key(&(scenario.name, kind)), "{}: never {kind:?}", scenario.name);
         }
     }
     assert!(total >= 1500, "only {total} trials");
@@ -240,21 +240,17 @@ async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
     let operations = operations(scenario, &start).await;
     for _ in 0..pairs {
         let first = &operations[generator.random_range(0..operations.len())];
-        let survived = [
-            TransactionOutcome::NotDone,
-            TransactionOutcome::ReplyLost,
-            TransactionOutcome::OwnReportedAsAnothers,
-            TransactionOutcome::Late,
-        ];
-        let survived: Vec<TransactionOutcome> =
-            survived.into_iter().filter(|fate| fate.can_befall(first.verb)).collect();
-        let fate = survived[generator.random_range(0..survived.len())];
+        let survived =
+            [FaultKind::NotDone, FaultKind::ReplyLost, FaultKind::OwnReportedAsAnothers, FaultKind::Late];
+        let survived: Vec<FaultKind> =
+            survived.into_iter().filter(|kind| kind.applies_to(first.verb)).collect();
+        let kind = survived[generator.random_range(0..survived.len())];
         // Most likely one of the next operations, which handle the first fault.
         let second = first.index + 1 + generator.random_range(0..12);
-        let other = FATES[generator.random_range(0..FATES.len())];
+        let other = FAULT_KINDS[generator.random_range(0..FAULT_KINDS.len())];
         let _print =
-            PrintOnPanic(format!("{}: {fate:?} at {first:?}, then {other:?} at {second}", scenario.name));
-        trial(scenario, &start, [fate.at(first.index), other.at(second)].concat(), None).await;
+            PrintOnPanic(format!("{}: {kind:?} at {first:?}, then {other:?} at {second}", scenario.name));
+        trial(scenario, &start, [kind.at(first.index), other.at(second)].concat(), None).await;
     }
 }
 
@@ -278,13 +274,8 @@ fn a_torn_hint_loses_no_commit() {
                 });
                 for hint in torn.chain(["4x".into(), "\0\0".into(), u64::MAX.to_string()]) {
                     let _print = PrintOnPanic(format!("the hint is {hint:?} at {operation:?}"));
-                    trial(
-                        scenario,
-                        &start,
-                        TransactionOutcome::StopsBefore.at(operation.index),
-                        Some(hint.into()),
-                    )
-                    .await;
+                    trial(scenario, &start, FaultKind::StopsBefore.at(operation.index), Some(hint.into()))
+                        .await;
                     visited += 1;
                 }
             }

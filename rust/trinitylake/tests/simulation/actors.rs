@@ -145,7 +145,7 @@ pub async fn play(world: &Arc<World>) -> Vec<Record> {
     // Most worlds have two collectors and one expirer, until the last writer has ended.
     let (collectors, expirers) = [(0, 0), (1, 1), (2, 0), (2, 1), (2, 1)][world.below(5) as usize];
     let collectors = (0..collectors).map(|_| collect(world, &is_over));
-    let expirers = (0..expirers).map(|_| let_go(world, &is_over));
+    let expirers = (0..expirers).map(|_| expire_versions(world, &is_over));
     let others = async {
         futures::join!(disturb(world, &handles[0]), watch(world), watch(world));
     };
@@ -550,7 +550,7 @@ async fn collect(world: &Arc<World>, is_over: &AtomicBool) {
 
 /// Expires versions, by number or by age and count, during the work of others. Some of these processes die at one of
 /// their requests.
-async fn let_go(world: &Arc<World>, is_over: &AtomicBool) {
+async fn expire_versions(world: &Arc<World>, is_over: &AtomicBool) {
     for _ in 0..MOST_ROUNDS {
         tokio::time::sleep(Duration::from_millis(world.below(2500))).await;
         if is_over.load(Ordering::SeqCst) {

@@ -213,8 +213,8 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         }
     }
     gc::nothing_was_lost(world, &world.everything(), &tip);
-    goes_on(&living).await;
-    gc::nothing_is_left(world, &living).await;
+    commit_succeeds(&living).await;
+    gc::no_unreferenced_file_is_left(world, &living).await;
     findings
 }
 
@@ -284,7 +284,7 @@ async fn objects(version: &Version) -> Objects {
 }
 
 /// Without faults the next commit succeeds.
-async fn goes_on(lakehouse: &Arc<Lakehouse>) {
+async fn commit_succeeds(lakehouse: &Arc<Lakehouse>) {
     let base = lakehouse.latest().await.unwrap();
     let mut transaction = lakehouse.begin(base.clone(), TransactionOptions::default()).unwrap();
     transaction.create(ObjectKind::Namespace, "afterwards", "", "x".into()).await.unwrap();

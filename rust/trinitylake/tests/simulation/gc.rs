@@ -148,7 +148,7 @@ pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
 }
 
 /// Checks that no unreferenced file is left after a final collection.
-pub async fn nothing_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
+pub async fn no_unreferenced_file_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
     let latest = lakehouse.latest().await.unwrap();
     tokio::time::sleep(AGES).await;
     // Drops tags that were created too late and that their creators could not drop.

@@ -52,7 +52,7 @@ impl Environment for Machine {
 
 async fn waited_millis(storage: &dyn Storage, machine: &Machine) -> u64 {
     let begun = machine.time.elapsed_millis();
-    wait_for_all_looks(storage, machine).await;
+    wait_for_older_observations(storage, machine).await;
     machine.time.elapsed_millis() - begun
 }
 

@@ -137,7 +137,7 @@ async fn first_that_leads(publisher: &Publisher, candidates: Vec<String>) -> Opt
                 intent.submissions.iter().all(|one| one.last_version.is_none_or(|last| last <= tip))
             }
             Read::Damaged => true,
-            Read::Gone => continue,
+            Read::Missing => continue,
             Read::Failed => false,
         };
         if !is_over {
@@ -217,7 +217,7 @@ enum Read {
     Intact(Intent),
     /// Damaged or of a newer format. Only its owner can commit its transactions.
     Damaged,
-    Gone,
+    Missing,
     Failed,
 }
 
@@ -225,7 +225,7 @@ impl Read {
     fn intact(self) -> Option<Intent> {
         match self {
             Read::Intact(intent) => Some(intent),
-            Read::Damaged | Read::Gone | Read::Failed => None,
+            Read::Damaged | Read::Missing | Read::Failed => None,
         }
     }
 }
@@ -236,7 +236,7 @@ async fn read(storage: &dyn Storage, path: &str) -> Read {
             Some(submissions) => Read::Intact(Intent { path: path.to_string(), submissions }),
             None => Read::Damaged,
         },
-        Err(Error::FileNotFound { .. }) => Read::Gone,
+        Err(Error::FileNotFound { .. }) => Read::Missing,
         Err(_) => Read::Failed,
     }
 }

@@ -71,7 +71,7 @@ impl Transaction {
             }
             Err(failure) => {
                 let error = self.state.fail(failure, self.validated.number);
-                self.remove_what_was_refused(&error).await;
+                self.remove_refused_files(&error).await;
                 Err(error)
             }
         }
@@ -79,7 +79,7 @@ impl Transaction {
 
     /// Removes the files that were written before the store refused a write (disk full, no permission), if no version
     /// can ever refer to them. After other failures, the files are left to garbage collection.
-    async fn remove_what_was_refused(&self, error: &Error) {
+    async fn remove_refused_files(&self, error: &Error) {
         if error.is_refusal() && matches!(self.files(), Files::Unreachable(_)) {
             remove_files(self.lakehouse.storage().as_ref(), self.changes.own_files()).await;
         }

@@ -111,7 +111,7 @@ impl Transaction {
     /// resumed by another process, or its abort.
     async fn find_itself(&self, version: &Version) -> Result<Option<u64>, Failure> {
         if version.metadata.gives_up(&self.info.id) {
-            return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere("rolled back")));
+            return Err(Failure::Certain(Proof::RolledBack, self.continued_elsewhere("rolled back")));
         }
         if !version.metadata.commits(&self.info.id) {
             return Ok(None);
@@ -121,7 +121,7 @@ impl Transaction {
             && let Some(record) = version.get(&key).await?
             && !self.saved.is_own(&record, &self.info.id)
         {
-            return Err(Failure::before_sending(self.went_on_elsewhere("committed")));
+            return Err(Failure::before_sending(self.continued_elsewhere("committed")));
         }
         Ok(Some(version.number))
     }

@@ -75,7 +75,7 @@ impl Transaction {
         let environment = lakehouse.environment();
         let saved = newest_sequence(&lakehouse, &self.info.id).await?;
         if saved.is_some_and(|newest| newest > self.saved.sequence) {
-            return Err(self.went_on_elsewhere("saved"));
+            return Err(self.continued_elsewhere("saved"));
         }
         let mut written: Option<(NewValue, Option<u64>)> = None;
         let mut attempt = 0;
@@ -85,7 +85,7 @@ impl Transaction {
             if let Some(record) = self.saved.of_this_attempt(record) {
                 return Ok(record);
             }
-            self.look_for_itself(&latest).await?;
+            self.find_own_commit(&latest).await?;
             attempt += 1;
             let collected_millis = latest.metadata.gc_before_millis;
             let value = match written.take() {
@@ -128,7 +128,7 @@ impl Transaction {
 
     /// Searches the versions after the validated one: a commit without a record is only in the log. `CommitConflict` if
     /// the transaction was committed, `CommitStateUnknown` if versions that may contain it have expired.
-    async fn look_for_itself(&mut self, latest: &Arc<Version>) -> Result<()> {
+    async fn find_own_commit(&mut self, latest: &Arc<Version>) -> Result<()> {
         let lakehouse = self.lakehouse.clone();
         let oldest = lakehouse.oldest_version().await?;
         if oldest > self.validated.number + 1 {

@@ -30,15 +30,15 @@ impl Transaction {
         match self.saved.of_this_attempt(record) {
             Some(Record::Committed { location, .. }) => {
                 if self.saved.sequence > 0 && !self.saved.is_own(&location, &self.info.id) {
-                    return Err(Failure::before_sending(self.went_on_elsewhere("committed")));
+                    return Err(Failure::before_sending(self.continued_elsewhere("committed")));
                 }
                 return Ok(Some(committed_version(&self.lakehouse, &latest, &self.info.id).await?));
             }
             Some(record @ Record::Abandoned { .. }) => {
-                return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere(record.verb())));
+                return Err(Failure::Certain(Proof::RolledBack, self.continued_elsewhere(record.verb())));
             }
             Some(Record::RolledBack { .. }) => {
-                return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere("rolled back")));
+                return Err(Failure::Certain(Proof::RolledBack, self.continued_elsewhere("rolled back")));
             }
             None => {}
         }

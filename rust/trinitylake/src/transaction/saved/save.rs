@@ -38,7 +38,7 @@ impl Transaction {
             let latest = self.lakehouse.latest().await?;
             let record = recorded(&self.lakehouse, &latest, &self.info.id).await?;
             if let Some(record) = self.saved.of_this_attempt(record) {
-                return Err(self.went_on_elsewhere(record.verb()));
+                return Err(self.continued_elsewhere(record.verb()));
             }
         }
         self.write_state().await
@@ -145,12 +145,12 @@ impl Transaction {
                 let other = decode_file(&path, &other).unwrap_or_default();
                 let other = DistributedTransactionDef::decode(other).unwrap_or_default();
                 let is_over = other.state() == SavedState::RolledBack;
-                Err(self.went_on_elsewhere(if is_over { "rolled back" } else { "saved" }))
+                Err(self.continued_elsewhere(if is_over { "rolled back" } else { "saved" }))
             }
         }
     }
 
-    pub(crate) fn went_on_elsewhere(&self, what: &str) -> Error {
+    pub(crate) fn continued_elsewhere(&self, what: &str) -> Error {
         Error::conflict(format!(
             "transaction {} was {what} by another process that resumed it; resume it again to get its outcome",
             self.info.id
