@@ -200,7 +200,7 @@ class _InThread:
 
 
 class OpenTransaction(Protocol):
-    """A transaction, as far as it is begun and ended here."""
+    """The methods of a transaction that this module calls."""
 
     @property
     def id(self) -> str: ...

@@ -34,7 +34,7 @@ class Checks(Generic[Subject]):
         return bool(self._checks)
 
     def add(self, check: str | Check[Subject]) -> None:
-        """SQL, the name of a function, or a function. Raises `InvalidArgument` for anything else."""
+        """Add a check: SQL, the name of a function, or a function. Raises `InvalidArgument` for anything else."""
         if not (isinstance(check, str) and check.strip()) and not callable(check):
             raise InvalidArgument(f"a check is SQL, 'package.module:function' or a function, not {check!r}")
         self._checks.append(check)
@@ -44,7 +44,7 @@ class Checks(Generic[Subject]):
         return [_name(check) for check in self._checks]
 
     def require_allowed(self, transaction_id: str) -> None:
-        """Raises `InvalidArgument` if there are functions that must not run here."""
+        """Raise `InvalidArgument` if there are functions that are not allowed to run here."""
         if self._refused:
             modules = sorted({check.partition(":")[0] for check in self._refused})
             raise InvalidArgument(
@@ -53,7 +53,7 @@ class Checks(Generic[Subject]):
             )
 
     def run(self, transaction: Subject) -> None:
-        """Raises `CheckFailed` for the first that does not hold."""
+        """Run all checks. Raises `CheckFailed` for the first that does not hold."""
         for check in self._checks:
             if isinstance(check, str) and not _is_function_name(check):
                 _run_sql(transaction, check)

@@ -97,7 +97,7 @@ class Part(NamedTuple):
         return not self.namespaces and not self.tables
 
     def has(self, kind: str, namespace: str, name: str) -> bool:
-        """Whether an object is in it: all in or below the namespaces, the tables and views, and their namespaces."""
+        """Whether the part has an object: in or below its namespaces, its tables and views, and their namespaces."""
         if self.is_all or any(namespace == one or namespace.startswith(one + ".") for one in self.namespaces):
             return True
         if kind == "namespace":
@@ -136,7 +136,7 @@ def export(
     progress: OnProgress | None = None,
     workers: ExportWorkers | None = None,
 ) -> Export:
-    """See `Lakehouse.export`. `state` is the version that is exported; `workers` do it, or this process."""
+    """Run `Lakehouse.export` for version `state`, on `workers` or in this process."""
     _check_apart(source.storage, target)
     if mode not in ("minimal", "full"):
         raise InvalidArgument(f'mode must be "minimal" or "full", got {mode!r}')
@@ -197,7 +197,7 @@ class _Copy:
     # Versions
 
     def one(self, state: _core.Version, part: Part, message: str, author: str) -> int:
-        """The version as one more there."""
+        """Export the version as the next version at the target."""
         self.reads = state.number
         older = None if self._there is None else self._there.latest()
         definition = self._definition(state, part)
@@ -212,7 +212,7 @@ class _Copy:
         return self._copy_part(state, older, part, definition, keywords)
 
     def history(self, last: int) -> int:
-        """All versions up to this one, each under its number."""
+        """Export all versions up to this one, each under its number."""
         first = self._source.oldest()
         older = None
         if self._there is not None:
@@ -263,7 +263,7 @@ class _Copy:
     # Trees
 
     def _copy_tree(self, state: _core.Version, older: _core.Version | None, *, is_resumed: bool | None = None) -> None:
-        """Copy what a version refers to and an older version at the target does not."""
+        """Copy the files of a version that older versions at the target do not have."""
         resumes = self._copier.is_resumed if is_resumed is None else is_resumed
         nodes = [FileToCopy(path, None, True) for path in _core.new_node_paths(state, older)]
         self._add(self._workers.files(replace(self._copier, is_resumed=resumes), nodes))
@@ -333,7 +333,7 @@ def _locations(state: _core.Version, prefix: str) -> set[str]:
 
 
 def opened_at(target: _core.Storage) -> _core.Lakehouse | None:
-    """The lakehouse there, if there is one."""
+    """The lakehouse at the target; None if there is none."""
     try:
         return _core.Lakehouse.open(target)
     except NotALakehouse:
@@ -341,7 +341,7 @@ def opened_at(target: _core.Storage) -> _core.Lakehouse | None:
 
 
 def _options(storage: _core.Storage) -> tuple[Mapping[str, str], str]:
-    """Options and scheme, which are equal for two roots in one store."""
+    """Storage options and scheme, which are equal for two roots in one store."""
     root, options, *_ = storage.__getnewargs__()
     return dict(options or {}), root.partition("://")[0]
 
@@ -356,7 +356,7 @@ def _check_apart(source: _core.Storage, target: _core.Storage) -> None:
 
 
 def _check_is_mirror(source: _core.Lakehouse, there: _core.Lakehouse, mode: Mode, part: Part) -> None:
-    """Raises where the lakehouse at the target is not an export of this one, of the same kind and part."""
+    """Check that the lakehouse at the target is an export of this one, with equal mode and part. Raises otherwise."""
     latest = there.latest()
     definition = parse_lakehouse_def(latest.definition)
     root = there.storage.root

@@ -23,7 +23,7 @@ STATEMENT_MAX_ATTEMPTS = 10
 
 
 def retry_conflicts(attempt: Callable[[], Result]) -> Result:
-    """The result of `attempt`, which begins on the latest version each time. Raises its last `CommitConflict`.
+    """Repeat `attempt` on the latest version after a conflict. Raises its last `CommitConflict`.
 
     There is no pause: the core waits between its attempts to create a root, and a conflict means that the objects have
     changed, so waiting would not help.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommittedTransaction:
-    """One of the transactions that a version was made of (system key `committed_txns`, format §4).
+    """One of the transactions in a version (system key `committed_txns`, format §4).
 
     Attributes:
         message, author: given by its writer.
@@ -70,7 +70,7 @@ class LogEntry:
         return ", ".join(dict.fromkeys(transaction.author for transaction in self.transactions if transaction.author))
 
     def __str__(self) -> str:
-        """One line for people: number, time, author, message and what was done, as far as there are any."""
+        """One line for people: number, time, author, message and summary, without missing ones."""
         if self.problem:
             return printable(f"{self.version}  {self.problem}")
         said = ": ".join("; ".join(one.splitlines()) for one in (self.message, self.summary) if one)

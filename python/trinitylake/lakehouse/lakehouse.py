@@ -175,7 +175,7 @@ class Lakehouse(Statements):
 
     @checked_as(version=version_reference)
     def at(self, version: VersionReference | None = None) -> LakehouseVersion:
-        """One version, which does not change; the latest one without an argument.
+        """Read-only handle on one version; the latest one without an argument.
 
         Args:
             version: a number; a negative number counts back from the latest version; a datetime, a date or ISO 8601
@@ -249,7 +249,7 @@ class Lakehouse(Statements):
     def changes(
         self, since: VersionReference, until: VersionReference | None = None, *, rows: bool = False
     ) -> Iterator[TransactionChanges]:
-        """What each transaction changed, in commit order, from the version after `since` to the latest or `until`.
+        """Changes of each transaction, in commit order, from the version after `since` to the latest or `until`.
 
         A consumer continues with the `version` of the last entry that it processed. Versions are read as the iterator
         advances. Transactions that shared a version changed different objects, so each can be applied independently.
@@ -298,7 +298,7 @@ class Lakehouse(Statements):
         message: str = "",
         author: str = "",
     ) -> int | ObjectRollback:
-        """Make a new version in which all objects, or some, are as an older version has them.
+        """Commit a new version in which all objects, or some, have the state of an older version.
 
         Without `objects` the new version has the content of the older one; its number is returned. The history is
         kept. Transactions that committed since are undone, and their ids stay used.
@@ -520,7 +520,7 @@ class Lakehouse(Statements):
 
     @shown
     def _repr_html_(self) -> str:
-        """The lakehouse in a notebook: its first namespaces and its newest versions. Reads a few files."""
+        """HTML for notebooks: first namespaces and newest versions. Reads a few files."""
         latest = self._core.latest()
         if not self._storage.exists(_core.root_path(latest.number)):  # the cache may still hold it
             raise NotALakehouse(f"{self.uri}: the lakehouse does not exist any more")
@@ -543,7 +543,7 @@ _ARRIVED: WeakValueDictionary[object, Lakehouse] = WeakValueDictionary()
 
 
 def reopened_lakehouse(storage: _core.Storage, cache_size_bytes: int | None = None) -> Lakehouse:
-    """The handle for a storage that has arrived by pickle. Raises `NotALakehouse`."""
+    """The handle of an unpickled storage. Raises `NotALakehouse`."""
     root, options, durability, other_roots = storage.__getnewargs__()
     opened_by = (root, frozenset((options or {}).items()), durability, tuple(other_roots), cache_size_bytes)
     if (arrived := _ARRIVED.get(opened_by)) is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LakehouseVersion(Reader):
-    """One version of a lakehouse, from `lake.at(...)`; later commits do not change what it answers.
+    """Read-only handle on one version of a lakehouse, from `lake.at(...)`.
 
     Safe to share between threads; a pickle of it opens the same version again. Tables of it can be read, not written.
     A federated table is the exception to the freeze: it answers as the other catalog does now (format §9).
@@ -105,5 +105,5 @@ class LakehouseVersion(Reader):
 
 
 def _reopened(storage: _core.Storage, version: int) -> LakehouseVersion:
-    """A view that has arrived by pickle. Raises `NotALakehouse` and `VersionExpired`."""
+    """An unpickled handle. Raises `NotALakehouse` and `VersionExpired`."""
     return LakehouseVersion(storage, _core.Lakehouse.open(storage).version(version))

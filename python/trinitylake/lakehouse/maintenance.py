@@ -51,7 +51,7 @@ class LakehouseMaintenance:
         author: str = "",
         engine: SparkSession | None = None,
     ) -> MaintenanceReport:
-        """Do what the policy of the lakehouse says: compact tables and the tree, expire versions, vacuum files.
+        """Run the steps of the lakehouse's policy: compact tables and the tree, expire versions, vacuum files.
 
         That is `table.maintenance.compact()` for every managed table, then `compact`, `expire` and `vacuum`. The policy
         is stored in the lakehouse: the settings `maximum_version_age_millis` and `minimum_versions_to_keep` say how

@@ -35,19 +35,19 @@ _BATCH_OBJECTS = 1000
 
 
 class Copied(NamedTuple):
-    """Files that were written, their size, and how many were there already."""
+    """Numbers of written and of already existing files, and the size of the written ones."""
 
     files: int = 0
     size_bytes: int = 0
     present: int = 0
 
     def plus(self, other: tuple[int, int, int]) -> Copied:
-        """Both together."""
+        """Sum of both."""
         return Copied(self.files + other[0], self.size_bytes + other[1], self.present + other[2])
 
 
 class ExportedObject(NamedTuple):
-    """An object, and the location of its definition as the copy has it so far."""
+    """An object, and the location of its definition in the copy so far."""
 
     kind: Kind
     location: str
@@ -107,7 +107,7 @@ class ObjectCopier:
         return copied
 
     def put(self, path: str, data: bytes) -> Copied:
-        """Write a file, or find it there."""
+        """Write a file unless it exists."""
         from trinitylake.iceberg_storage.table_export import put_same
 
         return Copied(1, len(data), 0) if put_same(self.target.storage, path, data) else Copied(0, 0, 1)
@@ -118,7 +118,7 @@ class ObjectCopier:
         return file
 
     def _table(self, one: ExportedObject, file: bytes, take: Callable[[list[FileToCopy]], Copied]) -> Copied:
-        """A managed table; tables elsewhere stay there."""
+        """Copy a managed table; other tables keep their locations."""
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
         from trinitylake.iceberg_storage.table_export import TableExport, present_manifests
         from trinitylake.tables.table_definition import metadata_path
@@ -158,7 +158,7 @@ class ExportWorkers:
         return copier.files(files)
 
     def objects(self, copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Copied:
-        """Copy objects, and what belongs to them."""
+        """Copy objects with the files of their tables."""
         copied = Copied()
         done = total = 0
         for some in batches(objects):
@@ -185,7 +185,7 @@ def objects_in(found: Iterable[pa.RecordBatch], sizes: tuple[int, int, int]) -> 
 
 
 def batches(items: Iterable[Item], size: int = _BATCH_OBJECTS) -> Iterator[list[Item]]:
-    """Items, so many at a time."""
+    """Lists of at most so many items."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch

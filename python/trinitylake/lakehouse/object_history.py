@@ -73,7 +73,7 @@ class _Step(NamedTuple):
 
 
 def changes_of_object(core: _core.Lakehouse, identifier: Identifier) -> Iterator[ObjectChange]:
-    """All changes of the object that has this name, or had it last. Raises `ObjectNotFound` at once."""
+    """All changes of the object that has this name, or had it last. Raises `ObjectNotFound` immediately."""
     return _Walk(core, core.latest().number, core.oldest()).changes(identifier)
 
 

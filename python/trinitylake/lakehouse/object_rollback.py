@@ -59,7 +59,7 @@ def roll_back_objects(
     message: str,
     author: str,
 ) -> ObjectRollback:
-    """Bring objects back as `past` has them, all in one commit. See `Lakehouse.rollback`."""
+    """Restore the state of objects in `past`, all in one commit. See `Lakehouse.rollback`."""
     if not isinstance(objects, Iterable):
         raise InvalidArgument(f"objects must be names, or a mapping of names to new names, got {objects!r}")
     renamed = dict(objects) if isinstance(objects, Mapping) else {}

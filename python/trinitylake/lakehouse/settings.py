@@ -37,7 +37,7 @@ class Settings(TypedDict, total=False):
 
 
 class FormatSettings(Settings, total=False):
-    """Settings that `create` alone takes.
+    """Settings that only `create` accepts.
 
     Attributes:
         order: children a tree node may have; 128.

@@ -63,7 +63,7 @@ def writing_statement(sql: str) -> Statement | None:
 
 
 class Transaction(Names, Protocol):
-    """An open transaction, as far as statements in SQL need it."""
+    """The methods of an open transaction that SQL statements need."""
 
     def create_namespace(self, identifier: Identifier, *, exist_ok: bool) -> Namespace: ...
     def drop_namespace(self, identifier: Identifier, *, cascade: bool, missing_ok: bool) -> None: ...
@@ -93,7 +93,7 @@ class StatementDone(Query):
         self._done = done
 
     def show(self, limit: int = SHOWN_ROWS) -> None:
-        """Print what was done."""
+        """Print the result."""
         print(self)
 
     def __repr__(self) -> str:
@@ -122,7 +122,7 @@ class SqlStatements:
         self._options = options
 
     def run(self, statement: Statement) -> WriteResult | None:
-        """Run one statement; None if it is not about rows. Raises as the statements in Python do, and as queries do."""
+        """Run one statement; None if it changes no rows. Raises as the statements in Python do, and as queries do."""
         match statement:
             case Insert():
                 return self._insert(statement)
@@ -228,7 +228,7 @@ def _as_in_table(schema: pa.Schema, types: Sequence[str]) -> pa.Schema:
 
 
 def _declared(statement: CreateTable) -> tuple[pa.Schema, tuple[str, ...]]:
-    """The columns and the primary key of a table that is declared. Raises `InvalidArgument` for what tables lack."""
+    """Columns and primary key of a declared table. Raises `InvalidArgument` for unsupported constraints."""
     subject = f"statement {shortened(statement.sql)}"
     with sandbox(subject, needs=NEEDS, quotes_rows=True) as connection:
         connection.execute(f"CREATE TABLE declared ({', '.join(statement.columns or [])}\n)")

@@ -413,7 +413,7 @@ class Statements(Reader):
     def rename_view(
         self, identifier: Identifier, new_identifier: Identifier, *, message: str = "", author: str = ""
     ) -> None:
-        """Give a view another name, in another namespace if wished. Its id stays.
+        """Rename a view, also into another namespace. Its id does not change.
 
         Raises `ObjectNotFound` for the view or the new namespace, `ObjectAlreadyExists` for the new name.
         """
@@ -473,7 +473,7 @@ class Statements(Reader):
 
 
 class OpenTransaction(Statements):
-    """A transaction, as the statements in it see it.
+    """The methods of a transaction that statements need.
 
     Attributes:
         _lakehouse_definition: the `LakehouseDef` (format §6), with the changes of this transaction.
@@ -488,4 +488,4 @@ class OpenTransaction(Statements):
     @property
     @abstractmethod
     def _staged_tables(self) -> StagedTables:
-        """The tables that it has opened or made."""
+        """The tables that the transaction has opened or created."""

@@ -81,7 +81,7 @@ class FileStats:
 
 
 def file_stats(found: _core.Usage) -> FileStats:
-    """As people read it."""
+    """Public form of the core's result."""
     small = {folder: Files(files, size) for folder, files, size in found.small}
     rows: dict[str, list[tuple[str, str, Files]]] = defaultdict(list)
     names: dict[str, str | None] = {}

@@ -65,7 +65,7 @@ def newest_whole_version(storage: _core.Storage, namespace: str, name: str) -> I
 
 
 def roll_back_tables(storage: _core.Storage, tables: Iterable[IncompleteTable], author: str) -> int | None:
-    """Roll tables back to their newest whole versions. Returns the version that this made, if any."""
+    """Roll tables back to their newest whole versions. Returns the new version, if any."""
     handle, made = Handle(_core.Lakehouse.open(storage)), None
     for table in tables:
         if table.version is not None:

@@ -81,7 +81,7 @@ def _span_attributes(core: _core.Transaction, base: _core.Version) -> dict[str, 
 
 
 class Transaction(OpenTransaction):
-    """A transaction, from `lake.transaction()` or `lake.begin()`. Not for two threads at once.
+    """A transaction, from `lake.transaction()` or `lake.begin()`. Not thread-safe.
 
     As a context manager it commits at the end of the block and rolls back on an exception. It cannot be pickled; `save`
     hands it over to another process.
@@ -113,7 +113,7 @@ class Transaction(OpenTransaction):
 
     @property
     def _base_size_bytes(self) -> int:
-        """The most memory that the tables it has opened take, in bytes, without staged changes."""
+        """Upper bound of the memory of its opened tables, in bytes, without staged changes."""
         return 0 if self._staged is None else self._staged.base_size_bytes
 
     @property
@@ -123,7 +123,7 @@ class Transaction(OpenTransaction):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that it began with; they are stored in the log."""
+        """The properties of the transaction, which are stored in the log."""
         return self._core.properties
 
     @property
@@ -141,7 +141,7 @@ class Transaction(OpenTransaction):
 
     @property
     def version(self) -> int | None:
-        """The version that the transaction became, its base version if it wrote nothing; None until committed."""
+        """The version that the transaction committed; its base version if it wrote nothing; None until committed."""
         return self._version
 
     @property
@@ -302,7 +302,7 @@ class Transaction(OpenTransaction):
 
     @shown
     def _repr_html_(self) -> str:
-        """The transaction in a notebook. Nothing is read."""
+        """HTML for notebooks. Reads no files."""
         state = (
             self._open_core.status.value
             if self._version is None
@@ -333,7 +333,7 @@ class Transaction(OpenTransaction):
         return self._find_table(namespace, name) or super().table(identifier)
 
     def _find_table(self, namespace: str, name: str) -> TransactionTable | None:
-        """A table, which tracks what is read of it; None if it does not exist."""
+        """A table that tracks its reads; None if it does not exist."""
         with self._located("table", namespace, name):
             definition = self._state().open_table(namespace, name)
             return None if definition is None else self._staged_tables.open(namespace, name, definition)
@@ -373,7 +373,7 @@ class Transaction(OpenTransaction):
         return self._state()
 
     def _require_no_check(self) -> None:
-        """Raises `InvalidArgument` while checks run, which happens in the middle of the commit."""
+        """Raise `InvalidArgument` while checks run, in the middle of the commit."""
         if self._is_checking:
             raise InvalidArgument("a check must not change or end its transaction: it must only read")
 
@@ -410,7 +410,7 @@ class Transaction(OpenTransaction):
         return [] if self._staged is None else self._staged.take_metadata()
 
     def _check(self) -> None:
-        """Run the checks on the newest version that the transaction is known to fit, and watch what they read.
+        """Run the checks on the newest version that the transaction is valid on, and watch their reads.
 
         Requirements of Iceberg clients on tables that the transaction does not change are watched as well.
         """

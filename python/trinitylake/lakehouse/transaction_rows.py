@@ -74,7 +74,7 @@ class TransactionRowChanges(TransactionChanges):
 def with_rows(
     storage: _core.Storage, previous: _core.Version, version: _core.Version, entries: Sequence[TransactionChanges]
 ) -> Iterator[TransactionRowChanges]:
-    """The entries of a version with their rows. Of tables in other catalogs there are none."""
+    """The entries of a version with their rows, which tables in other catalogs do not have."""
     steps = list(steps_of_version(previous, version, changed_keys(previous, version)))
     for entry in entries:
         own = [step for step in steps if step.transaction == entry.position and not _is_federated(step)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SavedTransaction:
-    """A transaction that waits to be resumed, from `lake.transactions()`."""
+    """A saved transaction that can be resumed, from `lake.transactions()`."""
 
     id: str
     isolation: str

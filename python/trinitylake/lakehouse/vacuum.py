@@ -72,12 +72,12 @@ class Vacuumed:
 
     @property
     def total_deleted(self) -> Files:
-        """All that was deleted."""
+        """All deleted files."""
         return sum_of(self.deleted.values())
 
     @property
     def total_kept(self) -> Files:
-        """All files that were kept because something reaches them."""
+        """All reachable files."""
         return sum_of(self.kept.values())
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class View:
-    """A view and its SQL (`ViewDef`, format §6). TrinityLake stores the text and does not look into it."""
+    """A view and its SQL (`ViewDef`, format §6). TrinityLake stores the text without parsing it."""
 
     def __init__(self, namespace: str, name: str, definition: ViewDef) -> None:
         self._namespace = namespace
@@ -35,12 +35,12 @@ class View:
 
     @property
     def id(self) -> str:
-        """Stays the same for the life of the view; a view that is dropped and created again has another id."""
+        """Id of the view, which never changes; a view that is dropped and created again has another id."""
         return self._definition.id
 
     @property
     def representations(self) -> dict[str, str]:
-        """Dialect to SQL text, in the order they were given."""
+        """SQL texts by dialect, in the order of the definition."""
         return {one.dialect: one.sql for one in self._definition.representations}
 
     @property
@@ -55,7 +55,7 @@ class View:
 
     @checked
     def sql_for(self, dialect: str) -> str:
-        """The text in one dialect, in upper or lower case. Raises `ObjectNotFound` naming the ones there are."""
+        """The text in one dialect, in upper or lower case. Raises `ObjectNotFound` with the existing ones."""
         for representation in self._definition.representations:
             if representation.dialect.lower() == dialect.lower():
                 return representation.sql

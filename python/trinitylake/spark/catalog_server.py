@@ -60,7 +60,7 @@ class LocalServer:
         self._server.start()
 
     def stop(self) -> None:
-        """Stop what `start` started."""
+        """Stop the server if `start` started it."""
         self._server.stop()
 
     def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
@@ -113,7 +113,7 @@ class LocalServer:
 
 
 class RemoteServer:
-    """A server that runs elsewhere, asked over HTTP. Its methods are those of `LocalServer`."""
+    """A server in another process, reached over HTTP. Its methods are those of `LocalServer`."""
 
     def __init__(self, url: str, token: str = "") -> None:
         if not url.startswith(("http://", "https://")):

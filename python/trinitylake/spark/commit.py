@@ -67,7 +67,7 @@ def planned(
 
 
 def merge_schema(change: IcebergTransaction, rows: StructType) -> None:
-    """Add columns that the rows have and the table has not, and make columns wider as Iceberg allows."""
+    """Add columns of the rows that the table lacks, and widen column types as Iceberg allows."""
     schema, version = change.table_metadata.schema(), change.table_metadata.format_version
     spelled = in_case_of(rows.fieldNames(), schema)
     data = arrow_schema_of(rows)
@@ -186,7 +186,7 @@ def stage(
 
 
 def _take_incoming(io: FileIO) -> None:
-    """Forget incoming files: they were adopted already, with what is known of their age."""
+    """Forget incoming files, which are adopted already with their known age."""
     if isinstance(io, LakehouseFileIO):
         io.take_incoming()
 
@@ -318,7 +318,7 @@ def save_in(
 
 
 def _take_over(transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """The files belong to the transaction from now on: its rollback deletes them."""
+    """Record the files as the transaction's own, so that its rollback deletes them."""
     io = transaction.table(plan.table_name)._iceberg().io
     assert isinstance(io, LakehouseFileIO)
     io.remember_written(io.path_of(file.file_path) for file in files_of(messages))

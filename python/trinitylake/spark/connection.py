@@ -45,7 +45,7 @@ ENDED_CATALOGS = 16
 
 @dataclass
 class Connection:
-    """A server, and the settings that catalogs of it have in common.
+    """A server, and the common settings of its catalogs.
 
     Attributes:
         root: the URI of the lakehouse, "" if only the server knows it.
@@ -62,7 +62,7 @@ class Connection:
     _views: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
     def add_catalog(self, spark: SparkSession, name: str, warehouse: str) -> None:
-        """Make a catalog known to a session, for one state of the lakehouse."""
+        """Add a catalog to a session, for one state of the lakehouse."""
         for key, value in self._settings(name, warehouse).items():
             spark.conf.set(key, value)
 
@@ -74,7 +74,7 @@ class Connection:
         return spark.table(views[-1])
 
     def remove_catalog(self, spark: SparkSession, name: str) -> None:
-        """Take a catalog out of a session, close its connections and forget its settings."""
+        """Remove a catalog from a session, close its connections and forget its settings."""
         _close(_taken_out(spark, name))
         self._forget(spark, name)
 
@@ -129,7 +129,7 @@ _lock = threading.Lock()
 
 
 def _taken_out(spark: SparkSession, name: str) -> Any:
-    """A catalog of a session, which then does not list it; None if it was never used, or the session has no JVM here.
+    """Remove a catalog from a session; None if it was never used, or the session has no JVM in this process.
 
     Spark has no call for this. A lock that Python cannot take guards its table of catalogs, so a catalog that another
     thread uses for the first time at the same moment may have to be loaded again.
@@ -263,7 +263,7 @@ def catalog_at(
     timestamp: datetime | str | None = None,
     catalog: str = "lake",
 ) -> str:
-    """A catalog that shows the whole lakehouse as it was, read-only; returns its name.
+    """Add a read-only catalog of an older version of the whole lakehouse; returns its name.
 
     Raises `VersionNotFound` and `VersionExpired`.
     """

@@ -74,7 +74,7 @@ def workers(spark: SparkSession, progress: OnProgress | None) -> Executors:
 
 
 class Executors(ExportWorkers):
-    """Runs the work on the executors. What fails in Spark itself raises Spark's own errors."""
+    """Runs the work on executors. A failure of Spark itself raises Spark's error."""
 
     def __init__(self, spark: SparkSession, progress: OnProgress | None) -> None:
         super().__init__(progress)

@@ -108,7 +108,7 @@ def _with_columns_of(schema: Schema, filter: BooleanExpression) -> BooleanExpres
 
 
 def translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
-    """One filter as an expression on the columns of `schema`; None if it has to stay with Spark."""
+    """One filter as an expression on the columns of `schema`; None if Spark has to evaluate it."""
     expression = _translate(filter, schema)
     if expression is None:
         return None
@@ -120,7 +120,7 @@ def translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
 
 
 def push(filters: Iterable[spark.Filter], schema: Schema) -> tuple[BooleanExpression, list[spark.Filter]]:
-    """All filters that can be taken over as one expression, and those that stay with Spark."""
+    """The translatable filters as one expression, and the others, which Spark evaluates."""
     pushed = ALL_ROWS
     kept = []
     for filter in filters:
@@ -163,7 +163,7 @@ def _translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None
 
 
 def _fits(value: Any, kind: IcebergType) -> bool:
-    """Whether a value is of the column's own type: Iceberg would cut others to it, 3.5 to 3."""
+    """Whether a value has the column's type: Iceberg would truncate others, 3.5 to 3."""
     if type(value) is not _COMPARABLE.get(type(kind)):
         return False
     if isinstance(value, Decimal) and isinstance(kind, DecimalType):

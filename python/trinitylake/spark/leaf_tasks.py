@@ -46,7 +46,7 @@ class LeafTask:
 
 @dataclass(frozen=True)
 class KeyTask:
-    """Finds what no key can hold, and writes nothing."""
+    """Finds objects that no key can hold, and writes nothing."""
 
     sizes: tuple[int, int, int]
 

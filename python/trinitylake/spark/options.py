@@ -152,7 +152,7 @@ class Options:
         return self.table
 
     def at_version(self, version: int) -> Options:
-        """The same, to read one version."""
+        """The same options, to read one version."""
         return replace(self, version=version, timestamp=None)
 
     def open(self) -> Lakehouse:
@@ -207,7 +207,7 @@ def options_for(
     storage_options: Mapping[str, str] | None,
     durability: Literal["fsync", "none"] | None,
 ) -> Options:
-    """The options of a write that a function of this package does."""
+    """The options of a write by a function of this package."""
     given = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
     transaction_id = None if txn is None else txn if isinstance(txn, str) else txn.id
     named = {"txn": transaction_id, "id": id, "durability": durability}

@@ -23,6 +23,6 @@ def spare_repeated_work() -> None:
 
 
 def _leave_out_what_is_old(phase: str, info: dict[str, int]) -> None:
-    """After the first step Spark lets Python look through all objects; those that stay are mostly loaded modules."""
+    """Freeze old objects, mostly modules: after the first step Spark runs a garbage collection over all objects."""
     if phase == "stop" and info["generation"] == 2 and not gc.get_freeze_count():
         gc.freeze()

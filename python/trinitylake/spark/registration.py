@@ -88,7 +88,7 @@ def register(
     objects: Any,
     options: RegistrationOptions,
 ) -> Registration:
-    """See `trinitylake.Lakehouse.register`. What fails in Spark itself raises Spark's own errors."""
+    """Run `trinitylake.Lakehouse.register` on executors. A failure of Spark itself raises Spark's error."""
     require_driver(spark, "registration")
     if not hasattr(DataFrame, "repartitionById"):
         raise InvalidArgument("registration by executors needs PySpark 4.1")
@@ -128,7 +128,7 @@ def register(
 
 @dataclass(frozen=True)
 class Source:
-    """Objects that come from one place: where their texts are, and whether they are new."""
+    """Source of objects: location of their texts, and whether they are new."""
 
     frame: DataFrame
     text: Column
@@ -216,7 +216,7 @@ def _counts(rows: DataFrame, base: _core.Version) -> Counts:
 
 
 def _check_whole(rows: DataFrame, counts: Counts) -> None:
-    """Every table and view is in a namespace that exists, and no view has the name of a table."""
+    """Check that every table and view is in an existing namespace, and no view has the name of a table."""
     by_namespace = rows.where("namespace is not null").groupBy("namespace").agg(f.max("exists").alias("exists"))
     for row in by_namespace.where("not exists").limit(1).collect():
         raise ObjectNotFound(f"namespace {row.namespace} does not exist; register it with its tables and views")

@@ -322,7 +322,7 @@ class _Statement:
     def _changed(
         self, rows: DataFrame, clauses: Sequence[tuple[Clause, Column, Sequence[str]]], others: Sequence[Column]
     ) -> DataFrame:
-        """The rows for which a clause speaks or that matched: file, number, clause, and the new values.
+        """The matched rows and those to which a clause applies: file, number, clause, and the new values.
 
         `clauses` are with what they are for, and the columns of the source.
         """
@@ -421,7 +421,7 @@ def _of(side: str, name: str) -> str:
 
 @dataclass
 class _Locate:
-    """Reads columns of the files whose numbers it is given, each row with its place."""
+    """Reads columns of files by their numbers, each row with its position."""
 
     plan: WritePlan
     tasks: list[bytes]
@@ -441,7 +441,7 @@ class _Locate:
 
 @dataclass
 class _Rewrite:
-    """Changes the rows that it is given, and yields a pickled `RewrittenFiles`.
+    """Changes the given rows, and yields a pickled `RewrittenFiles`.
 
     Attributes:
         values: for each clause, columns of the table with the column of the rows that each gets; None for a delete.

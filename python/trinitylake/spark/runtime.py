@@ -58,14 +58,14 @@ def use_this_python() -> None:
 
 
 def check_java() -> None:
-    """Raises `InvalidArgument` if there is no Java to start Spark with."""
+    """Check for a Java that can start Spark. Raises `InvalidArgument`."""
     home = os.environ.get("JAVA_HOME")
     if not (shutil.which("java") or (home and Path(home, "bin", "java").exists())):
         raise InvalidArgument("Spark needs Java 17 or 21: install one, or set JAVA_HOME to where it is")
 
 
 def jar_settings(jars: Sequence[str], root: str) -> dict[str, str]:
-    """Settings for a new session to find the runtime, and what it needs for the store of a lakehouse.
+    """Settings for a new session: the jars of the runtime and of the client of a lakehouse's store.
 
     Raises `InvalidArgument` for a path without a file.
     """

@@ -69,7 +69,7 @@ class ScanPlan:
         )
 
     def partitions(self, tasks: Iterable[FileScanTask]) -> list[ScanPartition]:
-        """Put files together for tasks, until each has about as much as the options say; largest files first."""
+        """Group files into tasks of about the size in the options; largest files first."""
         bins: list[list[FileScanTask]] = []
         size_bytes = 0
         for task in sorted(tasks, key=lambda task: (-task.file.file_size_in_bytes, task.file.file_path)):
@@ -82,7 +82,7 @@ class ScanPlan:
         return [ScanPartition(members, self) for members in bins]
 
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
-        """The rows of these files, as Spark takes them, one batch at a time."""
+        """The rows of these files in Spark's types, one batch at a time."""
         from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
         from trinitylake.iceberg_storage.row_filter import RowFilter
 
@@ -131,7 +131,7 @@ def _select(schema: Schema, columns: Sequence[str]) -> Schema:
 
 
 def without_history(metadata: TableMetadata) -> TableMetadata:
-    """Schemas, specs and properties; the copy shares them with the original, which caches hold."""
+    """Metadata with schemas, specs and properties only, which the copy shares with the cached original."""
     return metadata.model_copy(
         update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
     )

@@ -59,7 +59,7 @@ def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_token(token: str | None) -> str:
-    """A token, or what a variable holds that is given as `env:NAME`. Raises `InvalidArgument` if there is none."""
+    """A token, or the value of the variable in `env:NAME`. Raises `InvalidArgument` if it is not set."""
     if token is None or not token.startswith("env:"):
         return token or ""
     value = os.environ.get(token.removeprefix("env:"), "")
@@ -69,7 +69,7 @@ def read_token(token: str | None) -> str:
 
 
 def checked_storage_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The storage options of a data source, read from where they say they are.
+    """The storage options of a data source, with values read from their files and variables.
 
     Raises `InvalidArgument` for a secret that is written out under a name that Spark would not hide in its plans.
     """

@@ -121,7 +121,7 @@ class PartTask:
         yield pa.RecordBatch.from_pylist([counts], _SORTED)
 
     def _merged(self, objects: pa.Table) -> tuple[pa.Table, str | None]:
-        """Each object once, and the first that comes twice and must not."""
+        """Each object once, and the first forbidden duplicate."""
         twice = _same_as_next(objects)
         if not pc.any(twice, min_count=0).as_py():
             return objects, None
@@ -162,7 +162,7 @@ def names_of_kind(letter: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
 
 
 def bounds_of(samples: Sequence[str], parts: int) -> list[bytes]:
-    """The texts with which parts begin, all but the first, so that they hold about as many samples each."""
+    """First texts of all parts but the first, such that all parts have about as many samples."""
     texts = sorted({text.encode() for text in samples})
     return sorted({texts[len(texts) * part // parts] for part in range(1, parts)}) if texts else []
 

@@ -108,7 +108,7 @@ class SparkTransaction:
             return frame
 
     def add_check(self, check: str | Check[Transaction]) -> None:
-        """Something that must hold when the transaction commits; see `trinitylake.Transaction.add_check`."""
+        """Add a condition that must hold at the commit; see `trinitylake.Transaction.add_check`."""
         self._connection.server.add_check(self.id, check)
 
     def commit(self) -> int:
@@ -223,7 +223,7 @@ def transaction(
     restart: bool = False,
     catalog: str = "lake",
 ) -> SparkTransaction:
-    """Begin a transaction, to be written in a `with` statement.
+    """Begin a transaction, for a `with` statement.
 
     Args:
         spark: a session that `connect` returned.
@@ -252,7 +252,7 @@ def run(
     properties: Mapping[str, str] | None = None,
     catalog: str = "lake",
 ) -> Result:
-    """Run a function in a transaction and commit; begin again on the newer version if others were faster.
+    """Run a function in a transaction and commit; begin again on the newer version after a conflict.
 
         tl.spark.run(spark, lambda tx: tx.sql("UPDATE nyc.flights SET …"), retries=10)
 
@@ -288,7 +288,7 @@ def run(
 
 
 def resume(spark: SparkSession, id: str, *, catalog: str = "lake") -> SparkTransaction:
-    """Continue a transaction that was saved, here or elsewhere. Raises `ObjectNotFound` and `TransactionExpired`."""
+    """Continue a saved transaction, also of another process. Raises `ObjectNotFound` and `TransactionExpired`."""
     connection = connection_of(spark, catalog)
     connection.server.require_open(id)
     return SparkTransaction(spark, connection, id, unique_name(catalog))

@@ -217,7 +217,7 @@ class TableHistory:
         return Position(view.version, table.id, _current(table), files=0, whole=True)
 
     def after(self, version: int) -> Position:
-        """The start of a stream of what was committed after `version`."""
+        """The start of a stream of commits after `version`."""
         view = self._lake.at(version=version)
         if self._location(view) is None:
             return Position(version)
@@ -255,7 +255,7 @@ class TableHistory:
             known += 1
 
     def tasks(self, start: Position, end: Position) -> list[FileScanTask]:
-        """The files from `start` to `end`: the same whenever it is asked.
+        """The files from `start` to `end`; repeated calls return the same.
 
         Raises as `steps` does, and `VersionExpired` if the snapshot of `end` has expired.
         """

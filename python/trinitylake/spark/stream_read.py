@@ -84,7 +84,7 @@ class StreamReader(DataSourceStreamReader):
         self._history.end_at_latest_version()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The files between two offsets. Spark also calls this to tell where a restarted query stands.
+        """The files between two offsets. Spark also calls this to restore the position of a restarted query.
 
         Raises:
             InvalidArgument: the offsets are not of one stream, or the start is after the end.
@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader):
         return partition.read()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: what was read is not kept here."""
+        """Nothing to do: delivered rows are not kept here."""
 
     def stop(self) -> None:
         """Nothing to do: no connection is open."""

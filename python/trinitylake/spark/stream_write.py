@@ -93,7 +93,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             plan.delete_all_but(messages if commit_was_tried else [])
 
     def _commit_once(self, plan: WritePlan, query_id: str, batch_id: int, messages: list[WrittenFiles]) -> None:
-        """Commit, unless the table says that this batch is in it already."""
+        """Commit, unless the table has this batch already."""
         last_batch = LAST_BATCH + query_id
         # A batch of mode "complete" is the whole result, whatever the session says of overwrites.
         whole = [replace(message, is_dynamic=False) for message in messages]

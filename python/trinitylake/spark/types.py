@@ -41,7 +41,7 @@ _IN_UTC: Any = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_s
 
 
 def spark_schema(schema: Schema) -> spark.StructType:
-    """An Iceberg schema as Spark's, with nullability. Raises `InvalidArgument` for a type that Spark has not."""
+    """An Iceberg schema as Spark's, with nullability. Raises `InvalidArgument` for a type that Spark lacks."""
     result = visit(schema, _ToSpark())
     assert isinstance(result, spark.StructType)
     return result
@@ -57,7 +57,7 @@ def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def check_assignable(rows: spark.StructType, table: Schema) -> None:
-    """Raise `InvalidArgument` for a column of a frame that a column of a table does not take as Spark would store it.
+    """Raise `InvalidArgument` for a column of a frame that Spark's store assignment does not allow in the table.
 
     Spark does not check a write to a Python data source. The rule is ANSI store assignment, without conversions whose
     result depends on the session (time zone, format of text): those have to be a `CAST` in the query.
@@ -94,7 +94,7 @@ def _unassignable(
 
 
 def in_case_of(names: Iterable[str], table: Schema) -> dict[str, str]:
-    """The names that the table spells with other upper and lower case, with its spelling."""
+    """The names in another case than in the table, mapped to the table's spelling."""
     known = {field.name.lower(): field.name for field in table.fields}
     exactly = set(known.values())
     return {name: known[name.lower()] for name in names if name not in exactly and name.lower() in known}

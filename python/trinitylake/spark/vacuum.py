@@ -129,7 +129,7 @@ def _mark(
 
 
 class _Level(NamedTuple):
-    """Files that other files name, and how many there are of each sort."""
+    """Referenced files, and their number of each kind."""
 
     named: DataFrame
     counts: dict[str, int]

@@ -189,7 +189,7 @@ class WritePlan:
         return f"{(data or self.metadata.location.rstrip('/') + '/data').rstrip('/')}/{self.write_id}/"
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
-        """Write the rows of one task. Runs on an executor; what it wrote is gone again if it fails."""
+        """Write the rows of one task. Runs on an executor; its files are deleted if it fails."""
         files: list[DataFile] = []
         with self.writing() as (metadata, io):
             for gathered in _gathered(batches):
@@ -224,7 +224,7 @@ class WritePlan:
         return chosen == "dynamic"
 
     def delete_all_but(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the files of this write that `messages` do not tell of, as far as possible."""
+        """Delete the files of this write that are not in `messages`, as far as possible."""
         with suppress(TrinityLakeError):
             io = storage_io(self.options)
             kept = {io.path_of(file.file_path) for file in files_of(messages)}
@@ -251,7 +251,7 @@ def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Small batches as tables of a size that is worth a file."""
+    """Concatenate small batches into tables large enough for a file."""
     gathered: list[pa.RecordBatch] = []
     size_bytes = 0
     for batch in batches:

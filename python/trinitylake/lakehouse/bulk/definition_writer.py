@@ -52,7 +52,7 @@ class ObjectRow(NamedTuple):
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> ObjectRow:
-        """From a row of a table that may lack columns, or hold null in them."""
+        """From a row of a table, which may lack columns or have nulls."""
         given = {name: columns[name] for name in cls._fields if columns.get(name) is not None}
         if isinstance(given.get("properties"), list):  # as Arrow has maps
             given["properties"] = dict(given["properties"])
@@ -60,7 +60,7 @@ class ObjectRow(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """As people write it."""
+        """The full name."""
         return full_name(self.namespace, self.name)
 
     def refused(self, error: TrinityLakeError) -> RefusedObject:
@@ -69,7 +69,7 @@ class ObjectRow(NamedTuple):
 
 
 def require_uncollected(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray) -> None:
-    """Refuse files that are gone, or that collections of garbage up to a version may still delete.
+    """Refuse files that do not exist, or that gc up to a version may still delete.
 
     Nothing is asked of the store if nothing was collected. Raises `TransactionExpired`.
     """
@@ -104,7 +104,7 @@ class DefinitionWriter:
         return self.carried.storage
 
     def check(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
-        """As `locate`, without writing: "" is the location of what would be written. Raises `StorageError`."""
+        """Like `locate`, without writing: "" is the location of a definition to be written. Raises `StorageError`."""
         return [one if isinstance(one, RefusedObject) else "" for one in self.prepare(rows)]
 
     def prepare(self, rows: Iterable[ObjectRow]) -> Iterator[bytes | RefusedObject | None]:

@@ -74,7 +74,7 @@ def register(
     engine: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> Registration:
-    """See `Lakehouse.register`; `progress` is called with the objects whose definitions are written on this machine."""
+    """Run `Lakehouse.register`; `progress` is called with the number of definitions that this machine has written."""
     if engine is not None:
         done: Registration = engine_module(engine, "registration").register(engine, lake, objects, options)
         return done
@@ -134,7 +134,7 @@ def check_columns(names: list[str]) -> None:
 
 
 def needs_definitions(names: list[str]) -> bool:
-    """Whether these columns say that some objects have no definition file yet."""
+    """Whether some objects with these columns have no definition file yet."""
     return set(names) != {*REQUIRED, "location"}
 
 
