@@ -1,4 +1,4 @@
-"""Spark writes tables of Iceberg's format version 3: row ids, deletion vectors, default values and variants."""
+"""Spark and our writers change tables in turn: row ids, delete files, default values and variants of version 3."""
 
 from __future__ import annotations
 
@@ -158,6 +158,30 @@ def test_rows_that_three_engines_rewrite_in_turn_have_one_lineage(
             assert row_id == before[id][0]
             assert (last > before[id][1]) if id in changed else (last == before[id][1])
         before = after
+
+
+def test_spark_and_our_writers_delete_rows_of_a_version_2_file_in_turn(
+    spark: SparkSession, lake: tl.Lakehouse, catalog: str
+) -> None:
+    """Each replaces the file of position deletes of the other by one that contains its positions."""
+    lake.create_namespace("v2")
+    table = f"{catalog}.v2.things"
+    spark.sql(f"CREATE TABLE {table} (id bigint, name string) TBLPROPERTIES ('format-version' = '2', {MERGE_ON_READ})")
+    spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id, 'a' FROM range(0, 20)")
+    expected = dict.fromkeys(range(20), "a")
+    for step in range(2):
+        lake.table("v2.things").delete(f"id = {step}")
+        lake.table("v2.things").upsert({"id": [4 + step], "name": ["ours"]}, on=["id"])
+        spark.sql(f"REFRESH TABLE {table}")
+        expected = {id: name for id, name in expected.items() if id != step} | {4 + step: "ours"}
+        assert {row.id: row.name for row in spark.sql(f"SELECT id, name FROM {table}").collect()} == expected
+        spark.sql(f"DELETE FROM {table} WHERE id = {8 + step}")
+        spark.sql(f"UPDATE {table} SET name = 'spark' WHERE id = {12 + step}")
+        expected = {id: name for id, name in expected.items() if id != 8 + step} | {12 + step: "spark"}
+        found = lake.table("v2.things").scan().to_arrow()
+        assert dict(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True)) == expected
+    assert lake.table("v2.things").iceberg.inspect.delete_files().num_rows <= 2
+    assert lake.maintenance.fsck("all").is_sound
 
 
 def test_a_plan_of_the_server_gives_each_file_its_deletion_vector(
