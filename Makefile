@@ -164,7 +164,7 @@ TESTS_LOWEST := tests/catalog $(addprefix tests/,cli/test_cli.py core/test_bad_i
 	iceberg_storage/test_iceberg_disjoint_merge_on_read.py iceberg_storage/test_iceberg_io.py iceberg_storage/test_iceberg_staging.py lakehouse/test_checks.py \
 	lakehouse/test_external_federated.py lakehouse/test_time_travel.py project/test_definitions.py tables/test_schema_mapping.py \
 	test_tables.py test_transactions.py) \
-	$(addprefix tests/rest/test_,access.py operating.py protocol.py pyiceberg_client.py)
+	$(addprefix tests/rest/test_,access.py protocol.py pyiceberg_client.py)
 test-lowest: $(VENV)/.packages-build
 	rm -rf target/lowest
 	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/lowest/dist

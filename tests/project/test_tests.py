@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -113,6 +114,15 @@ def test_each_lane_is_run_by_a_command() -> None:
     assert lanes
     run = set(re.findall(r"--lane ([\w.-]+)", (ROOT / "Makefile").read_text()))
     assert lanes == run
+
+
+def test_commands_name_tests_that_exist() -> None:
+    """A file of tests was deleted, and `make test-lowest`, which named it, ran no test for a day."""
+    lanes = ["test-lowest", "test-spark-3.5", "test-spark-4.3", "test-duckdb-2", "test-browser", "soak"]
+    printed = subprocess.run(["make", "--dry-run", *lanes], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    named = set(re.findall(r"(?<=\s)tests/[\w./*-]+", printed))
+    assert len(named) > 20
+    assert [one for one in named if not [*ROOT.glob(one)]] == []
 
 
 @pytest.mark.parametrize(
