@@ -23,7 +23,6 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
 
 import trinitylake as tl
-from trinitylake.spark.catalog_server import LocalServer
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
 VERSION = ViewVersion(
@@ -138,17 +137,6 @@ def test_the_log_contains_the_rows_of_a_new_table(catalog: RestCatalog, lake: tl
     assert lake.log(1)[0].summary == "create table shop.orders +3 rows"
     catalog.load_table("shop.orders").append(ROWS)
     assert lake.log(1)[0].summary == "append +3 rows shop.orders"
-
-
-def test_commits_of_spark_have_spark_as_author(lake: tl.Lakehouse) -> None:
-    """Their author was the start of the hash of a generated token."""
-    server = LocalServer(lake, {})
-    server.start()
-    try:
-        RestCatalog("spark", uri=server.url, token=server.token).create_namespace("shop")
-    finally:
-        server.stop()
-    assert lake.log(1)[0].author == "spark"
 
 
 def test_a_table_is_renamed_into_another_namespace(catalog: RestCatalog) -> None:

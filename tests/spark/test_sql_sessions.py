@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyiceberg.catalog.rest import RestCatalog
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
+from trinitylake.spark.catalog_server import LocalServer
 from trinitylake.spark.connection import ENDED_CATALOGS, connection_of
 from trinitylake.spark.sql_names import in_catalog
 
@@ -196,3 +199,15 @@ def test_threads_have_transactions_of_their_own(
     for thread in threads:
         thread.join()
     assert sorted(shop.table("nyc.flights").scan("id > 10").to_arrow()["id"].to_pylist()) == [11, 12]
+
+
+def test_commits_of_spark_have_spark_as_author(tmp_path: Path) -> None:
+    """Their author was the start of the hash of a generated token."""
+    lake = tl.create(tmp_path / "lake")
+    server = LocalServer(lake, {})
+    server.start()
+    try:
+        RestCatalog("spark", uri=server.url, token=server.token).create_namespace("shop")
+    finally:
+        server.stop()
+    assert lake.log(1)[0].author == "spark"
