@@ -193,7 +193,7 @@ print("whole")
 
 
 def test_a_full_disk_ends_a_vacuum_and_an_export_without_any_loss(tmp_path: Path) -> None:
-    """A collection that could not write its fence must not delete, and a mirror stays as it was."""
+    """A vacuum that could not write its fence must not delete files, and a mirror must not change."""
     command = [sys.executable, "-c", FULL_DISK_OF_UPKEEP, str(tmp_path / "lake"), str(tmp_path / "mirror")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr
@@ -201,7 +201,7 @@ def test_a_full_disk_ends_a_vacuum_and_an_export_without_any_loss(tmp_path: Path
 
 @pytest.mark.parametrize("durability", ["fsync", "none"])
 def test_a_full_disk_is_a_storage_error_and_leaves_the_lakehouse_whole(tmp_path: Path, durability: str) -> None:
-    """A limit on the size of files stands for the disk: a write stops in the middle."""
+    """A limit on the size of files simulates the full disk: a write stops in the middle."""
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "lake"), durability]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr

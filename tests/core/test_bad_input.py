@@ -110,7 +110,7 @@ def test_hint_ahead_of_all_roots_blocks_writes_only(lake: tl.Lakehouse, hint: in
 
 @pytest.mark.parametrize("kind", HINTS)
 def test_expired_versions_stay_expired_with_any_hint(lake: tl.Lakehouse, kind: str) -> None:
-    """Version 0 is gone, so a wrong hint cannot be answered by counting from there."""
+    """Version 0 has expired, so after a wrong hint the search cannot begin there."""
     lake.create_namespace("a")
     assert lake.maintenance.expire(before=2) == [0, 1]
     put_hint(lake, HINTS[kind])
@@ -368,7 +368,7 @@ def test_limits_of_names_count_bytes(tmp_path: Path) -> None:
 
 
 def test_the_longest_names_that_are_allowed_fit_into_file_names(tmp_path: Path) -> None:
-    """Two names of a hundred bytes and what the format puts around them would be more than a path segment holds."""
+    """Two names of a hundred bytes, with the other parts of a file name, would exceed the limit of a path segment."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     long = "数" * 33 + "x"
     lake.create_namespace(long)
@@ -479,7 +479,7 @@ def test_an_external_table_over_an_unqualified_location_is_refused(lake: tl.Lake
 
 
 def test_a_symbolic_link_out_of_the_root_is_not_followed(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """As it may come with a copied lakehouse: a folder and a file that are really somewhere else."""
+    """A copied lakehouse may contain symbolic links: here a folder and a file that are elsewhere."""
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "file.txt").write_text("secret")

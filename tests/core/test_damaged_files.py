@@ -305,7 +305,7 @@ def test_a_node_that_is_its_own_child_is_corrupt() -> None:
 
 
 def test_a_cycle_of_nodes_without_heights_ends_in_an_error() -> None:
-    """Another writer need not record heights; without them only a limit on the way down ends the walk."""
+    """Another writer need not record heights; without them only a limit on the depth ends the descent."""
     root = HIGHEST["nodes"][0]["path"]
     nodes = {path: rewritten(path, set_system("height", None)) for path in FILES if path.endswith(".arrow")}
     rows = to_rows(nodes[INNER["path"]])
@@ -468,7 +468,7 @@ BAD_DEFINITIONS = {
 
 @pytest.mark.parametrize("kind", BAD_DEFINITIONS)
 def test_a_bad_lakehouse_definition_is_a_corrupt_file(kind: str) -> None:
-    """The root holds a copy of the definition, which is taken out so that the file itself is read."""
+    """The root holds a copy of the definition, which the test removes so that the file itself is read."""
     path = lakehouse_definition_path()
     root = rewritten(ROOT, set_system("lakehouse_def_inline", None))
     assert tl.open(lakehouse(**{ROOT: root})).version == LATEST
@@ -520,7 +520,7 @@ def test_a_lakehouse_definition_that_is_missing_is_named() -> None:
 
 @pytest.mark.parametrize("inline", [True, False])
 def test_a_newer_major_version_is_refused_and_older_versions_stay_readable(inline: bool) -> None:
-    """Somebody upgrades the lakehouse while this process has it open."""
+    """Another process upgrades the lakehouse while this process has it open."""
     definition = LakehouseDef.FromString(FILES[lakehouse_definition_path()])
     definition.major_version = 7
     data, path = definition.SerializeToString(), f"_lakehouse_def_{uuid.uuid4()}.binpb"

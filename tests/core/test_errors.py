@@ -48,7 +48,7 @@ def test_every_error_is_exported_and_has_its_own_kind() -> None:
 
 
 def test_errors_print_no_control_characters_of_terminals(lake: tl.Lakehouse) -> None:
-    """What Python printed of an error turned the terminal red: DuckDB quotes rows, and messages quote names."""
+    """The traceback of an error changed the colour of the terminal: DuckDB quotes rows, and messages quote names."""
     hostile = "\x1b[31mred\u202e"
     for statement, parameters in (
         (f'SELECT * FROM shop."{hostile}"', None),

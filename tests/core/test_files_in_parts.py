@@ -46,7 +46,7 @@ def begun(txn: tl.Transaction) -> tuple[FileWriter, LakehouseFileIO, Path]:
 
 
 def test_a_large_file_is_on_the_disk_before_it_is_whole(lake: tl.Lakehouse) -> None:
-    """A file of 400 MB was collected in memory, where each part was copied, before any of it went to the disk."""
+    """A file of 400 MB was collected in memory, where each part was copied, before any part was written to disk."""
     with lake.transaction() as txn:
         stream, io, where = begun(txn)
         assert PART_SIZE_BYTES <= where.stat().st_size < stream.tell() == SIZE_BYTES // 1000 * 1000

@@ -155,7 +155,7 @@ def test_threads_that_still_write_after_a_rollback_leave_no_file(
 def test_few_rows_that_cannot_all_be_written_leave_no_file(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, append: Callable[[tl.Lakehouse], None]
 ) -> None:
-    """The thread that appends few rows writes their files one after the other, and one of them fails."""
+    """The thread that appends few rows writes their files in sequence, and one of them fails."""
     before, put, puts = files(lake), LakehouseFileIO.put, itertools.count(1)
 
     def failing(io: LakehouseFileIO, *args: Any) -> None:

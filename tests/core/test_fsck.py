@@ -263,7 +263,7 @@ def test_repair_restores_the_previous_version_of_a_lost_definition(copied: Calla
 
 
 def test_fsck_reads_damaged_files_that_the_cache_of_a_remote_store_has_whole() -> None:
-    """What a handle has written it does not read again, and so it took a damaged file for a sound one."""
+    """A handle caches the files that it has written, so fsck reported a damaged file as intact."""
     with stepped_store.running() as store:
         lake = tl.create("s3://bucket/lake", storage_options=store.storage_options)
         lake.create_namespace("n")
@@ -334,8 +334,11 @@ def test_swapped_nodes_raise_corrupt_file(tmp_path: Path) -> None:
 
 
 def test_files_of_a_saved_transaction_that_cannot_be_resumed_may_be_missing(tmp_path: Path) -> None:
-    """A saved transaction was committed. Its running root was deleted by the next vacuum, and fsck called the lakehouse
-    damaged from then on; an export, which copies no running root, was damaged at once."""
+    """A saved transaction was committed.
+
+    The next vacuum deleted its running root, and fsck reported damage from then on; an export, which copies no running
+    root, was reported as damaged at once.
+    """
     lake = tl.create(tmp_path / "lake", durability="none", txn_ttl_millis=1000)
     lake.create_namespace("n")
     lake.create_table("n.t", ROWS)

@@ -57,8 +57,10 @@ def ended(lake: tl.Lakehouse, end: str, has_written: bool) -> tuple[Any, tl.Tran
 def test_nothing_is_written_to_a_transaction_that_has_ended(
     lake: tl.Lakehouse, end: str, has_written: bool, write: str
 ) -> None:
-    """An append to a table that was kept after the commit of its transaction said that it had been done, and its files
-    were written. It had been added to what the transaction would commit, which never came."""
+    """An append to a table of a committed transaction reported success, and its files were written.
+
+    It was staged for a second commit of that transaction, which never happened.
+    """
     table, txn = ended(lake, end, has_written)
     before = state(lake)
     with pytest.raises(tl.errors.TransactionClosed, match="begin another one"):
@@ -82,7 +84,7 @@ def test_nothing_is_written_to_a_table_that_the_transaction_dropped(lake: tl.Lak
 
 
 def test_changes_that_were_begun_before_the_end_are_refused_after_it(lake: tl.Lakehouse) -> None:
-    """The look at the transaction is at the commit of the change, too, not only when the change begins."""
+    """The transaction is checked at the commit of a change, too, not only at its beginning."""
     txn = lake.begin()
     change = txn.table("a.t").iceberg.transaction()
     change.append(ROWS)

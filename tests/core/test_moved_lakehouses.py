@@ -42,7 +42,7 @@ def test_a_lakehouse_is_read_at_its_new_place(first: Path, tmp_path: Path, verb:
 
 
 def test_the_old_place_is_never_read(first: Path, tmp_path: Path) -> None:
-    """A copy whose tables were read at the old place showed what the original wrote since, or nothing once it went."""
+    """A copy with tables read at the old root showed later writes of the original, or none after its deletion."""
     shutil.copytree(first, tmp_path / "second")
     for folder in (first / "a").iterdir():
         shutil.rmtree(folder)
@@ -50,7 +50,7 @@ def test_the_old_place_is_never_read(first: Path, tmp_path: Path) -> None:
 
 
 def test_a_copy_refuses_writes_and_leaves_no_file(first: Path, tmp_path: Path) -> None:
-    """Two lakehouses with one recorded place wrote metadata that named the files of each other."""
+    """Two lakehouses with the same recorded root wrote metadata that named the files of each other."""
     second = tmp_path / "second"
     shutil.copytree(first, second)
     before = files_below(second)
@@ -140,9 +140,7 @@ def test_a_change_of_the_definition_does_not_move_the_lakehouse(first: Path) -> 
 
 
 def test_a_transaction_that_was_saved_before_a_move_is_committed_after_it(first: Path, tmp_path: Path) -> None:
-    """It was refused as long as the lakehouse was not relocated, and afterwards as well: all that was left was to roll
-    it back.
-    """
+    """The commit was refused before and after `relocate`: the transaction could only be rolled back."""
     txn = tl.open(str(first), durability="none").begin(id="job")
     txn.table("a.t").append(ROWS)
     txn.save()

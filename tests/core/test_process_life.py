@@ -132,7 +132,7 @@ def test_parent_and_children_commit_at_the_same_time(lake: tl.Lakehouse) -> None
 
 
 def test_a_transaction_that_the_child_committed_is_not_committed_twice(lake: tl.Lakehouse) -> None:
-    """Both have inherited the same open transaction, with the same id."""
+    """Parent and child have the same open transaction, with the same id."""
     transaction = lake.begin()
     transaction.create_namespace("once")
     version = in_child(transaction.commit)
@@ -179,8 +179,8 @@ def test_a_fork_while_other_threads_are_busy_leaves_the_child_free(tmp_path: Pat
 
 
 def test_a_child_forked_while_others_commit_through_its_handle_commits_too(tmp_path: Path) -> None:
-    """A child inherited the queue of its handle as led, by a thread of its parent that it does not have, and waited for
-    that one for ever.
+    """The child inherited a commit queue with a leader, a thread that exists only in the parent, and waited for it for
+    ever.
     """
     lake = tl.create(str(tmp_path / "lake"))
     stop = threading.Event()
@@ -206,8 +206,8 @@ def test_a_child_forked_while_others_commit_through_its_handle_commits_too(tmp_p
 
 
 def test_a_child_forked_while_others_use_the_store_has_connections_of_its_own(server: s3_server.S3Server) -> None:
-    """A child sent its requests on the connections of its parent, and each of the two read answers to the other; or it
-    waited for a lock of the cache or of the store that a thread of its parent had held in the moment of the fork.
+    """A child used the connections of its parent, and each process read responses to the other; or it waited for a lock
+    of the cache or of the store that a thread of its parent held at the fork.
     """
     lake = tl.create(f"s3://{server.new_bucket()}/lake", order=4, storage_options=server.storage_options)
     lake.create_namespace("nyc")
@@ -400,7 +400,7 @@ def test_ctrl_c_ends_the_wait_for_a_store_that_does_not_answer() -> None:
 
 
 def test_ctrl_c_in_a_commit_to_a_slow_store_is_heard_when_the_outcome_is_known(server: s3_server.S3Server) -> None:
-    """The store takes its time for the root; the signal arrives in between."""
+    """The store is slow to create the root; the signal arrives meanwhile."""
     root = f"s3://{server.new_bucket()}/lake"
     lake = tl.create(root, storage_options=server.storage_options)
     code = (

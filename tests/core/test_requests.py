@@ -219,7 +219,7 @@ def test_an_append_after_the_table_was_made_anew_is_refused(shop: Shop) -> None:
 
 
 def test_delete_removes_rows_appended_since_the_lookup(shop: Shop) -> None:
-    """Only appends may begin on the version that was just seen: a delete there would not see these rows."""
+    """Only appends may begin on the version of the last lookup: a delete there would not see these rows."""
     table = shop.lake.table("n.t")
     with shop.lake.transaction() as txn:  # so that no conflict tells
         txn.table("n.t").set_properties({"write.delete.isolation-level": "snapshot"})
@@ -319,7 +319,7 @@ def test_a_manifest_with_a_wrong_file_size_raises_corrupt_file(shop: Shop, size_
 
 
 def test_delete_without_caches_reads_files_in_parallel(shop: Shop) -> None:
-    """It read one manifest after the other, three times over, and then one data file after the other."""
+    """It read the manifests in sequence, three times, and then the data files in sequence."""
     lake = shop.elsewhere()
     trace = shop.traced(lambda: lake.table("n.six").delete("id = 5"))
     reads = [one for one in trace.requests if one.verb in ("GET", "RANGE") and "/n/six" in one.path]
@@ -343,7 +343,7 @@ def test_many_files_are_fetched_at_once_on_a_machine_with_few_processors(shop: S
 
 
 def test_columns_of_a_large_file_wait_for_its_footer_and_not_for_each_other(shop: Shop) -> None:
-    """The size, the footer, and then a round for each column that is wanted."""
+    """It read the size, the footer, and then each column in a separate round."""
     random = np.random.default_rng(1)
     rows = pa.table({f"c{i}": random.random(200_000) for i in range(8)})
     shop.lake.create_table("n.large", rows.schema).append(rows)
@@ -358,7 +358,7 @@ def test_columns_of_a_large_file_wait_for_its_footer_and_not_for_each_other(shop
 
 
 def test_scan_of_uncached_files_needs_four_rounds_of_requests(shop: Shop) -> None:
-    """Version, definition, metadata, manifest list, manifests and data files were asked for one after the other."""
+    """Version, definition, metadata, manifest list, manifests and data files were requested in sequence."""
     other = shop.elsewhere()
     found = []
     trace = shop.traced(lambda: found.append(other.table("n.six").scan().to_arrow()))
@@ -376,7 +376,7 @@ def test_scan_of_uncached_files_needs_four_rounds_of_requests(shop: Shop) -> Non
 
 
 def test_an_old_hint_of_the_manifest_list_costs_a_request_and_nothing_else(shop: Shop) -> None:
-    """A writer that knows nothing of it copies it from the definition before."""
+    """A writer that does not know the hint copies it from the previous definition."""
     old = parse_table_def(shop.lake._read_definition("table", "n", "six"))
     stale = old.format_properties[MANIFEST_LIST]
     shop.lake.table("n.six").append(ROWS)
@@ -392,7 +392,7 @@ def test_an_old_hint_of_the_manifest_list_costs_a_request_and_nothing_else(shop:
 
 
 def test_prefetch_waits_for_memory() -> None:
-    """Ten thousand files that are fetched before anybody reads one would not fit into memory."""
+    """Ten thousand prefetched files would not fit into memory."""
     fetched: list[str] = []
     files = [(f"f{i}", MAX_SIZE_BYTES // 10) for i in range(1000)]
     ahead = ReadAhead(fetched.extend, files)
@@ -421,9 +421,8 @@ def test_a_file_that_is_missing_is_reported_by_its_reader(shop: Shop) -> None:
 
 
 def test_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
-    """It asked for the newest version before it wrote anything, and for the boundary when all was done.
-
-    And it wrote its definition before its root.
+    """It looked up the newest version before its writes, and the expiry boundary after them; and it wrote its
+    definition before its root.
     """
     shop.lake.create_namespace("first")
     # Where it takes half a second, as on a machine that is busy, it does look at the boundary.

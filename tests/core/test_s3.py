@@ -305,7 +305,7 @@ def test_no_secret_is_stored_logged_or_shown(
 
 
 def test_a_key_pasted_into_a_root_is_not_repeated_though_it_holds_slashes() -> None:
-    """The secret keys of AWS are base64: most hold a slash, which seems to end the part before the `@`."""
+    """The secret keys of AWS are base64: most contain a slash, which seems to end the part before the `@`."""
     assert "/" in SECRET_KEY
     with pytest.raises(tl.InvalidLocation) as caught:
         tl.open(f"s3://{ACCESS_KEY}:{SECRET_KEY}@bucket/lake")

@@ -166,7 +166,7 @@ def test_vacuum_deletes_unreferenced_files_with_known_names_only(lake: tl.Lakeho
 
 
 def test_files_of_external_and_federated_tables_stay(lake: tl.Lakehouse, root: Path) -> None:
-    """An external table below the root of the lakehouse was garbage, since no managed table named its files."""
+    """An external table below the root was deleted as garbage, since no managed table named its files."""
     orders = lake.table("shop.orders")
     folder = Path(orders.iceberg.location().removeprefix("file://"))
     elsewhere = root / "elsewhere" / "t-01234567"
@@ -218,7 +218,7 @@ def test_files_of_an_open_saved_transaction_are_kept(lake: tl.Lakehouse, root: P
 
 
 def test_unreadable_file_aborts_gc(lake: tl.Lakehouse, root: Path) -> None:
-    """What a damaged manifest named was garbage."""
+    """The files of a damaged manifest were deleted as garbage."""
     lake.maintenance.expire(keep=1)
     metadata = Path(lake.table("shop.orders").iceberg.metadata_location.removeprefix("file://"))
     manifest = next(metadata.parent.glob("snap-*.avro"))
@@ -245,8 +245,10 @@ def test_vacuum_command_prints_the_deleted_files(lake: tl.Lakehouse, root: Path)
 
 
 def test_vacuum_ignores_root_rows_hidden_by_newer_messages(tmp_path: Path) -> None:
-    """The root's row of a table, hidden by a newer message, named a definition that a vacuum deleted. Then the root
-    grew, the row stood in a leaf without the message, and every vacuum ended with a file that is missing."""
+    """The root's row of a table, hidden by a newer message, named a definition that a vacuum had deleted.
+
+    Then the root was split, a leaf had the row without the message, and every vacuum failed with a missing file.
+    """
     lake = tl.create(tmp_path / "lake", order=5, durability="none")
     lake.create_namespace("a")
     lake.create_table("a.hot", {"id": "bigint"})

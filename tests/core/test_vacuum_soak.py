@@ -210,7 +210,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
 @pytest.mark.timeout(180 + 2 * SECONDS)
 def test_gc_never_deletes_reachable_files(place: tuple[str, dict[str, str]], tmp_path: Path) -> None:
-    """The classic disaster of this field: a sweep took the files of a commit that it had not seen."""
+    """The classic error of garbage collection: a sweep deletes the files of a commit that it has not seen."""
     uri, options = place
 
     def open_lake() -> tl.Lakehouse:

@@ -27,7 +27,9 @@ def version(text: str, catalog: str | None) -> dict[str, object]:
 def test_views_made_in_a_transaction_do_not_name_its_catalog(
     http_client: Client, shop: tl.Lakehouse, catalog: str, headers: dict[str, str]
 ) -> None:
-    """Of four spellings three named the transaction's catalog, and failed for ever after the commit."""
+    """With three of four spellings the view named the catalog of the transaction, and failed permanently after the
+    commit.
+    """
     id = http_client("POST", "/trinitylake/v1/transactions", {}).body["id"]
     texts = {
         "plain": "SELECT * FROM shop.orders",
@@ -63,7 +65,7 @@ def test_views_made_in_a_transaction_do_not_name_its_catalog(
 def test_a_view_with_another_default_catalog_names_the_catalog_of_the_lakehouse(
     http_client: Client, shop: tl.Lakehouse
 ) -> None:
-    """Spark's current catalog was `spark_catalog`, where a name without a catalog would have been looked for."""
+    """Spark's current catalog was `spark_catalog`, in which a name without a catalog would be resolved."""
     id = http_client("POST", "/trinitylake/v1/transactions", {}).body["id"]
 
     def create(name: str, catalog: str) -> int:

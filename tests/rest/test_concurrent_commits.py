@@ -60,8 +60,9 @@ def test_concurrent_changes_of_one_property_all_commit(http_client: Client) -> N
 
 
 def test_an_external_table_that_hangs_delays_no_commit(lake: tl.Lakehouse) -> None:
-    """A commit to a federated table is refused with the place where it lives, which only its catalog knows. While
-    the catalog does not answer, other clients commit.
+    """The refusal of a commit to a federated table names its location, which only its catalog knows.
+
+    While that catalog does not answer, other clients commit.
     """
     with_tables(lake, "shop.orders")
     with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as ends:
@@ -100,7 +101,7 @@ def test_a_request_without_a_thread_is_refused_and_the_next_one_succeeds(
 
 @pytest.mark.parametrize("path", [ORDERS.replace("orders", "%FF"), ORDERS.replace("shop", "%FF")])
 def test_a_refused_name_is_in_the_audit_log(http_client: Client, caplog: pytest.LogCaptureFixture, path: str) -> None:
-    """To say which object a refused write was about its name was decoded once more, so no line was written."""
+    """The audit log decoded the name of a refused write a second time, which failed, so no line was written."""
     with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
         assert http_client("POST", path, change(a="b")).code == 400
     [names] = [vars(one)["fields"]["names"] for one in caplog.records if one.name == "trinitylake.rest.audit"]

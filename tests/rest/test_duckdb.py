@@ -273,7 +273,7 @@ def losing_answers() -> Any:
 def test_engine_with_vended_credentials_deletes_no_files_after_a_lost_response(
     lake_on_s3: tl.Lakehouse, s3: S3Server
 ) -> None:
-    """DuckDB 1.5.5 takes a commit without an answer for failed, and deletes the data files that it wrote for it."""
+    """DuckDB 1.5.5 treats a commit without a response as failed, and deletes its data files."""
     access = S3Access(role_arn="arn:aws:iam::123456789012:role/lake", storage_options=s3.storage_options)
     enforced = Enforced()
     with enforced.active(), running(lake_on_s3, options=ServerOptions(s3_access=access)) as server:
@@ -286,7 +286,7 @@ def test_engine_with_vended_credentials_deletes_no_files_after_a_lost_response(
 
 
 def test_fsck_rolls_a_table_back_whose_files_an_engine_deleted(shop: tl.Lakehouse, open_server: RestServer) -> None:
-    """On a local disk nothing keeps DuckDB from deleting the files of a commit that lost its answer."""
+    """On a local disk DuckDB can delete the files of a commit whose response was lost."""
     before = shop.version
     with attached(open_server) as connection, losing_answers(), pytest.raises(duckdb.Error):
         connection.execute("INSERT INTO lake.shop.orders VALUES (4, 'd')")

@@ -161,7 +161,7 @@ def test_an_encrypted_table_is_refused(http_client: Client) -> None:
 
 
 def test_a_plan_contains_the_row_ids(http_client: Client, lake: tl.Lakehouse) -> None:
-    """An engine that lets the server plan read no row ids at all, since PyIceberg's plan has none."""
+    """An engine that uses server-side planning read no row ids, since PyIceberg's plan has none."""
     lake.table("shop.orders").append(ROWS)
     plan = http_client("POST", "/v1/latest/namespaces/shop/tables/orders/plan", {}).body
     assert sorted(one["data-file"]["first-row-id"] for one in plan["file-scan-tasks"]) == [0, 3]

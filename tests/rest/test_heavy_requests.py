@@ -152,8 +152,10 @@ class Left:
 
 
 def test_memory_of_large_bodies_is_freed(http_client: Client) -> None:
-    """Commits of nine megabytes each left what they held in transactions and tables that refer to each other, and
-    Python's collector counts objects: hundreds of megabytes stayed until there were enough of them."""
+    """Commits of nine megabytes each left reference cycles of transactions and tables.
+
+    Python's collector counts objects, not bytes: hundreds of megabytes stayed in memory until it ran.
+    """
     gc.collect()
     gc.disable()
     try:
@@ -171,9 +173,10 @@ def test_memory_of_large_bodies_is_freed(http_client: Client) -> None:
 
 
 def test_a_commit_leaves_no_reference_cycle(lake: tl.Lakehouse) -> None:
-    """A transaction had its tables and they had it, so each commit over REST left forty objects that only Python's
-    collector frees. It looked through all that is in memory every eight hundred commits, for a tenth of a second, in
-    which nothing else ran: an eighth of the time of all commits."""
+    """A transaction and its tables referred to each other, so each commit over REST left forty objects to Python's
+    collector. It ran every eight hundred commits over all objects in memory, for a tenth of a second in which all
+    threads waited: an eighth of the time of all commits.
+    """
     with_tables(lake, "shop.orders")
     left: list[object] = []
 

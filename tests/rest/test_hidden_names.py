@@ -135,6 +135,6 @@ def test_no_error_contains_hidden_names(error: Exception) -> None:
 def test_an_ambiguous_name_is_visible_if_all_its_meanings_are(
     key: str, grants: list[str], there: list[tuple[str, str]], is_shown: bool
 ) -> None:
-    """Of `shop.x.y` the text does not say whether it is `y` in `shop.x`, or the table `x.y` of `shop`."""
+    """The text `shop.x.y` is either table `y` in `shop.x`, or table `x.y` in `shop`."""
     shown = message_for(Principal.of("walt", grants), lambda kind, namespace, name: (namespace, name) in there)
     assert (key in shown(CommitConflict("x", keys=[key]))) == is_shown

@@ -171,8 +171,8 @@ def test_the_config_contains_the_lifetime_of_keys(http_client: Client, shop: tl.
 def test_a_request_is_the_same_with_and_without_the_prefix(
     http_client: Client, shop: tl.Lakehouse, namespace: str
 ) -> None:
-    """To take the prefix out of a path, the first `latest` in it was taken out, which may be the name of a namespace:
-    the same request was refused as another one.
+    """To remove the prefix from a path, the first `latest` in it was removed, which may be the name of a namespace: the
+    repeated request was refused as a different one.
     """
     key = str(uuid.uuid4())
     shop.create_namespace("latest")
@@ -186,7 +186,10 @@ def test_a_request_is_the_same_with_and_without_the_prefix(
 def test_recognizing_a_large_repeated_request_takes_little_memory(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it was is kept as a digest of its body in hexadecimal: of 16 MB that took 96 more, for each at work."""
+    """A request is recognised by a digest of its body.
+
+    The body was converted to hexadecimal first, which took 96 MB for 16 MB, for each concurrent request.
+    """
     calls: list[Call] = []
     fingerprint = idempotency._fingerprint
 

@@ -99,7 +99,7 @@ def test_a_server_deletes_nothing_by_default(lake: tl.Lakehouse, server: Any) ->
 
 
 def test_a_run_longer_than_the_period_is_the_only_one() -> None:
-    """Two runs at once compact the same files, and one of them is for nothing."""
+    """Two concurrent runs compact the same files, and the work of one is lost."""
     work, metrics = Work(), ServerMetrics()
     schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
     schedule.begin()
@@ -139,7 +139,7 @@ def test_a_shutdown_stops_a_run_between_two_tables() -> None:
 
 
 def test_a_shutdown_waits_a_limited_time_for_maintenance(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """A collection of a million files would keep the server from ending; it may die anywhere."""
+    """A vacuum of a million files would delay the shutdown of the server; it can be interrupted anywhere."""
     monkeypatch.setattr(schedule_module, "PATIENCE_SECONDS", TICK_SECONDS)
     begun, may_end = threading.Event(), threading.Event()
 

@@ -247,8 +247,9 @@ def many(shop: Shop, count: int, id: int) -> list[dict[str, Any]]:
 def test_the_number_of_manifests_of_a_commit_is_limited(
     shop: Shop, send: Send, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each manifest had a limit, and their number had none: a list of a few megabytes named a hundred thousand, and
-    the server read all of them for one commit, three times over, before it said yes or no."""
+    """Each manifest had a limit, but their number had none: a list of a few megabytes named a hundred thousand, and the
+    server read all of them three times for one commit before it responded.
+    """
     before = shop.lake.version
     for limit, value in (("MAX_INCOMING_FILES", 6), ("MAX_SIZE_BYTES", 1000), ("MAX_ENTRIES", 11)):
         with monkeypatch.context() as patched:
@@ -299,8 +300,9 @@ def avro(entries: int, size_bytes: int) -> bytes:
 
 
 def test_all_requests_share_the_limit_of_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request may read half a million entries, which take more than a gigabyte while it is at work; forty-eight of
-    them at once were let in."""
+    """A request may read half a million entries, which take more than a gigabyte; forty-eight concurrent ones were
+    admitted.
+    """
     monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 100)
     work = metadata_limits.ManifestLimit()
     with work.for_plan("ana") as first, work.for_commit("ana") as second, work.for_plan("bob") as other:

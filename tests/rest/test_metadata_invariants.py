@@ -432,7 +432,7 @@ def test_equal_schema_spec_and_order_are_used_again(http_client: Client) -> None
 
 @pytest.mark.usefixtures("shop")
 def test_snapshot_of_a_spec_that_gets_another_id_is_a_conflict(http_client: Client) -> None:
-    """Its manifests have the id that the client chose, which is that of another spec here."""
+    """Its manifests have the id that the client chose, which belongs to another spec of the table."""
     before = http_client.table(ORDERS)
     answer = commit(http_client, add_spec(part(), **{"spec-id": 0}), snapshot_like(before))
     assert (answer.code, answer.error) == (409, "CommitFailedException")

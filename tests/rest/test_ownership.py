@@ -107,7 +107,7 @@ def begun(client: Client, id: str, **body: Any) -> None:
 def test_no_route_reaches_a_transaction_of_another_principal(
     server: RestServer, http_client: Client, shop: tl.Lakehouse, kind: str
 ) -> None:
-    """In the same words whether there is one or not, and nothing is left of the attempt."""
+    """The response is the same whether the transaction exists or not, and the attempt has no effect."""
     if kind != "absent":
         begun(http_client, "walts")
     if kind == "saved":
@@ -132,7 +132,7 @@ def test_no_route_reaches_a_transaction_of_another_principal(
 
 
 def test_owner_and_admin_of_everything_pass_every_route(http_client: Client, shop: tl.Lakehouse) -> None:
-    """So what the others are refused is not refused for another reason."""
+    """Control: other principals are refused for their rights, not for another reason."""
     for token in (WALT, ROOT):
         for number, (method, path, body) in enumerate(requests(shop, "mine")):
             id = f"id-{number}-{uuid.uuid4().hex[:6]}"
@@ -190,7 +190,7 @@ def test_sql_hands_a_transaction_over_too(http_client: Client, shop: tl.Lakehous
 
 
 def test_only_the_owner_can_hand_a_transaction_over(http_client: Client, shop: tl.Lakehouse) -> None:
-    """The properties that tell whose a transaction is are the server's own."""
+    """Clients cannot set the properties with the owner of a transaction."""
     for name in ("rest.principal", "rest.shared-with"):
         answer = http_client("POST", OPEN, {"id": "forged", "properties": {name: "wanda"}}, token=WALT)
         assert answer.code == 400, answer

@@ -85,8 +85,10 @@ def table_path(*name: str, at: str = "latest") -> str:
 def test_no_route_of_the_page_reveals_hidden_names(
     rita: Page, root: Page, shop: tl.Lakehouse, page_server: RestServer
 ) -> None:
-    """The routes are those of the server, so a new one counts. What Rita may not read must not be in the log, in a
-    difference, in a search, in a size or in an error either."""
+    """The routes are those of the server, so a new one is included.
+
+    A name that Rita may not read must not appear in the log, a difference, a search, a size or an error.
+    """
     shop.begin(id="canary-nightly", message="canary", author="canary-ann").save()
     texts, refused = [], set()
     for endpoint in ROUTES:
@@ -241,8 +243,9 @@ def test_former_names_in_hidden_namespaces_are_not_shown(rita: Page, shop: tl.La
 
 
 def test_rows_are_shown_to_readers_if_the_server_allows_it(rita: Page, shop: tl.Lakehouse, tokens: Path) -> None:
-    """Roles open the catalog; data files are opened by the storage, unless the operator says that the server may read
-    them for its clients. A page must not change that behind the operator's back."""
+    """Roles give access to the catalog; the storage gives access to data files, unless the operator lets the server
+    read them for its clients. The page must not change that without the operator.
+    """
     rows = f"{table_path('shop', 'orders')}/rows"
     found = rita.found(rows, limit=4)
     assert found["columns"] == [{"name": "id", "type": "long"}]
@@ -474,8 +477,10 @@ def test_without_a_page_there_is_none(lake: tl.Lakehouse) -> None:
 
 
 def test_server_without_tokens_accepts_its_own_page_only(lake: tl.Lakehouse) -> None:
-    """Browsers send `Origin` with what a page of the server itself sends, too, and `Sec-Fetch-Site` with everything: a
-    page elsewhere that names this server in a picture or a link sends no `Origin`."""
+    """Browsers send `Origin` also for requests of the server's own page, and `Sec-Fetch-Site` for all requests.
+
+    A foreign page that requests this server through an image or a link sends no `Origin`.
+    """
     with running(lake) as server:
         own = f"127.0.0.1:{server.port}"
 

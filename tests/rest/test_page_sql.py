@@ -212,7 +212,7 @@ def test_query_ends_when_its_client_disconnects(page_server: RestServer, monkeyp
 def test_a_server_leaves_no_process_and_no_folder(
     shop: tl.Lakehouse, token_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a query had put on disk stayed there, and a process waited for queries of a server that had ended."""
+    """The spilled files of a query stayed on disk, and a process waited for queries of a stopped server."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with running(shop, token_file=token_file, options=ServerOptions(page_shows_rows=True)) as server:
         assert ask(server, "SELECT 1").code == 200

@@ -130,7 +130,7 @@ def test_a_staged_table_appears_when_it_is_committed(catalog: RestCatalog, lake:
 
 
 def test_the_log_contains_the_rows_of_a_new_table(catalog: RestCatalog, lake: tl.Lakehouse) -> None:
-    """A `CREATE TABLE … AS` of Spark said "create table shop.c", whatever came with it."""
+    """The log entry of Spark's `CREATE TABLE … AS` was "create table shop.c", without the number of rows."""
     catalog.create_namespace("shop")
     with catalog.create_table_transaction("shop.orders", ROWS.schema) as transaction:
         transaction.append(ROWS)

@@ -209,9 +209,9 @@ def pages(http_client: Client, path: str, size: int) -> Iterator[list[Any]]:
 def test_a_page_of_tables_reads_few_more_keys_than_it_returns(
     http_client: Client, many: tl.Lakehouse, keys_read: list[int], state: str
 ) -> None:
-    """Every page read the whole list: a hundred names of a hundred thousand took half a second, and a client that went
-    through all of them a thousand times as much as they are. In a transaction it was still so after it had been mended
-    for the latest version."""
+    """Every page read the whole list: a hundred of a hundred thousand names took half a second, so all pages took a
+    thousand times as long as one list. Transactions had the fault even after it was mended for the latest version.
+    """
     prefix = "latest"
     expected = [f"v{number:04d}" for number in range(1500)]
     if state == "transaction":
@@ -293,7 +293,7 @@ def test_pages_of_namespaces_list_each_once(http_client: Client, lake: tl.Lakeho
 
 
 def test_a_token_of_another_list_is_refused(http_client: Client, many: tl.Lakehouse) -> None:
-    """A token leads to a place among all keys, so that of another list would have ended this one without a word."""
+    """A token contains a position among all keys, so the token of another list would end this one without an error."""
     token = http_client("GET", "/v1/namespaces/shop2/views?pageSize=3").body["next-page-token"]
     assert http_client("GET", f"/v1/namespaces/shop2/views?pageSize=3&pageToken={token}").code == 200
     for path in ("/v1/namespaces/shop/views", "/v1/namespaces/shop2/tables", "/v1/namespaces"):

@@ -87,7 +87,7 @@ def rename(source: str, destination: str) -> dict[str, Any]:
     ],
 )
 def test_a_pattern_matches_part_by_part(pattern: str, fits: list[str], does_not: list[str]) -> None:
-    """Names were joined with dots before they were compared, so that a writer of `shop.x.*` made, read and dropped the
+    """Names were joined with dots before they were compared, so a writer of `shop.x.*` could create, read and drop the
     table `x.evil` of `shop`.
     """
     grant = Grant(Role.READER, pattern)

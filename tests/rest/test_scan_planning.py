@@ -185,7 +185,7 @@ def test_deleted_rows_are_not_read(planned: RestCatalog, shop: tl.Lakehouse) -> 
 def test_scans_that_only_clients_plan_are_406(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A small manifest that holds very much took the memory of the server."""
+    """A small manifest with very many entries exhausted the memory of the server."""
     assert http_client("POST", f"{PATH}/plan", {}).code == 200
     monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 1)
     answer = http_client("POST", f"{PATH}/plan", {})

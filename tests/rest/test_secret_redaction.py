@@ -92,7 +92,7 @@ def test_tokens_after_ordinary_words_are_redacted(words: str) -> None:
 
 
 def test_messages_of_ordinary_words_are_never_changed() -> None:
-    """Words that say nothing secret, put together by chance, with a scheme only before its own words."""
+    """Random ordinary words, with an authentication scheme only before its usual words."""
     sentence = "the table shop.orders has 12 columns and snapshot 8421 of version 3 is not there any more"
     words = sentence.split()
     about = ["bearer token", "bearer tokens", "basic auth", "Bearer authentication", "basic authentication header"]

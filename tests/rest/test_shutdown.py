@@ -132,8 +132,8 @@ def test_a_shutdown_answers_requests_that_it_cannot_finish(lake: tl.Lakehouse) -
 def test_idle_tls_connections_do_not_delay_a_shutdown(
     lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext]
 ) -> None:
-    """To close TLS is a question, and a client that had its connection in a pool did not hear it: each restart of a
-    server took thirty seconds. So it did with a client that had begun the handshake and did not go on.
+    """Closing TLS waits for the client, and a client with a pooled connection did not answer: each restart of a server
+    took thirty seconds. So did one with a client that had stopped in the handshake.
     """
     files, context = tls
     server = serve(lake, **files).start()
@@ -156,7 +156,7 @@ def test_idle_tls_connections_do_not_delay_a_shutdown(
 def test_a_shutdown_sends_complete_responses_over_tls(
     lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], is_slow: bool
 ) -> None:
-    """It waits for no goodbye of a client, and that must not take away what the client has not read yet."""
+    """A shutdown does not wait for the client's TLS close, but must not drop data that the client has not read yet."""
     files, context = tls
     with_tables(lake, "shop.orders")
     lake.table("shop.orders").set_properties({f"p{n}": "v" * 1000 for n in range(4000)})

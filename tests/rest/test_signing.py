@@ -296,8 +296,9 @@ def test_requests_outside_of_the_table_are_not_signed(sign: Signer, s3: S3Server
 
 
 def test_bucket_in_a_request_is_interpreted_as_by_the_store() -> None:
-    """A store that reads buckets in paths takes the first part of the path for one, whatever stands before the host: a
-    signature for a key of the lakehouse was one for another bucket."""
+    """A store with path-style buckets reads the bucket from the first part of the path, whatever the host is: a
+    signature for a key of the lakehouse was valid for another bucket.
+    """
     keys = {"access_key_id": "a", "secret_access_key": "b", "endpoint": "http://store:9000", "region": "us-east-1"}
     in_path, in_host = "http://store:9000/lake/root/a", "http://lake.store:9000/root/a"
     store = S3Store("s3://lake/root", keys)
@@ -404,8 +405,9 @@ def test_for_a_staged_table_only_its_own_folder_is_signed(sign: Signer) -> None:
 def test_no_request_for_a_table_that_left_its_name_is_signed(
     sign: Signer, lake_on_s3: tl.Lakehouse, change: str
 ) -> None:
-    """Its former name does not exist, as that of a staged table: a reader of that name got files that were written
-    after the table had moved out of its reach, and a writer could add some."""
+    """The former name does not exist, like that of a staged table: a reader of that name got access to files that were
+    written after the rename, and a writer could add some.
+    """
     path = f"{SHOP}/sign"
     body = {"method": "GET", "region": "us-east-1", "uri": f"{sign.bucket}/{sign.location}/data/a", "headers": {}}
     assert sign.client("POST", path, body, token=RITA).code == 200

@@ -154,7 +154,7 @@ def test_a_table_of_another_kind_of_catalog_is_loaded_and_planned(lake: tl.Lakeh
 def test_a_sql_or_glue_catalog_that_hangs_releases_its_calls(
     lake: tl.Lakehouse, silent: str, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked by a library that waits a minute, and then again: Glue, at an address that says nothing."""
+    """The client library waits a minute, and repeats the request: Glue, at an address that does not answer."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "of-nobody")
     lake.create_namespace("shop")
@@ -192,8 +192,11 @@ def test_killing_a_worker_affects_no_other_job(store: SlowS3) -> None:
 def test_plans_of_external_tables_take_no_threads_from_those_of_the_lakehouse(
     short: None, server: RestServer, store: SlowS3
 ) -> None:
-    """PyIceberg reads manifests by threads of which a process has six. A few plans of external tables, whose store
-    dripped, occupied all of them, and no table of the lakehouse was planned any more."""
+    """PyIceberg reads manifests with six threads per process.
+
+    A few plans of external tables on a very slow store occupied all of them, and no table of the lakehouse could be
+    planned.
+    """
     client = Client(server)
     other = tl.open(store.uri("other"), storage_options=store.options).table("else.where")
     for _ in range(7):

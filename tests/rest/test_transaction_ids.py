@@ -136,8 +136,9 @@ def test_version_dated_in_the_future_does_not_expire_new_keys(http_client: Clien
 
 
 def test_a_late_clock_of_a_client_makes_no_old_key_new(http_client: Client, shop: tl.Lakehouse) -> None:
-    """The host that wrote was days behind the store and the client, so its versions seemed older than they were: a
-    request that was committed in a version that has expired counted as new, and was committed again."""
+    """The clock of the writer was days behind the store and the client, so its versions seemed older than they were: a
+    request that was committed in an expired version counted as new, and was committed again.
+    """
     key = key_of(now() + 7 * DAY)
     assert send(http_client, key, "red").code == 200
     assert send(http_client, key_of(now() + 7 * DAY + 60_000), "green").code == 200
@@ -151,7 +152,7 @@ def test_a_late_clock_of_a_client_makes_no_old_key_new(http_client: Client, shop
 
 
 def test_a_store_with_times_in_seconds_makes_no_old_key_new(http_client: Client, shop: tl.Lakehouse) -> None:
-    """What a store cuts off a date would make a version of the same second, which has expired, older than the key."""
+    """With times truncated to seconds, an expired version of the same second would seem older than the key."""
     second = int(now()) // 1000 * 1000
     key = key_of(second + 500)
     assert send(http_client, key, "red").code == 200
@@ -163,7 +164,7 @@ def test_a_store_with_times_in_seconds_makes_no_old_key_new(http_client: Client,
 
 
 def test_a_new_key_reads_no_log(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Each key was looked for in every version that is kept: with 60 more of them, 60 more files to read."""
+    """Each key was searched in every retained version: with 60 more versions, 60 more files were read."""
 
     for number in range(60):
         shop.create_namespace(f"n{number}")

@@ -141,7 +141,7 @@ def test_idle_transactions_are_saved_above_the_memory_limit(shop: tl.Lakehouse) 
 
 
 def test_memory_does_not_grow_with_staged_changes(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice as much staged takes no more. Counted by what Python has allocated, not by what the server says."""
+    """Twice as many staged changes take no more memory, by Python's allocations and not by the server's own count."""
     monkeypatch.setattr(metadata.cache, "_max_size_bytes", MEGABYTE)  # it has 64 MiB of its own
     limit = 2 * MEGABYTE
     options = ServerOptions(max_transactions_size_bytes=limit, max_transactions_size_bytes_per_principal=limit)

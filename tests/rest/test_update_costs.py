@@ -178,7 +178,7 @@ def actions() -> set[str]:
 
 
 def test_each_kind_of_update_is_measured() -> None:
-    """A newer PyIceberg has more of them."""
+    """A newer PyIceberg may have more kinds."""
     assert actions() == {*LINEAR, *BOUNDED, *ONCE_ONLY}
 
 
@@ -198,7 +198,7 @@ def test_updates_of_a_table_take_linear_time(metadata: TableMetadata, kind: str)
 
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_the_maximum_of_updates_takes_bounded_time(metadata: TableMetadata, kind: str) -> None:
-    """What grows with the square is held by its limit, and does not grow faster."""
+    """Quadratic work is bounded by the limit on updates, and does not grow faster."""
     if kind == "remove-partition-specs":  # refused where there is a snapshot
         empty = {"snapshots": [], "refs": {}, "snapshot_log": [], "current_snapshot_id": None}
         metadata = metadata.model_copy(update=empty)

@@ -108,8 +108,10 @@ def test_credentials_are_for_the_table_alone_and_for_a_time(
 
 @pytest.mark.parametrize("token", [RITA, WALT, ROOT])
 def test_no_policy_permits_deletion(ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock, token: str) -> None:
-    """An engine's housekeeping deletes what its table does not need any more, and older versions of the lakehouse do.
-    What a policy allows is counted up, so that neither a pattern nor `NotAction` lets deleting in."""
+    """An engine's housekeeping deletes files that older versions of the lakehouse need.
+
+    A policy lists the allowed actions, so neither a pattern nor `NotAction` can permit deletion.
+    """
     ask("GET", f"{SHOP}/credentials", token=token)
     ask("GET", SHOP, headers=WISH, token=token)
     ask("GET", f"{SHOP.replace('latest', f'version~{lake_on_s3.version}')}/credentials", token=token)
