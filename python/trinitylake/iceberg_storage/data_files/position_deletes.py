@@ -116,7 +116,9 @@ def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str
         if delete_file.content == DataFileContent.POSITION_DELETES
     }
     if isinstance(io, LakehouseFileIO):
-        io.read_ahead({file.file_path: file.file_size_in_bytes for file in files.values()}.items())
+        # Those by value are read next (`equality_deletes.py`).
+        every = {file.file_path: file.file_size_in_bytes for task in tasks for file in task.delete_files}
+        io.read_ahead(every.items())
     by_location: dict[str, list[np.ndarray]] = {}
     for delete_file in files.values():
         for path, positions in positions_in(io, delete_file).items():
