@@ -196,8 +196,9 @@ def test_number_beyond_all_versions_raises_version_not_found(version: int) -> No
 
 @pytest.mark.parametrize("rows", [[{"text": "\ud800"}], [{"text": 10**30}]])
 def test_row_that_arrow_cannot_hold_raises_invalid_argument(rows: list[dict[str, Any]]) -> None:
-    """Half of a surrogate pair from a scraped page, or a number of 30 digits, ended `append` with Python's bare
-    `UnicodeEncodeError` or `OverflowError`, which programs that catch the library's errors let through."""
+    """Half of a surrogate pair from a scraped page, or a number of 30 digits, ended `append` with Python's
+    `UnicodeEncodeError` or `OverflowError`, which programs that catch the library's errors do not catch.
+    """
     lake = tl.create(f"memory://{uuid.uuid4()}")
     lake.create_namespace("a")
     table = lake.create_table("a.t", {"text": "text"})
@@ -207,8 +208,9 @@ def test_row_that_arrow_cannot_hold_raises_invalid_argument(rows: list[dict[str,
 
 
 def test_time_beyond_the_calendar_raises_invalid_argument() -> None:
-    """A timeout in a wrong unit, as a whole number of more than 308 digits, passed the check and then ended with
-    Python's `OverflowError`, which programs that catch the library's errors let through."""
+    """A timeout in a wrong unit, as a whole number of more than 308 digits, passed the check and raised Python's
+    `OverflowError`, which programs that catch the library's errors do not catch.
+    """
     lake = tl.create(f"memory://{uuid.uuid4()}")
     txn = lake.begin()
     txn.create_namespace("a")
@@ -278,7 +280,7 @@ def test_good_filters_are_read() -> None:
 
 @pytest.mark.parametrize("suffix", [".parquet", "-m0.avro", "snap-"])
 def test_the_error_for_a_missing_file_names_table_and_version(tmp_path: Path, suffix: str) -> None:
-    """`FileNotFoundError: Failed to open local file …` said neither whose file it was nor which version names it."""
+    """`FileNotFoundError: Failed to open local file …` named neither the table of the file nor the version."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     lake.create_table("a.t", {"x": "bigint"}).append({"x": [1, 2]})

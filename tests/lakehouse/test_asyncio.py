@@ -60,7 +60,7 @@ def test_async_handles_can_be_reused_for_other_calls(shop: tl.Lakehouse) -> None
 
 
 def test_async_iteration_reads_in_steps(shop: tl.Lakehouse) -> None:
-    """Each step waits in a thread, so other tasks go on between them."""
+    """Each step waits in a thread, so other tasks run between the steps."""
 
     async def main() -> list[int]:
         found = []
@@ -120,7 +120,7 @@ def test_an_exception_rolls_back(shop: tl.Lakehouse) -> None:
 
 
 def test_concurrent_statements_of_a_transaction_run_one_after_the_other(shop: tl.Lakehouse) -> None:
-    """A transaction is not for two threads at once, and tasks that run side by side use it from several."""
+    """A transaction is not thread-safe, and concurrent tasks use it from several threads."""
     inside: list[int] = []
 
     def slowly(number: int) -> Iterator[pa.RecordBatch]:
@@ -223,7 +223,7 @@ def test_outcome_of_a_cancelled_commit_is_found_by_its_id(shop: tl.Lakehouse, mo
 
 
 def test_rows_of_a_cancelled_task_are_not_appended(shop: tl.Lakehouse) -> None:
-    """Half of what an async iterable would have given looked like all of it."""
+    """The first half of the rows of a cancelled async iterable was appended as if it were complete."""
 
     async def main() -> None:
         reached = asyncio.Event()
@@ -250,7 +250,7 @@ def test_rows_of_a_cancelled_task_are_not_appended(shop: tl.Lakehouse) -> None:
 
 
 def test_a_call_that_is_not_awaited_warns(shop: tl.Lakehouse) -> None:
-    """`lake.aio.create_namespace("a")` without `await` does nothing, and said nothing."""
+    """`lake.aio.create_namespace("a")` without `await` had no effect and gave no warning."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         shop.aio.create_namespace("forgotten")

@@ -206,7 +206,7 @@ def test_a_catalog_becomes_one_version_that_a_rollback_undoes(lake: tl.Lakehouse
 
 
 def test_tables_below_the_root_become_managed_and_views_are_imported(tmp_path: Path) -> None:
-    """A lakehouse is a catalog too: another one over the same files takes its tables over."""
+    """A lakehouse is a catalog, too: here a second lakehouse imports the tables of another one over the same files."""
     source = tl.create(str(tmp_path / "lake" / "inner"), durability="none")
     with source.transaction() as txn:
         txn.create_namespace("n")

@@ -59,7 +59,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 def test_a_check_in_sql_reaches_no_file_and_no_network(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
-    """A check that was saved with a transaction read any file of the machine that committed it, such as a server's."""
+    """A check that was saved with a transaction could read any file of the committing machine, such as a server."""
     folder = tmp_path / "elsewhere"
     (folder / ".tmp").mkdir(parents=True)
     (folder / ".tmp" / "x").write_text("known")
@@ -83,7 +83,7 @@ def test_a_check_in_sql_reaches_no_file_and_no_network(
     ],
 )
 def test_the_error_of_a_check_does_not_quote_what_it_read(shop: tl.Lakehouse, sql: str) -> None:
-    """An error quoted the row at which a query failed, and the client that commits may have no right to read it."""
+    """An error quoted the row at which a query failed, and the committing client may have no right to read it."""
     txn = shop.begin()
     txn.add_check(sql)
     with pytest.raises(tl.InvalidArgument, match="Exception") as caught:

@@ -66,7 +66,7 @@ def test_a_check_runs_again_when_a_table_that_it_only_read_was_changed(shop: tl.
 
 
 def test_checks_hold_for_the_version_that_the_root_creates(shop: tl.Lakehouse) -> None:
-    """The other transaction commits when the check has been run, which is as late as it can."""
+    """The other transaction commits right after the check, which is the latest possible time."""
     check = Known()
 
     def check_and_lose(txn: tl.Transaction) -> bool:
@@ -386,7 +386,7 @@ def test_checks_do_not_run_again_without_end(shop: tl.Lakehouse, max_attempts: i
 
 
 def test_concurrent_checks_keep_their_condition(shop: tl.Lakehouse) -> None:
-    """Of four namespaces one stays open. They commit at the same time, through one handle."""
+    """One of four namespaces must stay open. The transactions commit concurrently, through one handle."""
     names = [f"ward_{number}" for number in range(4)]
 
     def still_open(txn: tl.Transaction | tl.Lakehouse) -> list[str]:
@@ -474,7 +474,7 @@ def test_a_check_that_ends_its_transaction_is_refused(
 def test_a_check_that_writes_is_refused_at_once(
     shop: tl.Lakehouse, write: Callable[[tl.Lakehouse, tl.Transaction], None], again: bool
 ) -> None:
-    """A check that appended to the table that its transaction changed waited for the turn that its own commit had."""
+    """A check that appended to the table of its transaction waited for the table lock that its own commit held."""
     runs = []
 
     def check(txn: tl.Transaction) -> bool:
@@ -516,8 +516,9 @@ def test_a_check_that_waits_for_a_thread_that_writes_does_not_wait_for_ever(
 
 @pytest.mark.parametrize("answer", [False, np.bool_(False), np.array(False), pa.scalar(False)])
 def test_false_of_numpy_and_arrow_fails_a_check(shop: tl.Lakehouse, answer: object) -> None:
-    """A check that ended with `(frame.total > 0).all()` returned NumPy's False, which is not Python's, and the
-    transaction that it should have stopped was committed. The same went for what `pyarrow.compute.all` answers."""
+    """A check that ended with `(frame.total > 0).all()` returned NumPy's False, which is not Python's False, and the
+    transaction was committed. The same happened with the result of `pyarrow.compute.all`.
+    """
     before = orders(shop)
     txn = ordering(shop, 2, lambda _: answer)  # type: ignore[arg-type]
     with pytest.raises(tl.CheckFailed):

@@ -119,7 +119,7 @@ def test_aggregate_equals_the_query_after_random_histories(shop: tl.Lakehouse) -
 
 
 def test_position_of_another_lakehouse_is_refused(tmp_path: Path) -> None:
-    """An export of one version counts versions anew, so the number of a position means another state there."""
+    """An export of one version has its own version numbers, so the number of a position means another state there."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("n")
     table = lake.create_table("n.orders", {"id": "bigint"})

@@ -169,8 +169,10 @@ def plain_file(lake: tl.Lakehouse) -> str:
 def test_external_metadata_with_files_of_the_lakehouse_is_refused(
     disk: tl.Lakehouse, catalog: SqlCatalog, tmp_path: Path
 ) -> None:
-    """Somebody copied a metadata file and registered it as an external table. When the table that it came from was
-    dropped, vacuum deleted the files of both: it cannot read metadata outside of the root."""
+    """A user copied a metadata file and registered it as an external table.
+
+    After the original table was dropped, vacuum deleted the files of both: it cannot read metadata outside of the root.
+    """
     metadata = local_path(disk.table("ns.t").metadata_location)
     elsewhere = tmp_path / "elsewhere" / metadata.name
     elsewhere.parent.mkdir()
@@ -219,7 +221,7 @@ def test_files_of_the_lakehouse_are_not_external_in_another_spelling(
 def test_fsck_reports_an_external_table_whose_files_vacuum_would_delete(
     disk: tl.Lakehouse, catalog: SqlCatalog
 ) -> None:
-    """Such a table had been registered by a release that did not look."""
+    """An earlier release registered such a table without a check."""
     orders = catalog.load_table("sales.orders")
     disk.create_external_table("ns.orders", orders.metadata_location)
     assert disk.maintenance.fsck(files=True).findings == ()
@@ -233,7 +235,7 @@ def test_fsck_reports_an_external_table_whose_files_vacuum_would_delete(
 
 
 def test_an_external_table_whose_manifests_cannot_be_read_is_refused(disk: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    """Nobody could tell which files such a table has."""
+    """The files of such a table are unknown."""
     orders = catalog.load_table("sales.orders")
     snapshot = orders.current_snapshot()
     assert snapshot is not None

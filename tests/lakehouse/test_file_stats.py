@@ -52,7 +52,7 @@ def files_and_bytes(root: Path) -> Files:
 
 
 def test_stats_count_every_file_once(lake: tl.Lakehouse, root: Path) -> None:
-    """How much room old versions took, and what a vacuum would free, one had to find out by deleting it."""
+    """The size of old versions, and of the files that a vacuum would delete, was unknown before their deletion."""
     lake.tags.create("early", version=7)
     folder = Path(lake.table("shop.orders").iceberg.location().removeprefix("file://"))
     (folder / "data" / f"00000-0-{uuid.uuid4()}.parquet").write_bytes(b"nobody knows me")

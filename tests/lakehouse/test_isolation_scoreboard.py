@@ -159,7 +159,7 @@ def test_this_server_has_no_anomaly(tmp_path: Path) -> None:
     ("fault", "code"), [("none", 0), ("not offered", 3), ("refuses everything", 2), ("checked before", 1)]
 )
 def test_exit_code_reports_anomalies(fault: str, code: int) -> None:
-    """A catalog that refuses everything isolates perfectly: that is no praise."""
+    """A catalog that refuses every commit has no anomaly, so refusals must not count as success."""
     with served(Faulty(fault)) as url:
         assert scoreboard(url)[0] == code
 

@@ -108,7 +108,7 @@ def test_query_reads_the_version_on_which_it_was_prepared(shop: tl.Lakehouse) ->
 
 
 def test_a_query_reads_one_version(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each table was looked up in the latest version, so a query saw half of what another transaction had changed."""
+    """Each table was looked up in the latest version, so a query could see half of a concurrent transaction."""
     look_up = TableSource.__init__
 
     def watched(self: TableSource, table: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_query_in_a_transaction_sees_its_writes(shop: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("read", ["scan", "sql"])
 def test_reads_of_a_query_are_tracked_as_those_of_a_scan(shop: tl.Lakehouse, read: str) -> None:
-    """A total that a query worked out was committed although the rows that it was made of had changed."""
+    """A total from a query was committed although its source rows had changed."""
     with shop.transaction() as txn:
         txn.create_table("shop.totals", {"n": "bigint"})
 
@@ -223,8 +223,10 @@ def test_a_filter_on_a_view_and_one_from_each_use_of_a_table_count(
 
 
 def test_queries_find_nan(shop: tl.Lakehouse) -> None:
-    """Bounds of a column leave NaN out, so a file, and a row group of a file, was not read for `price > 1000` that had
-    no greater number but a NaN, which is greater."""
+    """Bounds of a column exclude NaN.
+
+    So `price > 1000` skipped files and row groups with smaller numbers and a NaN, which is greater.
+    """
     shop.create_table("shop.prices", {"price": "double", "low": "float"}).append(
         {"price": [1.0, float("nan")], "low": [float("nan"), 2.0]}
     )
@@ -440,7 +442,7 @@ def test_duckdb_reader_and_own_scan_give_equal_rows(
 
 
 def test_large_queries_spill_to_disk_and_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing held that a query spills: without a folder for it DuckDB runs out of the memory that it may take."""
+    """No test covered spilling: without a folder for it DuckDB exceeds its memory limit."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
@@ -473,7 +475,7 @@ def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> 
 
 
 def test_letters_beyond_ascii_are_case_sensitive(lake: tl.Lakehouse) -> None:
-    """DuckDB takes "é" and "É" for two names; we took them for one, so a column had another name, or rows none."""
+    """DuckDB distinguishes "é" and "É"; we did not, so a column had a wrong name, or rows were missing."""
     lake.create_namespace("a")
     lake.create_table("a.é", {"é": "bigint", "É": "bigint"}).append({"é": [1], "É": [2]})
     lake.create_table("a.É", {"x": "bigint"}).append({"x": [3]})
@@ -483,14 +485,14 @@ def test_letters_beyond_ascii_are_case_sensitive(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("number", ["1E+3", "-2.5E+4", "0E+2", "1E-30", "-0.10", "Infinity", "-Infinity", "1E+37"])
 def test_decimal_parameters_are_exact(shop: tl.Lakehouse, number: str) -> None:
-    """DuckDB takes Decimal("1E+3") for 1.000 and -Infinity for Infinity, so a query had wrong rows."""
+    """DuckDB interprets Decimal("1E+3") as 1.000 and -Infinity as Infinity, so a query had wrong rows."""
     value = Decimal(number)
     row = shop.sql("SELECT ?, ?, ?", [value, [value], {"x": value}]).fetchone()
     assert row == (value, [value], {"x": value})
 
 
 def test_a_parameter_may_hold_any_letter(shop: tl.Lakehouse) -> None:
-    """A zero byte in a text, which SQL cannot write, was a `KeyError`."""
+    """A zero byte in a text, which SQL cannot express, raised a `KeyError`."""
     assert shop.sql("SELECT id, ? FROM shop.orders WHERE item <> $1 ORDER BY id LIMIT 1", ["a\0b"]).fetchone() == (
         0,
         "a\0b",
@@ -499,7 +501,7 @@ def test_a_parameter_may_hold_any_letter(shop: tl.Lakehouse) -> None:
 
 
 def test_query_runs_without_a_serialized_plan(shop: tl.Lakehouse) -> None:
-    """DuckDB says nothing of a plan with a constant of type BIT, and that was a `JSONDecodeError`."""
+    """DuckDB does not serialize a plan with a constant of type BIT, which raised a `JSONDecodeError`."""
     assert shop.sql("SELECT id FROM shop.orders WHERE '101'::BIT = '101'::BIT AND id = 1").fetchall() == [(1,)]
     assert shop.sql("SELECT '101'::BIT").fetchall() == [("101",)]
 
@@ -541,7 +543,10 @@ def test_parts_of_structures_have_any_name(lake: tl.Lakehouse, names: list[str])
 
 
 def test_times_with_zones_and_nanoseconds_are_refused_not_cut(lake: tl.Lakehouse) -> None:
-    """DuckDB has no nanoseconds in times with a zone. They were cut, and a DELETE removed the neighbour of a time."""
+    """DuckDB has no nanoseconds in times with a zone.
+
+    They were truncated, and a DELETE removed a row with another time.
+    """
     lake.create_namespace("a")
     whole, finer = 1_234_567_000, 1_234_567_891
     for kind in ("x", "s"):  # nested, too
@@ -589,8 +594,9 @@ print("went on")
 
 
 def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
-    """A query that was too large could not be stopped in a notebook or a shell: DuckDB took no notice of Ctrl-C, and
-    the process had to be killed, with the transaction that was open in it."""
+    """A long query in a notebook or a shell ignored Ctrl-C, so the process had to be killed together with its open
+    transaction.
+    """
     tl.create(str(tmp_path / "lake"))
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "lake"), ENDLESS]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -94,7 +94,7 @@ def test_created_tables_are_no_inputs_and_dropped_ones_are_marked(
 
 
 def test_reads_through_pyiceberg_are_inputs(shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected) -> None:
-    """An engine that works in the transaction by its catalog never calls a method of ours to read."""
+    """An engine that uses the catalog of a transaction never calls a reading method of ours."""
     with recorded(shop, shop.transaction(), client, job="j") as txn:
         catalog = TrinityLakeCatalog(transaction=txn)
         rows = catalog.load_table("shop.a").scan().to_arrow()
@@ -120,7 +120,7 @@ def test_only_the_transactions_own_writes_are_its_outputs(
 def test_summaries_escape_names_of_tables(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected, name: str
 ) -> None:
-    """A table with a dot in its own name was no input, and as an output it was not found after the commit."""
+    """A table with a dot in its name was missing in the inputs, and not found among the outputs after the commit."""
     with shop.transaction() as txn:
         txn.create_table(("shop", name), {"id": "bigint"}).append(ROWS)
     with recorded(shop, shop.transaction(message=name), client, job=name) as txn:

@@ -58,7 +58,7 @@ class Tomorrow(datetime):
 def test_snapshots_within_table_retention_survive_maintenance(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a table says of its snapshots comes before the age of versions."""
+    """Snapshot properties of a table have precedence over the retention of versions."""
     lake.alter_table("shop.as_it_is", {"history.expire.min-snapshots-to-keep": "100"})
     with lake.table("shop.orders")._writing() as iceberg:
         first = iceberg.metadata.snapshots[0].snapshot_id
@@ -79,8 +79,10 @@ def data_files(lake: tl.Lakehouse, name: str) -> int:
 def test_maintenance_compacts_small_files_and_expires_old_versions(
     lake: tl.Lakehouse, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Upkeep let versions go and left the thousand small files of a table as they were, so a read took as long. When
-    they had been put together, they stayed all the same: snapshots in the table's own metadata still named them."""
+    """Maintenance expired versions but left a thousand small files of a table, so reads stayed slow.
+
+    After compaction the files still existed, because snapshots in the table's metadata named them.
+    """
     age(root)
     version, files = lake.version, files_below(root)
     planned = lake.maintenance.run(dry_run=True)
@@ -149,7 +151,7 @@ def test_unreadable_table_does_not_stop_maintenance_of_others(lake: tl.Lakehouse
 
 
 def test_each_step_can_be_turned_off_and_a_misspelt_property_is_refused(lake: tl.Lakehouse, root: Path) -> None:
-    """`maintenance.vaccum: false` was no property, so the lakehouse was vacuumed all the same."""
+    """`maintenance.vaccum: false` was ignored, so the lakehouse was vacuumed."""
     steps = ("maintenance.compact", "maintenance.compact-tree", "maintenance.expire", "maintenance.vacuum")
     lake.alter({**dict.fromkeys(steps, "false"), "maintenance.expire-snapshots": "false"})
     off = lake.maintenance.run()
@@ -173,7 +175,7 @@ def test_each_step_can_be_turned_off_and_a_misspelt_property_is_refused(lake: tl
 
 
 def test_maintenance_commits_have_author_and_message(lake: tl.Lakehouse, root: Path) -> None:
-    """A vacuum by the on-call engineer stood in the log without a name, and its message was the library's."""
+    """A vacuum by the on-call engineer was in the log without an author, and with the library's message."""
     with lake.begin(id="job-1") as txn:
         txn.create_namespace("by_id")
     lake.create_namespace("after")

@@ -15,8 +15,10 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 
 def test_a_manifest_that_another_table_names_as_statistics_is_read_by_a_vacuum(tmp_path: Path) -> None:
-    """A writer of one table set statistics whose path was that of another table's manifest. The mark met that name
-    first, took the manifest for a file that names nothing, and the vacuum deleted the other table's rows."""
+    """A writer of one table set statistics whose path was that of another table's manifest.
+
+    The mark met that path first, did not read it as a manifest, and the vacuum deleted the other table's rows.
+    """
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("shop")
     theirs = lake.create_table("shop.theirs", ROWS)

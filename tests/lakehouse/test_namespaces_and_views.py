@@ -223,8 +223,11 @@ def test_stats_count_live_objects(lake: tl.Lakehouse) -> None:
 
 
 def test_namespace_is_created_on_a_handle_with_expired_versions(tmp_path: Path) -> None:
-    """Another process had committed twice and kept only the newest version, all within a moment. `create_namespace`,
-    which does not look for it, raised TransactionExpired, though its caller had begun no transaction."""
+    """Another process had committed twice and kept only the newest version.
+
+    `create_namespace` began on an older version without a lookup, and raised TransactionExpired, although its caller
+    had begun no transaction.
+    """
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("known")
     other = tl.open(str(tmp_path / "lake"))
@@ -279,8 +282,9 @@ def test_namespace_is_altered_on_a_handle_with_expired_versions(tmp_path: Path) 
 
 
 def test_fsck_reports_views_of_tables_that_do_not_exist(lake: tl.Lakehouse) -> None:
-    """A view that named the catalog of a transaction, or a table that was dropped, failed when it was read months
-    later, and fsck called the lakehouse sound without a word."""
+    """A view that named the catalog of a transaction, or a dropped table, failed when it was read months later, and
+    fsck reported nothing.
+    """
     lake.create_namespace("shop")
     lake.create_namespace("shop.eu")
     for name in ("shop.orders", "shop.eu.orders"):

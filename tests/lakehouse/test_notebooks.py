@@ -71,7 +71,7 @@ def shown(handle: Any) -> str:
 
 
 def test_a_scan_of_all_rows_says_so(lake: tl.Lakehouse) -> None:
-    """It said `rows where AlwaysTrue()`, which is a class of a library."""
+    """The html repr was `rows where AlwaysTrue()`, the class of a library."""
     lake.create_namespace("shop")
     table = lake.create_table("shop.orders", {"id": "bigint"})
     shown = table.scan()._repr_html_()
@@ -102,7 +102,7 @@ def test_the_log_shows_tags_and_rollbacks(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
 def test_html_reprs_escape_hostile_texts(tmp_path: Path, place: int) -> None:
-    """A message of a commit was markup, and ran in the notebook that showed the log."""
+    """A commit message was inserted as HTML, and its script ran in the notebook that showed the log."""
     text = HOSTILE[place]
     lake = tl.create(tmp_path / "lake", durability="none")
     said = text.encode("utf-8", "replace").decode()

@@ -69,7 +69,7 @@ def ids(table: Any) -> list[int]:
 
 
 def test_unpickled_lakehouse_has_the_latest_version_and_is_writable(lake: tl.Lakehouse) -> None:
-    """A handle could not be sent to another process: a program with a process pool had to send root and options."""
+    """A handle could not be pickled: a program with a process pool had to pass root and options."""
     arrived = again(lake)
     lake.create_namespace("later")
     assert (arrived.uri, arrived.namespaces()) == (lake.uri, ["later", "nyc"])
@@ -93,7 +93,7 @@ def test_pickled_handle_keeps_its_options(lake: tl.Lakehouse, monkeypatch: pytes
 
 
 def test_unpickled_handles_of_one_lakehouse_share_state(lake: tl.Lakehouse) -> None:
-    """Ten tasks of ten threads each had a commit queue of their own, and lost races against each other."""
+    """Ten tasks with ten threads each had separate group commits, and conflicted with each other."""
     one, other = again(lake), again(lake)
     assert one is other
     assert one is not lake
@@ -226,7 +226,7 @@ def test_unpickling_a_deleted_lakehouse_raises(lake: tl.Lakehouse, tmp_path: Pat
 
 
 def test_a_pickle_of_another_release_is_refused_before_anything_is_opened(lake: tl.Lakehouse) -> None:
-    """A worker with an older release took the new pickle's options for something else."""
+    """A worker with an older release misinterpreted the options of the new pickle."""
 
     class Later(pickle.Pickler):
         def reducer_override(self, one: Any) -> Any:
@@ -242,7 +242,7 @@ def test_a_pickle_of_another_release_is_refused_before_anything_is_opened(lake: 
 
 
 def test_a_pickle_of_this_form_stays_readable(lake: tl.Lakehouse) -> None:
-    """Written out, since whatever changes it must change `PICKLE_FORMAT`, too."""
+    """The expected bytes are literal, since any change of them must change `PICKLE_FORMAT`, too."""
     written = (
         f"\x80\x04ctrinitylake.lakehouse.lakehouse\nreopened_lakehouse\n(ctrinitylake.base.pickling\nopened_storage\n"
         f"(K\x01V{lake.uri}\nNV{'none'}\n]tRNtR."
@@ -338,7 +338,7 @@ def test_permission_for_secrets_belongs_to_one_lakehouse(server: S3Server) -> No
 
 
 def test_variable_with_an_equal_value_is_not_used_for_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The secret of a test store was "user", and the pickle named the variable USER, which was another one there."""
+    """The secret of a test store was "user", and the pickle named the variable USER, which differs elsewhere."""
     monkeypatch.setenv("USER", "chance")
     with pytest.raises(tl.InvalidArgument, match="no environment variable"):
         pickling.pickled_options({"aws_secret_access_key": "chance"})
@@ -458,7 +458,7 @@ def test_every_pickle_protocol_works(lake: tl.Lakehouse, protocol: int) -> None:
 
 
 def test_a_key_that_encrypts_files_is_a_secret(tmp_path: Path) -> None:
-    """The key of SSE-C stood in pickles, since its name was on no list of ours."""
+    """The key of SSE-C was in pickles, since its name was missing in our list of secrets."""
     tl.create(tmp_path / "lake")
     key = "c2VjcmV0LWtleS1vZi0zMi1ieXRlcy1pbi1iYXNlNjQh"
     lake = tl.open(tmp_path / "lake", storage_options={"aws_sse_customer_key_base64": key})

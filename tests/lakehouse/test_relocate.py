@@ -69,7 +69,7 @@ def opened(path: Path) -> tl.Lakehouse:
 def test_engines_read_tables_of_a_relocated_lakehouse(
     old: Path, tmp_path: Path, move: Callable[[Path, Path], None]
 ) -> None:
-    """`cp -a` and `mv` made every managed table unreadable: its files named each other where they had been."""
+    """`cp -a` and `mv` made every managed table unreadable: its files named each other at the former root."""
     expected = numbers(opened(old).table("a.t"))
     move(old, tmp_path / "new")
     shutil.rmtree(old.parent)
@@ -292,7 +292,7 @@ def write_avro(uri: str, rows: list[Record], schema: Any, header: dict[str, str]
 
 
 def test_rows_that_were_deleted_by_position_stay_deleted(old: Path, tmp_path: Path) -> None:
-    """A position delete names its data file. With new names around it, an engine would show the row again."""
+    """A position delete names its data file. If only metadata were rewritten, an engine would show the row again."""
     lake = opened(old)
     with_position_deletes(lake)
     before = numbers(StaticTable.from_metadata(lake.table("a.t").metadata_location))

@@ -156,7 +156,7 @@ def test_an_error_of_the_input_ends_the_statement(lake: tl.Lakehouse, numbers: t
 
 
 def test_a_column_that_only_later_rows_have_is_written(numbers: tl.Table) -> None:
-    """pyarrow takes the columns of a list of dictionaries from its first one; the values of others were lost."""
+    """pyarrow reads the columns of a list of dictionaries from the first one; values of other columns were lost."""
     numbers.append([{"number": 3}, {"number": 4, "word": "d"}])
     assert rows_of(numbers) == [(1, "a"), (2, "b"), (3, None), (4, "d")]
 

@@ -52,8 +52,9 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> tl.Table:
 
 @pytest.mark.parametrize("filter", FILTERS)
 def test_a_scan_and_a_delete_match_the_same_rows(table: tl.Table, filter: str) -> None:
-    """`delete("k != 'x'")` took a file of rows without a value as a whole, and left such rows in other files, and the
-    scan of the same filter had shown none of them; of `not in` a scan showed them all."""
+    """`delete("k != 'x'")` removed files with only NULL, and kept NULL in other files, although a scan with this filter
+    showed none; for `not in` a scan showed all of them.
+    """
     shown = sorted(row["n"] for row in table.scan(filter).to_arrow().to_pylist())
     assert shown == FILTERS[filter]
     assert table.scan(filter).count() == len(shown)
@@ -131,8 +132,10 @@ def test_nan_is_larger_than_all_numbers(lake: tl.Lakehouse, column: str, partiti
 
 
 def test_files_without_nan_are_left_out_by_their_bounds(lake: tl.Lakehouse) -> None:
-    """NaN is larger than any number and not in the bounds, so each file could have held rows of `f > 10`: none said how
-    many NaN it has."""
+    """NaN is larger than any number and not in the bounds.
+
+    Without a count of NaN, no file could be excluded for `f > 10`.
+    """
     table = lake.create_table("a.t", {"n": "int", "f": "double"})
     table.append([{"n": 0, "f": 1.0}, {"n": 1, "f": None}])
     table.append([{"n": 2, "f": 2.0}, {"n": 3, "f": NAN}])
@@ -142,8 +145,9 @@ def test_files_without_nan_are_left_out_by_their_bounds(lake: tl.Lakehouse) -> N
 
 
 def test_a_file_that_did_not_count_nan_is_not_deleted_for_its_bounds(lake: tl.Lakehouse) -> None:
-    """A file between 1 and 2 that did not say how many NaN it has was deleted as a whole by `f < 5`, NaN with it, and
-    the scan of that filter had not shown NaN."""
+    """A file with bounds 1 and 2 and without a count of NaN was deleted as a whole by `f < 5`, with its NaN, although
+    the scan with this filter showed no NaN.
+    """
     table = lake.create_table("a.t", {"n": "int", "f": "double"})
     path = f"{table.location}/data/uncounted.parquet"
     local = Path(path.removeprefix("file://"))
@@ -159,8 +163,9 @@ def test_a_file_that_did_not_count_nan_is_not_deleted_for_its_bounds(lake: tl.La
 
 
 def test_delete_removes_the_rows_with_null_that_match(lake: tl.Lakehouse) -> None:
-    """A scan of `f is nan or b = 2` showed a row without a value in f, for its b, and a delete kept it: it kept what
-    matches the opposite of the filter, and rows without a value in any column of it."""
+    """A scan with `f is nan or b = 2` returned a row with NULL in f, for its b, and a delete kept it: it kept rows that
+    match the negated filter, and rows with NULL in any column of it.
+    """
     table = lake.create_table("a.t", {"n": "int", "b": "int", "f": "double"})
     table.append([{"n": 0, "b": 2, "f": None}, {"n": 1, "b": None, "f": NAN}, {"n": 2, "b": 3, "f": NAN}, {"n": 3}])
     assert _numbers(table, "f is null or b = 3") == [0, 2, 3]

@@ -61,7 +61,9 @@ def test_tpch_queries_return_the_rows_of_duckdb(tpch: tuple[tl.Lakehouse, Any, l
 
 
 def test_filters_of_joins_reach_the_plans_of_tables(tpch: tuple[tl.Lakehouse, Any, list[str]]) -> None:
-    """Ten of the 22 queries of TPC-H filtered nothing: DuckDB could not tell plans whose sides of joins had changed."""
+    """Ten of the 22 queries of TPC-H pushed no filter down: DuckDB could not serialize plans with swapped sides of
+    joins.
+    """
     lake, _, queries = tpch
     for number, query in enumerate(queries, 1):
         prepared = lake.sql(query, default_namespace="tpch")._prepared
@@ -92,8 +94,9 @@ def plan_of(table: tl.Table, where: str = "true") -> str:
 
 
 def test_duckdb_knows_how_many_rows_a_table_has(table: tl.Table) -> None:
-    """Given the columns of a file it did not open it, took each table for small, and joined them in a bad order:
-    of TPC-H at scale 1 the fifth query took 17 times as long as over the same files."""
+    """With the columns of a file given, DuckDB did not open it, assumed that each table is small, and chose a bad join
+    order: the fifth query of TPC-H at scale 1 took 17 times as long as over the same files.
+    """
     for rows in (10, 4_990, 700):
         table.append({"x": range(rows), "y": range(rows)})
     assert set(re.findall(r"~([\d,]+) rows", plan_of(table))) == {"5,700"}
@@ -133,7 +136,7 @@ def written_elsewhere(table: tl.Table, names: list[str], ids: list[int | None]) 
 def test_columns_of_other_writers_are_found_by_id(
     lake: tl.Lakehouse, table: tl.Table, names: list[str], ids: list[int | None], expected: tuple[int | None, ...]
 ) -> None:
-    """By name they are only looked for in a file where that comes to the same."""
+    """Columns are only found by name in files where that has the same result."""
     table.append({"x": [0], "y": [0]})
     written_elsewhere(table, names, ids)
     assert lake.sql("SELECT x, y FROM a.t").fetchall() == [expected]
@@ -148,7 +151,7 @@ def test_a_name_in_capitals_is_another_column(lake: tl.Lakehouse, table: tl.Tabl
 
 @pytest.mark.parametrize("by_name", [True, False])
 def test_nan_is_found_by_a_join(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, by_name: bool) -> None:
-    """DuckDB makes up filters while it joins, here `x > 51`, and left out a row group by bounds that know no NaN."""
+    """DuckDB adds filters during a join, here `x > 51`, and excluded a row group by bounds that ignore NaN."""
     if not by_name:
         monkeypatch.setattr(source, "has_columns_by_name", lambda path, columns: False)
     lake.create_table("a.f", {"x": "double"}).append({"x": [1.0, math.nan, 3.0]})

@@ -24,7 +24,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def test_glob_characters_in_a_path_are_literal(tmp_path: Path) -> None:
-    """DuckDB takes `[ab]` in the path of a file for a pattern, and found the file of another lakehouse."""
+    """DuckDB interprets `[ab]` in the path of a file as a pattern, and found the file of another lakehouse."""
     lakes = []
     for name in ("[ab]", "a"):
         lake = tl.create(tmp_path / name, durability="none")
@@ -145,7 +145,7 @@ def test_a_query_does_not_leave_the_lakehouse(
 def test_the_connection_itself_reaches_nothing_but_the_planned_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The text is looked at first; should that overlook something, DuckDB has no way out either."""
+    """The text is checked first; if that check has a gap, the connection of DuckDB is confined as well."""
     from trinitylake.tables.queries import parsed_query
 
     lake = tl.create(tmp_path / "lake", durability="none")

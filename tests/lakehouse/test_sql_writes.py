@@ -156,7 +156,7 @@ def test_invalid_statements_are_refused_and_change_nothing(shop: tl.Lakehouse, s
 
 
 def test_a_merge_inserts_values_in_the_order_of_the_columns(shop: tl.Lakehouse) -> None:
-    """What PostgreSQL and DuckDB take, `INSERT VALUES (…)`, was refused with a word about columns."""
+    """`INSERT VALUES (…)`, which PostgreSQL and DuckDB accept, was refused with a message about columns."""
     names = shop.table("shop.items").schema.names
     given = ", ".join("70" if name == "id" else "NULL" for name in names)
     merge = "MERGE INTO shop.items AS t USING (SELECT 70 AS id) AS s ON t.id = s.id WHEN NOT MATCHED THEN INSERT "

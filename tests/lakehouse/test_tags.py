@@ -78,7 +78,7 @@ def test_tag_without_a_version_names_the_latest(lake: tl.Lakehouse) -> None:
 def test_tag_of_a_version_that_expires_concurrently_is_removed(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A version was named while an expiry was deleting its root: the name led to a file that was gone."""
+    """A version was tagged while an expiry deleted its root: the tag referred to a missing file."""
     commit = Handle.change_definition
     other = tl.open(lake.uri)
 

@@ -202,7 +202,7 @@ def test_expiry_before_a_time_of_expired_versions_does_nothing(lake: tl.Lakehous
 
 
 def test_full_log_is_read_lazily(lake: tl.Lakehouse) -> None:
-    """`log(None)` read every version that was kept before it handed out the first: a million roots, all in memory."""
+    """`log(None)` read every retained version before it returned the first: a million roots, all in memory."""
     for number in range(600):
         lake.create_namespace(f"n{number}")
     fresh = tl.open(lake.uri)
@@ -267,7 +267,7 @@ def test_version_references_have_one_syntax(reference: int | str | None, version
 
 @pytest.mark.parametrize("reference", ["2 hours ago", "2000-01-01"])
 def test_a_time_before_the_first_version_raises_version_not_found(reference: str) -> None:
-    """A lakehouse that was younger than "2 hours ago" answered that this text is no reference."""
+    """For a lakehouse younger than two hours the error said that "2 hours ago" is not a reference."""
     with pytest.raises(tl.VersionNotFound, match="version"):
         tl.create(f"memory://{uuid.uuid4()}").at(reference)
 
