@@ -59,9 +59,10 @@ class Options:
         merge_schema: a batch write adds columns that the table lacks, and makes columns wider as Iceberg allows.
         pushdown: let the conditions of the query choose files and rows, for a frame that is used with one condition.
         metadata: read one of the metadata tables instead of rows.
-        since: a stream and the metadata table "changes": only what came after this version.
+        since: changes, a stream and the metadata table "changes": only what came after this version.
         split_size_bytes: the size of data files that one read task takes.
         max_versions_per_trigger, max_files_per_trigger: how much one micro-batch of a stream takes at most.
+        changes: read the rows that changed, with the columns of the change feed.
         ignore_changes: a stream continues where rows were removed or replaced, instead of failing there. Removed rows
             stay with the consumer; rows appended in their place are delivered.
         message: kept in the log of the lakehouse.
@@ -87,6 +88,7 @@ class Options:
     split_size_bytes: int = SPLIT_SIZE_BYTES
     max_versions_per_trigger: int | None = None
     max_files_per_trigger: int | None = None
+    changes: bool = False
     ignore_changes: bool = False
     message: str = ""
     author: str = ""
@@ -129,6 +131,7 @@ class Options:
             split_size_bytes=_number("split_size_bytes", given.pop("splitsizebytes", None), 1) or SPLIT_SIZE_BYTES,
             max_versions_per_trigger=_number("max_versions_per_trigger", given.pop("maxversionspertrigger", None), 1),
             max_files_per_trigger=_number("max_files_per_trigger", given.pop("maxfilespertrigger", None), 1),
+            changes=_choice("changes", given.pop("changes", None), "true", "false") == "true",
             ignore_changes=_choice("ignore_changes", given.pop("ignorechanges", None), "true", "false") == "true",
             message=given.pop("message", ""),
             author=given.pop("author", ""),

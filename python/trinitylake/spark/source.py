@@ -68,6 +68,10 @@ class TrinityLakeDataSource(DataSource):
             from trinitylake.spark.metadata_tables import MetadataReader
 
             return MetadataReader(options, schema)
+        if options.changes:
+            from trinitylake.spark.change_read import ChangeReader
+
+            return ChangeReader(options if self._version is None else options.at_version(self._version), schema)
         from trinitylake.spark.batch_read import BatchReader, FilteringReader
 
         kind = FilteringReader if options.pushdown else BatchReader
@@ -81,6 +85,10 @@ class TrinityLakeDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
+        if (options := Options.parse(self.options)).changes:
+            from trinitylake.spark.change_read import ChangeStreamReader
+
+            return ChangeStreamReader(options, schema)
         from trinitylake.spark.stream_read import StreamReader
 
         return StreamReader(Options.parse(self.options), schema)
@@ -98,6 +106,8 @@ def _spark_schema(table: Table, options: Options) -> StructType:
     from trinitylake.spark.types import spark_schema
 
     schema = table.iceberg.schema()
+    if options.changes:
+        from trinitylake.spark.change_read import schema_of_changes as spark_schema
     if options.columns is None:
         return spark_schema(schema)
     names = [name.strip() for name in options.columns.split(",") if name.strip()]
