@@ -68,7 +68,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a partition spec": (spec("identity", spec_id=TOO_LARGE), "id of a partition spec"),
     "buckets in an order": (order("bucket[0]"), "the number of buckets"),
     "a sort order": (order("identity", TOO_LARGE), "id of a sort order"),
-    "a main that stands still": (ref("main", "tag"), "main is a branch"),
+    "a main that stands still": (ref("main", "tag"), "main must be a branch"),
     "a tag that keeps snapshots": (ref("t", "tag", min_snapshots_to_keep=1), "a tag keeps one snapshot"),
     "a branch that keeps nothing": (ref("b", "branch", min_snapshots_to_keep=0), "from 1 to 2147483647, not 0"),
     "a branch that keeps too many": (ref("b", "branch", min_snapshots_to_keep=TOO_LARGE), "min-snapshots-to-keep"),

@@ -86,7 +86,7 @@ def commit(http_client: Client, *updates: dict[str, Any]) -> Answer:
 SNAPSHOTS: dict[str, tuple[dict[str, Any], str]] = {
     "its own parent": ({"snapshot_id": 777, "parent_snapshot_id": 777}, "its own parent"),
     "the id of no snapshot": ({"snapshot_id": -1}, "the id of a snapshot"),
-    "a sequence number far ahead": ({"sequence_number": MAX_LONG}, "the next one is 2"),
+    "a sequence number far ahead": ({"sequence_number": MAX_LONG}, "the next one of the table is 2"),
     "an unknown schema": ({"schema_id": 9}, "which the table does not have"),
     "no summary": ({"summary": None}, "has no summary"),
     "a total that is no number": ({"summary": {"operation": "append", "total-records": "x"}}, "not a count"),
@@ -393,7 +393,7 @@ def test_partition_field_id_means_the_same_in_all_specs(http_client: Client) -> 
     assert commit(http_client, add_spec(part())).code == 200
     answer = commit(http_client, add_spec(part("q", "bucket[5]")))
     assert (answer.code, answer.error) == (400, "BadRequestException")
-    assert "which is that of 'p'" in answer.body["error"]["message"]
+    assert "of partition field 'p'" in answer.body["error"]["message"]
 
 
 @pytest.mark.parametrize("id", [None, 0, -1, 1, 7])
