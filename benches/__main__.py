@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benches import (
     bench_bulk,
+    bench_change_feed,
     bench_commit,
     bench_hot_table,
     bench_lookup,
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_hot_table.BENCHMARKS,
     **bench_merge.BENCHMARKS,
     **bench_merge_on_read.BENCHMARKS,
+    **bench_change_feed.BENCHMARKS,
     **bench_sql.BENCHMARKS,
     **bench_spark.BENCHMARKS,
     **bench_spark_iceberg.BENCHMARKS,
