@@ -35,7 +35,7 @@ from benches import peers
 from trinitylake.rest import serve
 from trinitylake.rest.handlers import scan_planning
 
-TOP = Path(__file__).resolve().parent.parent.parent
+TOP = Path(__file__).resolve().parent.parent
 CLIENTS = 16
 SHARED_TABLES = 8
 PAUSE_SECONDS = 0.1
