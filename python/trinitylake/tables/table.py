@@ -387,7 +387,7 @@ class Table(ABC):
                     if evolve_schema:
                         with change.update_schema() as update:
                             follow(update, iceberg.schema(), given.schema, iceberg.metadata.format_version)
-                    is_few = isinstance(given, pa.Table) and given.nbytes <= FEW_ROWS_SIZE_BYTES
+                    is_few = isinstance(given, pa.Table) and given.get_total_buffer_size() <= FEW_ROWS_SIZE_BYTES
                     given_rows = self._conformed(given, change, exactly=is_few)
                     if isinstance(change, StagedTransaction) and given_rows.is_stream:
                         change.append_stream(given_rows.rows)
