@@ -300,7 +300,7 @@ def test_a_stored_column_that_contradicts_itself_is_corrupt() -> None:
         proto.Column(name="x", type="INT4", scale=2),
     ):
         with pytest.raises(CorruptFile):
-            Schema.from_definition(proto.Schema(columns=[column]), path="t.binpb")
+            Schema.from_definition(proto.Schema(columns=[column]))
 
 
 def test_a_timestamp_of_a_writer_that_knows_no_precision_is_in_microseconds() -> None:
