@@ -266,6 +266,8 @@ class Lakehouse:
     def latest_for(self, kind: Kind, namespace: str, name: str) -> Version: ...
     def recently_latest(self) -> Version | None: ...  # the latest version as of a few seconds ago; no request
     def version(self, number: int) -> Version: ...  # VersionNotFound, VersionExpired
+    # Ascending, read in parallel; both numbers are included.
+    def versions(self, first: int, last: int) -> list[Version]: ...  # VersionNotFound, VersionExpired
     def version_at(self, timestamp_millis: int) -> Version: ...  # newest version created at or before
     def log(self, limit: int, before: int | None = None) -> list[VersionInfo]: ...  # newest first
     # Versions after `oldest`, up to `newest`, that changed an object, the newest first, with its locations before and

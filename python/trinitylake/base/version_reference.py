@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 VersionReference: TypeAlias = "int | str | date | datetime"
 
 TAG_PREFIX = "tag:"
+#: Versions that are read in parallel, with one look at the oldest version that has not expired.
+_PARALLEL_VERSIONS = 32
 _AGO = re.compile(r"(?P<duration>\S.*?)\s+ago\s*")
 _NUMBER = re.compile(r"-?\d+")
 _EXAMPLES = "14, -1, 2026-11-24T08:00+02:00, '2 hours ago' or tag:NAME"
@@ -71,3 +74,12 @@ def _find_number(core: _core.Lakehouse, number: int) -> _core.Version:
             raise VersionNotFound(f"there is no version {number}: the latest version is {latest}")
         number += latest
     return core.version(version_number(number, "a version"))
+
+
+def versions_after(core: _core.Lakehouse, since: _core.Version, until: _core.Version) -> Iterator[_core.Version]:
+    """The versions after one up to another, some of which are read together.
+
+    Raises `VersionExpired` when it reaches a version that has expired.
+    """
+    for first in range(since.number + 1, until.number + 1, _PARALLEL_VERSIONS):
+        yield from core.versions(first, min(first + _PARALLEL_VERSIONS - 1, until.number))

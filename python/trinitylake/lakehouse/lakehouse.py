@@ -13,7 +13,7 @@ from trinitylake.base.arguments import checked, checked_as, flag, texts, version
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import framed, heading, pairs, shown
 from trinitylake.base.qualified_names import Identifier
-from trinitylake.base.version_reference import VersionReference, find_version
+from trinitylake.base.version_reference import VersionReference, find_version, versions_after
 from trinitylake.errors import NotALakehouse
 from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.handle import Handle
@@ -263,8 +263,7 @@ class Lakehouse(Statements):
         """
         previous = find_version(self._core, since)
         last = find_version(self._core, until)
-        for number in range(previous.number + 1, last.number + 1):
-            version = self._core.version(number)
+        for version in versions_after(self._core, previous, last):
             entries = changes_of(version.info, version.changes(previous).to_pylist())
             if rows:
                 from trinitylake.lakehouse.transaction_rows import with_rows

@@ -106,6 +106,12 @@ impl Lakehouse {
         Ok(Version { inner: run_quick(py, self.inner.version(number))? })
     }
 
+    fn versions(&self, py: Python<'_>, first: u64, last: u64) -> PyResult<Vec<Version>> {
+        let tip = self.inner.known();
+        let versions = run(py, self.inner.versions(first, last, &tip))?;
+        Ok(versions.into_iter().map(|inner| Version { inner }).collect())
+    }
+
     fn version_at(&self, py: Python<'_>, timestamp_millis: i64) -> PyResult<Version> {
         Ok(Version { inner: run(py, self.inner.version_at(timestamp_millis))? })
     }

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trinitylake.base.timestamps import time_of
+from trinitylake.base.version_reference import versions_after
 from trinitylake.definitions import parse_table_def
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ def steps_of_table(
     others: set[TableName] = set()  # names of other tables, while it is unknown whether this one exists
     is_unknown = state is None
     previous = since
-    for number in range(since.number + 1, until.number + 1):
-        version = core.version(number)
+    for version in versions_after(core, since, until):
         changed = changed_keys(previous, version)
         if state is not None and state.key in changed:
             steps = steps_of_version(previous, version, changed, [state], id)
