@@ -333,6 +333,22 @@ def test_null_in_a_required_column_is_a_bad_row(loader: Loader) -> None:
     assert "line 2: column k is required" in loader.load("k,v\n,b\n", code=2).stderr
 
 
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_value_beyond_a_declared_limit_is_a_bad_row(loader: Loader, format: str) -> None:
+    """The whole load failed without a line, although it may leave out bad rows."""
+    loader.lake.create_namespace("shop")
+    loader.lake.create_table("shop.t", {"k": "smallint", "v": "varchar(3)"})
+    values = [(1, "äöü"), (2, "abcd"), (70000, "a"), (4, "ok")]
+    text = {
+        "csv": "k,v\n" + "".join(f"{k},{v}\n" for k, v in values),
+        "jsonl": "".join(json.dumps({"k": k, "v": v}) + "\n" for k, v in values),
+    }[format]
+    bad = loader.folder / "bad.jsonl"
+    loader.load(text, "--bad-rows", str(bad), name=f"rows.{format}")
+    assert [row["k"] for row in loader.rows()] == [1, 4]
+    assert [json.loads(line)["column"] for line in bad.read_text().splitlines()] == ["v", "k"]
+
+
 def test_bad_rows_overwrite_no_input(loader: Loader) -> None:
     """The file of bad rows was the input file, whose rows were lost. A missing folder was noticed after the commit."""
     text = '{"a": 1}\n{"a": "x"}\n'

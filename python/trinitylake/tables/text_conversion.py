@@ -59,7 +59,7 @@ def conversion(text: str, type: Type, decimal: str = ".") -> str:
     Raises `InvalidArgument` unless `is_convertible`.
     """
     if type.kind in ("varchar", "char"):
-        return text
+        return f"CASE WHEN length({text}) <= {type.length} THEN {text} END" if type.length else text
     if type.iceberg == "uuid":
         return f"TRY_CAST({text} AS UUID)"
     if type.kind == "decimal":
