@@ -134,7 +134,7 @@ Change = dict[str, Any]
 BAD_FILES: dict[str, tuple[Change, str]] = {
     "rows below nothing": ({"record_count": -1}, "has -1 rows"),
     "bytes below nothing": ({"file_size_in_bytes": -5}, "has -5 bytes"),
-    "counts below nothing": ({"null_value_counts": {1: -1}}, "negative"),
+    "counts below nothing": ({"null_value_counts": {1: -1}}, "outside of 0 to 2^63 - 1"),
     "a day of other bounds": (
         {
             "partition": Record(19_000),

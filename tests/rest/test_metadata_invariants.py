@@ -265,7 +265,7 @@ def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client)
     ):
         answer = commit(http_client, removal)
         assert (answer.code, answer.error) == (400, "BadRequestException"), answer
-        assert "stay" in answer.body["error"]["message"]
+        assert "cannot be removed" in answer.body["error"]["message"]
 
 
 @pytest.mark.parametrize("action", ["set-statistics", "set-partition-statistics"])
