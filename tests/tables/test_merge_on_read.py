@@ -15,6 +15,7 @@ from position_deletes import delete_positions
 from trinitylake.iceberg_storage.delete_files import (
     file_key,
     is_vector,
+    live_rows_of_summary,
     referenced_data_file,
 )
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
@@ -81,7 +82,7 @@ def summary(table: tl.Table) -> dict[str, str]:
     snapshot = table.iceberg.current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
-    counted = ("delete", "position", "dvs")
+    counted = ("delete", "position", "dvs", "total-records")
     found = snapshot.summary.additional_properties.items()
     return {"operation": snapshot.summary.operation.value} | {
         name: value for name, value in found if any(word in name for word in counted) and value != "0"
@@ -94,12 +95,13 @@ def test_delete_writes_one_delete_file_for_each_data_file(lake: tl.Lakehouse, ta
     assert sorted(deletes(table).values()) == [1, 2]
     kind = {"added-dvs": "2"} if table.iceberg.metadata.format_version == 3 else {"added-position-delete-files": "2"}
     counts = {"added-delete-files": "2", "added-position-deletes": "3"}
-    totals = {"total-delete-files": "2", "total-position-deletes": "3"}
+    totals = {"total-delete-files": "2", "total-position-deletes": "3", "total-records": "20"}
     assert summary(table) == {"operation": "delete", **counts, **kind, **totals}
     lake.sql("DELETE FROM n.t WHERE id = 5")
     table.refresh()
     assert sorted(deletes(table).values()) == [1, 3]
     assert data_paths(table) == before
+    assert live_rows_of_summary(summary(table)) == table.count() == 16
     check_pyiceberg(table)
 
 

@@ -33,7 +33,7 @@ export function describe(name, table, metadata) {
     order: order.fields.map((one) => ({ column: columnOf(one["source-id"]), transform: one.transform, direction: one.direction, nulls: one["null-order"] })),
     properties: metadata.properties ?? {},
     totals: current === null ? { rows: 0, files: 0, "delete-files": 0, "size-bytes": 0 } : {
-      rows: count(current, "total-records"), files: count(current, "total-data-files"),
+      rows: liveRows(current), files: count(current, "total-data-files"),
       "delete-files": count(current, "total-delete-files"), "size-bytes": count(current, "total-files-size"),
     },
     "current-snapshot-id": current === null ? null : String(current["snapshot-id"]),
@@ -41,7 +41,7 @@ export function describe(name, table, metadata) {
     snapshots: snapshots.slice(0, MAX_SNAPSHOTS).map((one) => ({
       id: String(one["snapshot-id"]), "created-at-millis": one["timestamp-ms"], operation: one.summary?.operation ?? "",
       "added-rows": count(one, "added-records"), "deleted-rows": count(one, "deleted-records"),
-      "added-files": count(one, "added-data-files"), rows: count(one, "total-records"),
+      "added-files": count(one, "added-data-files"), rows: liveRows(one),
     })),
     references: Object.fromEntries(Object.entries(metadata.refs ?? {}).map(([name, one]) => [name, { type: one.type, "snapshot-id": String(one["snapshot-id"]) }])),
   };
@@ -50,6 +50,11 @@ export function describe(name, table, metadata) {
 function count(snapshot, name) {
   const text = snapshot.summary?.[name];
   return text !== undefined && /^\d+$/.test(text) ? Number(text) : null;
+}
+
+function liveRows(snapshot) {
+  const rows = count(snapshot, "total-records");
+  return rows === null ? null : Math.max(0, rows - (count(snapshot, "total-position-deletes") ?? 0));
 }
 
 /** The JSON of a metadata file. Snapshot ids exceed JavaScript's integers and become text. */

@@ -13,6 +13,7 @@ from trinitylake.cli.command import At, Json, Options, Root, command, key_values
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import emit, grid, pairs, time_text
 from trinitylake.errors import ObjectNotFound
+from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import DEFAULTS, default_isolation
 
@@ -156,7 +157,7 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         "primary_key": table.primary_key,
         "properties": table.properties,
         "snapshots": len(iceberg.metadata.snapshots),
-        "rows": int(summary.get("total-records", 0)),
+        "rows": live_rows_of_summary(summary) or 0,
         "data_files": int(summary.get("total-data-files", 0)),
         "size_bytes": int(summary.get("total-files-size", 0)),
     }

@@ -5,7 +5,7 @@ A Puffin file has several deletion vectors, each with its own entry, so the path
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
@@ -51,3 +51,11 @@ def file_key(file: DataFile) -> tuple[str, int | None]:
 def of_one_data_file(deletes: Iterable[DataFile]) -> list[DataFile]:
     """The delete files that apply to one data file only, and so are obsolete without it."""
     return [file for file in deletes if referenced_data_file(file) is not None]
+
+
+def live_rows_of_summary(summary: Mapping[str, str] | None) -> int | None:
+    """The rows of a snapshot by its summary, without those that position deletes delete; None if it does not count."""
+    total, deleted = ((summary or {}).get(name) or "" for name in ("total-records", "total-position-deletes"))
+    if not total.isdecimal():
+        return None
+    return max(0, int(total) - (int(deleted) if deleted.isdecimal() else 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinitylake.base.markup import element, framed, pairs, table
+from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
 
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan
@@ -60,7 +61,9 @@ def _facts(iceberg: IcebergTable) -> list[tuple[object, object]]:
     if snapshot is None:
         return [*facts, ("rows", 0)]
     summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-    for said, key in (("rows", "total-records"), ("data files", "total-data-files"), ("bytes", "total-files-size")):
+    if (rows := live_rows_of_summary(summary)) is not None:
+        facts.append(("rows", f"{rows:,}"))
+    for said, key in (("data files", "total-data-files"), ("bytes", "total-files-size")):
         if (value := summary.get(key, "")).isdecimal():
             facts.append((said, f"{int(value):,}"))
     return facts

@@ -133,10 +133,11 @@ class ReadAheadScan(DataScan):
     def count(self) -> int:
         """The number of matching rows."""
         tasks = list(self.plan_files())
-        read = [task for task in tasks if task.residual != ALWAYS_TRUE or task.delete_files]
-        counted: int = sum(task.file.record_count for task in tasks) - sum(task.file.record_count for task in read)
+        whole = [task for task in tasks if task.residual == ALWAYS_TRUE]
+        live = LiveRows(self.table_metadata, self.io, whole)
         scan = self.update(limit=None, selected_fields=())
-        return counted + sum(int(batch.num_rows) for batch in matching_rows(scan, read))
+        read = [task for task in tasks if task.residual != ALWAYS_TRUE]
+        return sum(map(live.count, whole)) + sum(int(batch.num_rows) for batch in matching_rows(scan, read))
 
     def for_reading(self) -> ReadAheadScan:
         """The same scan for a caller that reads all the files that it plans."""

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from trinitylake.base.timestamps import millis_of
 from trinitylake.errors import ObjectNotFound
 from trinitylake.iceberg.namespaces import object_name
+from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
 from trinitylake.lakehouse.object_history import changes_of_object
 from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.page import visibility
@@ -126,14 +127,14 @@ def _snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "added-rows": _number(summary, "added-records"),
         "deleted-rows": _number(summary, "deleted-records"),
         "added-files": _number(summary, "added-data-files"),
-        "rows": _number(summary, "total-records"),
+        "rows": live_rows_of_summary(summary),
     }
 
 
 def _totals(snapshot: Snapshot | None) -> dict[str, int | None]:
     summary = None if snapshot is None else snapshot.summary
     return {
-        "rows": 0 if snapshot is None else _number(summary, "total-records"),
+        "rows": 0 if snapshot is None else live_rows_of_summary(summary),
         "files": 0 if snapshot is None else _number(summary, "total-data-files"),
         "delete-files": 0 if snapshot is None else _number(summary, "total-delete-files"),
         "size-bytes": 0 if snapshot is None else _number(summary, "total-files-size"),
