@@ -424,6 +424,6 @@ async fn the_limits_include_rebases() {
         let Error::CommitConflict { message, keys, .. } = &error else { panic!("{error}") };
         assert!(redone <= most, "redone {redone} times");
         assert_eq!(keys, &["table ns.t"]);
-        assert!(message.contains("gave up") && message.contains("redone"), "{message}");
+        assert!(message.contains("gave up") && message.contains("rebases"), "{message}");
     }
 }
