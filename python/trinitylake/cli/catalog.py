@@ -13,7 +13,6 @@ from trinitylake.cli.command import At, Json, Options, Root, command, key_values
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import emit, grid, pairs, time_text
 from trinitylake.errors import ObjectNotFound
-from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import DEFAULTS, default_isolation
 
@@ -135,6 +134,8 @@ def _show_object(reader: Reader, identifier: str, as_json: bool) -> None:
 
 
 def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
+    from trinitylake.iceberg_storage.delete_files import live_rows_of_summary  # PyIceberg, which `ls` does not need
+
     iceberg = table.iceberg
     schema = table.schema
     snapshot = iceberg.current_snapshot()
