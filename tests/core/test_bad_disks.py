@@ -23,7 +23,7 @@ NOBODY = 65534
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Run as user `nobody`, if we are root: permissions do not restrict root."""
+    """Run as an unprivileged user, because permissions do not restrict root."""
     if os.geteuid() != 0:
         yield
         return

@@ -192,7 +192,7 @@ def test_an_unknown_storage_option_is_refused_by_name() -> None:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Run as user `nobody`, if we are root: permissions do not restrict root."""
+    """Run as an unprivileged user, because permissions do not restrict root."""
     if os.geteuid() != 0:
         yield
         return

@@ -80,7 +80,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 @pytest.fixture
 def writers(tokens: Path) -> Path:
-    """Wanda is a writer of the shop, too; `nobody` has no grants."""
+    """A second writer of the shop, and a principal without a grant on it."""
     tokens.write_text(tokens.read_text() + f"{WANDA} wanda writer:shop.*\n{NOBODY} nobody reader:nothing\n")
     return tokens
 

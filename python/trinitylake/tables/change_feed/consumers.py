@@ -5,7 +5,8 @@ that table: the number of the version up to which changes were consumed, and the
 position is versioned, exported, checked and rolled back like any object. Two transactions that advance one consumer
 write one key, so one of them fails with `CommitConflict`.
 
-The manifest list tells whether the number is one of this lakehouse: an export of one version counts versions anew.
+A position whose manifest list is not that of its version is refused: an export copied it from another lakehouse, and an
+export of one version numbers its versions from 0.
 """
 
 from __future__ import annotations
