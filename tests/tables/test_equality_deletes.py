@@ -21,6 +21,7 @@ from pyiceberg.types import LongType
 import trinitylake as tl
 from position_deletes import delete_positions, delete_values
 from trinitylake.iceberg_storage.data_files import parquet_batches
+from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import matching_rows
 
 Row = dict[str, Any]
@@ -275,3 +276,11 @@ def test_fields_of_structs_are_compared(lake: tl.Lakehouse) -> None:
     delete_values(table, keys, equality_ids=[ids.find_field("s.a").field_id])
     table.refresh()
     assert table.scan(columns=["id"]).to_arrow()["id"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("deletes", "rows"), [({}, 7), ({"total-position-deletes": "2"}, 5), ({"total-equality-deletes": "1"}, None)]
+)
+def test_summary_with_equality_deletes_gives_no_number_of_rows(deletes: dict[str, str], rows: int | None) -> None:
+    """The page and `show` counted rows that Flink had deleted by their values."""
+    assert live_rows_of_summary({"total-records": "7", **deletes}) == rows

@@ -158,7 +158,7 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         "primary_key": table.primary_key,
         "properties": table.properties,
         "snapshots": len(iceberg.metadata.snapshots),
-        "rows": live_rows_of_summary(summary) or 0,
+        "rows": live_rows_of_summary(summary) if snapshot else 0,
         "data_files": int(summary.get("total-data-files", 0)),
         "size_bytes": int(summary.get("total-files-size", 0)),
     }

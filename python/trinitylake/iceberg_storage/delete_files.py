@@ -54,8 +54,12 @@ def of_one_data_file(deletes: Iterable[DataFile]) -> list[DataFile]:
 
 
 def live_rows_of_summary(summary: Mapping[str, str] | None) -> int | None:
-    """The rows of a snapshot by its summary, without those that position deletes delete; None if it does not count."""
-    total, deleted = ((summary or {}).get(name) or "" for name in ("total-records", "total-position-deletes"))
-    if not total.isdecimal():
+    """The rows of a snapshot by its summary, without those that position deletes delete.
+
+    None if the summary does not count rows, or has equality deletes, because one of them may delete any number of rows.
+    """
+    names = "total-records", "total-position-deletes", "total-equality-deletes"
+    total, deleted, by_values = ((summary or {}).get(name) or "" for name in names)
+    if not total.isdecimal() or by_values not in ("", "0"):
         return None
     return max(0, int(total) - (int(deleted) if deleted.isdecimal() else 0))

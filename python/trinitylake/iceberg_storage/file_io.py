@@ -91,7 +91,6 @@ class LakehouseFileIO(FileIO):
         properties: settings of PyIceberg. Never credentials.
         check_kept: is called if a file is missing, and raises `VersionExpired` or `TransactionExpired` if that is
             because the version or transaction has expired.
-        whole: the access of the work that this is a part of; it also records each file that is written here.
     """
 
     def __init__(
@@ -100,7 +99,6 @@ class LakehouseFileIO(FileIO):
         properties: Mapping[str, str] | None = None,
         *,
         check_kept: Callable[[], None] | None = None,
-        whole: LakehouseFileIO | None = None,
     ) -> None:
         super().__init__(dict(properties or {}))
         self.storage = storage
@@ -111,7 +109,7 @@ class LakehouseFileIO(FileIO):
         self._local_root = self.root[len("file://") :] if self.root.startswith("file:///") else None
         #: Whether requests take long enough to send them in parallel.
         self.is_remote = not self.root.startswith(("file:", "memory:"))
-        self._begin(whole)
+        self._begin(None)
 
     @cached_property
     def _real_local_root(self) -> str | None:
@@ -119,7 +117,10 @@ class LakehouseFileIO(FileIO):
         return os.path.realpath(self._local_root) + "/" if self._local_root else None
 
     def _begin(self, whole: LakehouseFileIO | None) -> None:
-        """Set the state that copies do not share."""
+        """Set the state that copies do not share.
+
+        `whole` is the access of the work that this is a part of; it also records each file that is written here.
+        """
         self._ahead: dict[str, ReadAhead] = {}
         self._columns: dict[str, Container[int]] = {}
         self._real_folders: dict[str, str] = {}

@@ -6,7 +6,6 @@ wide offsets here, so their types do not depend on the files. Widening offsets d
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import TYPE_CHECKING, TypeVar
 
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
@@ -85,13 +84,12 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     return pa.large_list(stored(kind.value_field)) if is_.is_large_list(kind) else kind
 
 
-def typed(rows: Rows, target: pa.Schema, but: Container[str] = ()) -> Rows:
+def typed(rows: Rows, target: pa.Schema) -> Rows:
     """The same rows with the types of a schema.
 
     Args:
         rows: with the columns of the schema, in its order.
         target: as `arrow_schema` gives it.
-        but: columns that keep their types, because the caller wants dictionaries.
 
     Raises Arrow's errors for values that do not fit the types.
     """
@@ -99,16 +97,11 @@ def typed(rows: Rows, target: pa.Schema, but: Container[str] = ()) -> Rows:
 
     if rows.schema.equals(target, check_metadata=True):
         return rows
-    columns, fields = [], []
-    for column, field in zip(rows.columns, target, strict=True):
-        if column.type != field.type:
-            if field.name in but:
-                field = field.with_type(column.type)
-            else:
-                column = column.cast(field.type)
-        columns.append(column)
-        fields.append(field)
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(rows.columns, target, strict=True)
+    ]
     kind = pa.Table if isinstance(rows, pa.Table) else pa.RecordBatch
     if not columns:  # keeps the number of rows
         return rows
-    return kind.from_arrays(columns, schema=pa.schema(fields, metadata=target.metadata))
+    return kind.from_arrays(columns, schema=target)

@@ -201,10 +201,9 @@ class FileInMemory(InputFile):
 class ManifestListCache:
     """LRU cache of manifest lists by URI. A list is immutable. Safe to share between threads."""
 
-    def __init__(self, max_manifests: int = MANIFEST_LIST_CACHE_MAX_MANIFESTS) -> None:
+    def __init__(self) -> None:
         self._lists: OrderedDict[str, ManifestList] = OrderedDict()
         self._manifests = 0
-        self._max_manifests = max_manifests
         self._lock = threading.Lock()
 
     def read(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
@@ -230,7 +229,7 @@ class ManifestListCache:
                 return
             self._lists[uri] = written
             self._manifests += len(written.manifests)
-            while len(self._lists) > 1 and self._manifests > self._max_manifests:
+            while len(self._lists) > 1 and self._manifests > MANIFEST_LIST_CACHE_MAX_MANIFESTS:
                 _, dropped = self._lists.popitem(last=False)
                 self._manifests -= len(dropped.manifests)
 

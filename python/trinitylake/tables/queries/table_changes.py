@@ -52,7 +52,7 @@ def with_change_feeds(
 
 
 def _feed(table: Table, since: Any, until: Any = None) -> ArrowRows:
-    whole = table.changes(since, until)
+    schema = table.changes(since, until).schema
     own = set(table.changes(since, until, columns=[]).schema.names)
 
     def read(names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -60,7 +60,7 @@ def _feed(table: Table, since: Any, until: Any = None) -> ArrowRows:
         for batch in rows:
             yield batch.select(names)
 
-    return ArrowRows(whole.schema, read, table._subject)
+    return ArrowRows(schema, read, table._subject)
 
 
 def _calls(node: Any) -> Iterator[dict[str, Any]]:
