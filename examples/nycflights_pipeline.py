@@ -153,7 +153,7 @@ def every_distance_is_positive(txn: tl.Transaction) -> bool:
 
 
 def totals_agree(txn: tl.Transaction) -> bool:
-    total = pc.sum(txn.table("gold.delays").scan().to_arrow()["flights"]).as_py()
+    total = pc.sum(txn.table("gold.delays").to_arrow()["flights"]).as_py()
     return total == txn.table("silver.flights").scan(columns=["month"]).to_arrow().num_rows
 
 

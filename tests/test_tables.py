@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars
 import pyarrow as pa
 import pytest
@@ -295,14 +296,26 @@ def test_a_schema_update_that_fails_changes_nothing(nyc: tl.Lakehouse, flights: 
     assert nyc.table("nyc.flights").schema.names == ("id", "carrier", "ts")
 
 
+def test_a_table_returns_its_rows_as_a_scan_does(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    """A user looked for `table.to_pandas()`, and found only `table.scan().to_pandas()`."""
+    rows = flights.scan().to_arrow()
+    with nyc.transaction() as txn:
+        for table in (flights, nyc.at().table(flights.name), txn.table(flights.name)):
+            assert table.to_arrow().equals(rows)
+            assert table.to_pandas(types_mapper=pd.ArrowDtype).equals(rows.to_pandas(types_mapper=pd.ArrowDtype))
+            assert table.to_polars().equals(polars.from_arrow(rows))
+            assert table.to_polars(lazy=True).collect().equals(polars.from_arrow(rows))
+            assert list(table.scan()) == rows.to_pylist()
+            assert list(table.scan(columns=["id"], limit=1)) == rows.select(["id"]).slice(0, 1).to_pylist()
+
+
 def test_properties_are_set_and_removed(nyc: tl.Lakehouse) -> None:
     table = nyc.create_table("nyc.t", ROWS, properties={"owner": "ops", "tier": "1"})
     nyc.alter_table("nyc.t", {"tier": "2"}, remove_properties=["owner"])
+    nyc.alter_table("nyc.t", {"site": "x"}, remove_properties=["never-set"])
     table.refresh()
-    assert {name: table.properties.get(name) for name in ("owner", "tier")} == {"owner": None, "tier": "2"}
-    table.set_properties({"site": "x"})
-    table.remove_properties("tier", "never-set")
-    assert {name: table.properties.get(name) for name in ("site", "tier")} == {"site": "x", "tier": None}
+    wanted = {"owner": None, "tier": "2", "site": "x"}
+    assert {name: table.properties.get(name) for name in wanted} == wanted
 
 
 def test_a_property_that_is_not_there_is_removed_without_a_version(nyc: tl.Lakehouse) -> None:
@@ -310,9 +323,9 @@ def test_a_property_that_is_not_there_is_removed_without_a_version(nyc: tl.Lakeh
     that a table changed would have others do their work again for nothing."""
     table = nyc.create_table("nyc.t", ROWS, properties={"owner": "ops"})
     before = nyc.version
-    table.remove_properties("never-set", "nor-this")
+    nyc.alter_table(table.name, remove_properties=["never-set", "nor-this"])
     assert nyc.version == before
-    table.remove_properties("never-set", "owner", "owner")
+    nyc.alter_table(table.name, remove_properties=["never-set", "owner", "owner"])
     assert nyc.version == before + 1
     assert "owner" not in nyc.table("nyc.t").properties
 
@@ -389,7 +402,7 @@ def test_snapshots_and_history_grow_with_each_write(flights: tl.Table) -> None:
     flights.append({"id": [5]})
     flights.delete("id = 5")
     assert [snapshot.summary.operation.value for snapshot in flights.snapshots()] == ["append", "append", "delete"]
-    assert [entry.snapshot_id for entry in flights.history()] == [s.snapshot_id for s in flights.snapshots()]
+    assert [entry.snapshot_id for entry in flights.iceberg.history()] == [s.snapshot_id for s in flights.snapshots()]
     first = flights.snapshots()[0].snapshot_id
     assert flights.scan(snapshot_id=first).count() == 4
 

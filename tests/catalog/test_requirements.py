@@ -76,7 +76,7 @@ def test_the_conflict_names_the_failed_requirement(pair: tl.Lakehouse) -> None:
 
 def test_a_change_that_the_requirement_allows_is_no_conflict(pair: tl.Lakehouse) -> None:
     txn = excluding(pair, "a.left", "a.right")
-    pair.table("a.left").set_properties({"comment": "still the same rows"})
+    pair.alter_table("a.left", {"comment": "still the same rows"})
     pair.table("a.other").append(ROWS)
     txn.commit()
     assert counts(pair) == [1, 2]
@@ -152,7 +152,7 @@ def test_requirements_are_checked_again_up_to_max_attempts(pair: tl.Lakehouse) -
     changes = itertools.count()
 
     def change(_: tl.Transaction) -> None:
-        pair.table("a.left").set_properties({"comment": str(next(changes))})
+        pair.alter_table("a.left", {"comment": str(next(changes))})
 
     txn.add_check(change)
     with pytest.raises(tl.CommitConflict, match="gave up"):

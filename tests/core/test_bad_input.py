@@ -461,10 +461,10 @@ def test_a_table_property_cannot_send_files_beside_the_table(lake: tl.Lakehouse,
     table = lake.create_table("nyc.t", ROWS)
     for location in (f"{table.location.rstrip('/')}-beside", f"{lake.uri}nyc/other"):
         with pytest.raises(tl.InvalidLocation, match="outside of the table"):
-            table.set_properties({property: location})
+            lake.alter_table(table.name, {property: location})
     below = f"{table.location.rstrip('/')}/below"
-    table.set_properties({property: below})
-    assert table.properties[property] == below
+    lake.alter_table(table.name, {property: below})
+    assert lake.table(table.name).properties[property] == below
 
 
 @pytest.mark.parametrize(

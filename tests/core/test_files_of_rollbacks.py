@@ -207,7 +207,7 @@ def test_rebase_for_a_check_deletes_files_of_a_failed_statement(
     with pytest.raises(OSError, match="full"):
         txn.table("a.t").append(ROWS)
     txn.create_namespace("b")
-    lake.table("a.t").set_properties({"comment": "new"})
+    lake.alter_table("a.t", {"comment": "new"})
     txn.add_check(lambda one: "comment" not in one.table("a.t").properties)
     with pytest.raises(tl.CheckFailed):
         txn.commit()

@@ -45,7 +45,7 @@ def test_no_commit_succeeds_while_the_root_is_another_folder(
     """
     root, away = tmp_path / "lake", tmp_path / "away"
     copy(root, tmp_path / "older")
-    lake.table("shop.orders").set_properties({"newer": "yes"})
+    lake.alter_table("shop.orders", {"newer": "yes"})
     table = lake.table("shop.orders")
     with running(lake) as server:
         client = Client(server)
@@ -59,7 +59,7 @@ def test_no_commit_succeeds_while_the_root_is_another_folder(
             for statement in (
                 lambda: lake.create_namespace("more"),
                 lambda: table.append(pa.table({"id": pa.array([7], pa.int64())})),
-                lambda: table.set_properties({"note": "2"}),
+                lambda: lake.alter_table(table.name, {"note": "2"}),
             ):
                 with pytest.raises((tl.TrinityLakeError, FileNotFoundError)):
                     statement()

@@ -139,12 +139,12 @@ def test_a_write_through_a_handle_looks_for_the_newest_version_once(shop: Shop) 
         lambda: table.delete("id = 3"),
         lambda: table.overwrite(ROWS, filter="id = 4"),
         lambda: table.upsert(ROWS, on="id"),
-        lambda: table.set_properties({"owner": "ops"}),
+        lambda: shop.lake.alter_table(table.name, {"owner": "ops"}),
     ):
         trace = shop.traced(write)
         assert looks(trace) == 1, trace
     assert shop.lake.table("n.t").scan().to_arrow().num_rows == table.scan().to_arrow().num_rows
-    assert table.properties["owner"] == "ops"
+    assert shop.lake.table("n.t").properties["owner"] == "ops"
 
 
 def test_append_to_a_table_from_a_fresh_lookup_needs_no_second_lookup(shop: Shop) -> None:
@@ -222,7 +222,7 @@ def test_delete_removes_rows_appended_since_the_lookup(shop: Shop) -> None:
     """Only appends may begin on the version of the last lookup: a delete there would not see these rows."""
     table = shop.lake.table("n.t")
     with shop.lake.transaction() as txn:  # so that no conflict tells
-        txn.table("n.t").set_properties({"write.delete.isolation-level": "snapshot"})
+        txn.alter_table("n.t", {"write.delete.isolation-level": "snapshot"})
     table = shop.lake.table("n.t")
     shop.elsewhere().table("n.t").append(ROWS)
     table.delete("id = 5")
@@ -459,7 +459,7 @@ def test_namespace_statement_on_an_old_version_sees_concurrent_commits(shop: Sho
 def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Shop) -> None:
     table = shop.lake.table("n.t")
     table.scan()
-    here = shop.traced(lambda: table.set_properties({"owner": "a"}))
+    here = shop.traced(lambda: shop.lake.alter_table(table.name, {"owner": "a"}))
     with serve(shop.lake) as uri:
         catalog = load_catalog("rest", type="rest", uri=uri)
         remote = catalog.load_table("n.t")

@@ -20,8 +20,7 @@ WRITES: list[Callable[[tl.Lakehouse], object]] = [
     lambda lake: lake.alter_namespace("a", remove_properties=OWN),
     lambda lake: lake.create_table("a.u", {"x": "bigint"}, properties=OWN),
     lambda lake: lake.alter_table("a.t", OWN),
-    lambda lake: lake.table("a.t").set_properties(OWN),
-    lambda lake: lake.table("a.t").remove_properties(*OWN),
+    lambda lake: lake.alter_table("a.t", remove_properties=OWN),
     lambda lake: lake.alter(OWN),
     lambda lake: TrinityLakeCatalog(lakehouse=lake).create_namespace("b", OWN),
 ]

@@ -191,11 +191,14 @@ def test_branches_and_tags_keep_what_they_need(lake: tl.Lakehouse) -> None:
 def test_properties_of_the_table_decide_about_retention(lake: tl.Lakehouse) -> None:
     table = table_of(lake, {"history.expire.max-snapshot-age-ms": str(3_600_000)})
     assert len(append(table, SNAPSHOTS_KEPT + 5)) == len(kept(table))
-    table.remove_properties("history.expire.max-snapshot-age-ms")
+    lake.alter_table(table.name, remove_properties=["history.expire.max-snapshot-age-ms"])
+    table.refresh()
     assert len(kept(table)) == SNAPSHOTS_KEPT
-    table.set_properties({"history.expire.min-snapshots-to-keep": "2"})
+    lake.alter_table(table.name, {"history.expire.min-snapshots-to-keep": "2"})
+    table.refresh()
     assert len(kept(table)) == 2
-    table.set_properties({"history.expire.min-snapshots-to-keep": str(2**31 - 1)})
+    lake.alter_table(table.name, {"history.expire.min-snapshots-to-keep": str(2**31 - 1)})
+    table.refresh()
     append(table, SNAPSHOTS_KEPT + 5)
     assert len(kept(table)) == SNAPSHOTS_KEPT + 7
 
@@ -282,7 +285,8 @@ def test_compressed_metadata_is_readable_by_pyiceberg(lake: tl.Lakehouse) -> Non
     table = table_of(lake)
     append(table, 2)
     plain = len(Path(table.metadata_location.removeprefix("file://")).read_bytes())
-    table.set_properties({"write.metadata.compression-codec": "gzip"})
+    lake.alter_table(table.name, {"write.metadata.compression-codec": "gzip"})
+    table.refresh()
     append(table, 2)
     assert table.metadata_location.endswith(".gz.metadata.json")
     assert table.metadata_location.rsplit("/", 1)[1].startswith("00005-")
@@ -298,7 +302,8 @@ def test_compressed_metadata_is_readable_by_pyiceberg(lake: tl.Lakehouse) -> Non
     with lake.transaction() as txn:
         txn.create_table("ns.u", rows(), properties={"write.metadata.compression-codec": "GZIP"}).append(rows(1))
     assert lake.table("ns.u").metadata_location.endswith("-1.gz.metadata.json"[2:])
-    table.set_properties({"write.metadata.compression-codec": "none"})
+    lake.alter_table(table.name, {"write.metadata.compression-codec": "none"})
+    table.refresh()
     assert table.metadata_location.endswith(".metadata.json")
     assert ".gz." not in table.metadata_location
     assert table.scan().count() == 4
@@ -307,7 +312,7 @@ def test_compressed_metadata_is_readable_by_pyiceberg(lake: tl.Lakehouse) -> Non
 def test_an_unknown_codec_is_refused(lake: tl.Lakehouse) -> None:
     table = table_of(lake)
     with pytest.raises(InvalidArgument, match="none or gzip, not 'zstd'"):
-        table.set_properties({"write.metadata.compression-codec": "zstd"})
+        lake.alter_table(table.name, {"write.metadata.compression-codec": "zstd"})
 
 
 def test_merged_manifests_keep_the_list_of_manifests_short(lake: tl.Lakehouse) -> None:

@@ -201,7 +201,7 @@ def test_a_write_does_not_conflict_with_a_check_that_read_the_table(shop: tl.Lak
     """The table is not rebased either: a table that was not written cannot conflict."""
     writer = shop.begin()
     writer.alter_namespace("shop", {"open": "yes"})
-    writer.table("shop.customers").set_properties({"comment": "ours"})
+    writer.alter_table("shop.customers", {"comment": "ours"})
     ordering(shop, 2, Known()).commit()
     writer.commit()
     assert shop.table("shop.customers").properties["comment"] == "ours"

@@ -127,7 +127,7 @@ CONFLICTING: dict[str, tuple[Action, Action]] = {
     "new column of a table that is only opened": (then_insert(lambda txn: txn.table("s.t").schema), add_column),
     "properties": (
         then_insert(lambda txn: txn.table("s.t").properties),
-        lambda txn: txn.table("s.t").set_properties({"a": "b"}),
+        lambda txn: txn.alter_table("s.t", {"a": "b"}),
     ),
     "existence": (then_insert(lambda txn: txn.exists("s.t")), lambda txn: txn.drop_table("s.t")),
     "absence": (then_insert(lambda txn: txn.exists("s.new")), lambda txn: txn.create_table("s.new", {"k": "int64"})),
@@ -147,7 +147,7 @@ def test_change_of_read_rows_conflicts(lake: tl.Lakehouse, name: str) -> None:
 def test_isolation_levels_of_the_table_do_not_weaken_serializable(lake: tl.Lakehouse) -> None:
     levels = {f"write.{one}.isolation-level": "snapshot" for one in ("delete", "update", "merge")}
     for name in TABLES:
-        lake.table(name).set_properties(levels)
+        lake.alter_table(name, levels)
     find_nothing = CONFLICTING["delete that finds nothing"]
     assert not is_committed(lake, *find_nothing)
     assert is_committed(lake, *find_nothing, isolation="snapshot")
@@ -296,7 +296,7 @@ def test_committed_transactions_have_the_same_results_one_after_the_other(
 ) -> None:
     """Every statement of a committed transaction is run again in the order of the versions, on another lakehouse."""
     for name in TABLES:
-        lake.table(name).set_properties(properties)
+        lake.alter_table(name, properties)
     serial = tl.create(tmp_path / "serial", name="serial")
     with serial.transaction() as txn:
         txn.create_namespace("s")

@@ -89,7 +89,6 @@ def test_a_table_of_a_frozen_version_refuses_writes(history: tl.Lakehouse) -> No
     for write in (
         lambda: table.append(ROWS),
         lambda: table.delete("id = 1"),
-        lambda: table.set_properties({"a": "b"}),
         lambda: table.update_schema().__enter__(),
     ):
         with pytest.raises(tl.InvalidArgument, match=r"read-only.*version 2"):

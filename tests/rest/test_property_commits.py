@@ -58,10 +58,10 @@ def test_commit_to_a_missing_table_is_404(http_client: Client, name: str) -> Non
 
 def test_metadata_follows_compression_and_log_length_of_the_table(http_client: Client, lake: tl.Lakehouse) -> None:
     body: dict[str, Any] = {"updates": [{"action": "set-properties", "updates": {"note": "1"}}], "requirements": []}
-    lake.table(SHORT).set_properties({"write.metadata.compression-codec": "gzip"})
+    lake.alter_table(SHORT, {"write.metadata.compression-codec": "gzip"})
     assert http_client("POST", path_of(SHORT), body).code == 200
     assert lake.table(SHORT).metadata_location.endswith(".gz.metadata.json")
-    lake.table(SHORT).set_properties({"write.metadata.compression-codec": "none", LOGGED: "2"})
+    lake.alter_table(SHORT, {"write.metadata.compression-codec": "none", LOGGED: "2"})
     for number in range(4):
         body["updates"][0]["updates"]["note"] = str(number)
         assert http_client("POST", path_of(SHORT), body).code == 200
@@ -73,7 +73,7 @@ def test_metadata_log_has_the_same_length_over_rest_and_in_python(http_client: C
     for number in range(SNAPSHOTS_KEPT + 3):
         body["updates"][0]["updates"]["note"] = str(number)
         assert http_client("POST", path_of(SHORT), body).code == 200
-        lake.table(LONG).set_properties({"note": str(number)})
+        lake.alter_table(LONG, {"note": str(number)})
     logs = [http_client.table(path_of(table))["metadata-log"] for table in (SHORT, LONG)]
     assert [len(log) for log in logs] == [SNAPSHOTS_KEPT] * 2
 
@@ -109,7 +109,7 @@ def test_lost_race_is_rebased_and_leaves_no_files(
     def overtaken(transaction: Transaction, **limits: Any) -> int:
         if not raced:
             raced.append(transaction)
-            table.set_properties({"other": "faster"})
+            lake.alter_table(table.name, {"other": "faster"})
         return commit(transaction, **limits)
 
     monkeypatch.setattr(Transaction, "commit", overtaken)

@@ -45,7 +45,7 @@ def test_an_invalid_number_property_is_refused(http_client: Client, shop: tl.Lak
     body = {"name": "new", "schema": {"type": "struct", "fields": []}, "properties": {LOGGED: value}}
     assert http_client("POST", "/v1/namespaces/shop/tables", body).code == 400
     with pytest.raises(tl.InvalidArgument, match="whole number"):
-        shop.table("shop.orders").set_properties({LOGGED: value})
+        shop.alter_table("shop.orders", {LOGGED: value})
 
 
 @pytest.mark.parametrize(("value", "n"), [("3", 3), ("0", 1), ("2147483647", 5)])

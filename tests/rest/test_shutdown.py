@@ -159,7 +159,7 @@ def test_a_shutdown_sends_complete_responses_over_tls(
     """A shutdown does not wait for the client's TLS close, but must not drop data that the client has not read yet."""
     files, context = tls
     with_tables(lake, "shop.orders")
-    lake.table("shop.orders").set_properties({f"p{n}": "v" * 1000 for n in range(4000)})
+    lake.alter_table("shop.orders", {f"p{n}": "v" * 1000 for n in range(4000)})
     server = serve(lake, **files).start()
     with ExitStack() as ends, ThreadPoolExecutor(1) as threads:
         raw = ends.enter_context(socket.socket())

@@ -254,6 +254,6 @@ def test_the_size_of_metadata_is_exact(shop: tl.Lakehouse) -> None:
         with table.iceberg.io.new_input(table.iceberg.metadata_location).open() as file:
             text = file.read()
         assert before == len(text) + 350 * count_values(text)
-        table.set_properties({"note": "x" * 100_000})
+        txn.alter_table(table.name, {"note": "x" * 100_000})
         _, text = txn._staged_tables.open("shop", "orders", b"")._open_staged().finish()
         assert txn._base_size_bytes == before + len(text)

@@ -49,7 +49,7 @@ OTHERS: dict[str, Callable[[tl.Table], object]] = {
     "append here": lambda table: table.append(rows("AA", 7)),
     "delete the same row": lambda table: table.delete("id = 2"),
     "delete another row of the same file": lambda table: table.delete("id = 4"),
-    "another property": lambda table: table.set_properties({"note": "new"}),
+    "another property": lambda table: table.iceberg.transaction().set_properties({"note": "new"}).commit_transaction(),
 }
 
 

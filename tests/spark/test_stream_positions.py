@@ -221,7 +221,7 @@ def test_snapshots_that_expired_before_they_were_read_stop_a_stream(
 def test_a_stream_reads_versions_whose_snapshots_have_left_the_metadata(lake: tl.Lakehouse, source: tl.Table) -> None:
     """Tables keep few snapshots in their metadata; each stands in that of the version that brought it."""
     few = {"history.expire.min-snapshots-to-keep": "2", "history.expire.max-snapshot-age-ms": "1"}
-    source.set_properties({**few, "commit.retry.total-timeout-ms": "0"})
+    lake.alter_table(source.name, {**few, "commit.retry.total-timeout-ms": "0"})
     end = reader_of(lake).latestOffset()
     for id in range(4, 12):
         source.append(rows(id))

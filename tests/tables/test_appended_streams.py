@@ -161,7 +161,7 @@ def test_memory_does_not_grow_with_the_stream(lake: tl.Lakehouse, name: str) -> 
     """A generator of 10 GB was collected before the first file of a partitioned table was written."""
     schema = pa.schema([("id", pa.int64()), ("value", pa.float64()), ("part", pa.int64())])
     lake.create_table(name, schema, partition_spec=["part"] if name == "a.partitioned" else None)
-    lake.table(name).set_properties({"write.target-file-size-bytes": str(16 << 20)})
+    lake.alter_table(name, {"write.target-file-size-bytes": str(16 << 20)})
     small, large = peak(lake, name, 12), peak(lake, name, 60)
     assert large - small < 300, (small, large)  # of 576 MB more
     assert lake.table(name).scan().count() == 72 * 500_000
@@ -361,7 +361,7 @@ def test_memory_of_an_upsert_does_not_grow_with_what_rows_hold(lake: tl.Lakehous
 
     def held(name: str, count: int) -> int:
         lake.create_table(name, schema)
-        lake.table(name).set_properties({"write.target-file-size-bytes": str(16 << 20)})
+        lake.alter_table(name, {"write.target-file-size-bytes": str(16 << 20)})
         command = [sys.executable, "-c", UPSERT_PEAK, lake.uri, name, str(count)]
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -412,7 +412,7 @@ def test_files_after_a_change_of_properties_are_written_by_them(tmp_path: Path) 
     with lake.transaction() as txn:
         table = txn.table("a.t")
         table.append(ROWS)
-        table.set_properties({"write.parquet.compression-codec": "snappy"})
+        txn.alter_table(table.name, {"write.parquet.compression-codec": "snappy"})
         table.append(ROWS)
     codecs = {pq.read_metadata(path).row_group(0).column(0).compression for path in data_files(lake.table("a.t"))}
     assert codecs == {"ZSTD", "SNAPPY"}

@@ -97,7 +97,7 @@ def test_files_without_filters_and_types_that_changed_are_read(lake: tl.Lakehous
 
     table = lake.create_table("a.t", {"key": "int", "n": "int"})
     table.append([{"key": n, "n": n} for n in range(100)])
-    table.set_properties({ENABLED + "key": "true"})
+    lake.alter_table(table.name, {ENABLED + "key": "true"})
     table.append([{"key": n, "n": n} for n in range(100, 200)])
     with table.update_schema() as change:
         change.update_column("key", LongType())
@@ -151,16 +151,17 @@ def test_filters_are_as_large_as_the_table_says(lake: tl.Lakehouse) -> None:
     assert filters(table).keys() == {"a"}
     usual = filters(table)["a"]
     assert 16_384 < usual < 66_000
-    table.set_properties({"write.parquet.bloom-filter-max-bytes": "4096"})
+    lake.alter_table(table.name, {"write.parquet.bloom-filter-max-bytes": "4096"})
     table.append(rows)
     assert filters(table)["a"] < 4096 + 64
-    table.set_properties(
-        {"write.parquet.bloom-filter-max-bytes": "nonsense", "write.parquet.bloom-filter-fpp.column.a": "0.3"}
+    lake.alter_table(
+        table.name,
+        {"write.parquet.bloom-filter-max-bytes": "nonsense", "write.parquet.bloom-filter-fpp.column.a": "0.3"},
     )
     table.append(rows)
     assert filters(table)["a"] < usual
-    table.set_properties(
-        {"write.parquet.bloom-filter-fpp.column.a": "7", "write.parquet.bloom-filter-ndv.column.a": "100"}
+    lake.alter_table(
+        table.name, {"write.parquet.bloom-filter-fpp.column.a": "7", "write.parquet.bloom-filter-ndv.column.a": "100"}
     )
     table.append(rows)
     assert filters(table)["a"] < 1024

@@ -281,7 +281,7 @@ class History:
         return self.same(self.now.rows)
 
     def set_property(self) -> Any:
-        self.table().set_properties({"a": str(self.random.random())})
+        self.lake.alter_table(self.table().name, {"a": str(self.random.random())})
         return self.same(self.now.rows)
 
     def other_table(self) -> Any:
@@ -579,7 +579,7 @@ def test_names_of_iceberg(lake: tl.Lakehouse) -> None:
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "bigint", "x": "bigint"}, primary_key=["id"])
     table.append({"id": [1, 2], "x": [1, 2]})
-    table.set_properties({"a": "b"})
+    lake.alter_table(table.name, {"a": "b"})
     table.upsert({"id": [2], "x": [3]})
     rows = table.changes(0, names="iceberg").read_all().to_pylist()
     snapshots = [one.snapshot_id for one in table.snapshots()]

@@ -71,8 +71,9 @@ def test_files_are_finished_by_threads_in_the_order_of_their_rows(lake: tl.Lakeh
 
 def test_append_of_a_large_table_closes_files_at_the_target_size(lake: tl.Lakehouse) -> None:
     rows = pa.concat_tables([ROWS] * 50)  # 120 MB
+    properties = {"write.target-file-size-bytes": str(8 << 20), "write.parquet.compression-codec": "none"}
+    lake.alter_table("a.t", properties)
     table = lake.table("a.t")
-    table.set_properties({"write.target-file-size-bytes": str(8 << 20), "write.parquet.compression-codec": "none"})
     table.append(rows)
     assert len(data_files(lake)) == 4
     assert table.scan().to_arrow().equals(rows)

@@ -315,7 +315,7 @@ def test_deletes_of_engines_are_part_of_the_vector_after_an_upgrade(lake: tl.Lak
         delete_positions(table, task, [0, 1])
         table.refresh()
     table.delete("id = 2")
-    table.set_properties({"format-version": "3"})
+    lake.alter_table(table.name, {"format-version": "3"})
     table.refresh()
     table.delete("id in (3, 13)")
     vectors = [file for file in files(table, DataFileContent.POSITION_DELETES) if is_vector(file)]

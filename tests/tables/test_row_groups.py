@@ -123,7 +123,7 @@ def test_row_groups_are_as_large_as_the_table_says(lake: tl.Lakehouse, monkeypat
         warnings.simplefilter("error")
         table.append(rows(0, 1000).to_reader(max_chunksize=10))
     assert groups(table) == [[100] * 10]
-    table.set_properties({SIZE: str(1 << 30)})
+    lake.alter_table(table.name, {SIZE: str(1 << 30)})
     monkeypatch.setattr(row_groups, "MAX_ROW_GROUP_SIZE_BYTES", 3200)
     table.overwrite(rows(0, 1000).to_reader(max_chunksize=10))
     assert groups(table) == [[200] * 5], "no more than fits into memory"
@@ -148,4 +148,4 @@ def test_numbers_that_row_groups_cannot_have(lake: tl.Lakehouse) -> None:
     assert groups(table) == [[10]]
     for properties in ({LIMIT: "many"}, {SIZE: "-1"}, {SIZE: str(1 << 40)}):
         with pytest.raises(InvalidArgument, match="row-group"):
-            table.set_properties(properties)
+            lake.alter_table(table.name, properties)

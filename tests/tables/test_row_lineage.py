@@ -224,7 +224,8 @@ def test_rows_of_an_upgraded_table_have_ids_since_its_next_commit(lake: tl.Lakeh
     table.append(rows_of({1: (1, "a"), 2: (2, "a"), 3: (3, "a")}))
     with pytest.raises(InvalidArgument, match="since format version 3, and the table has version 2"):
         table.scan(columns=["_row_id"]).to_arrow()
-    table.set_properties(V3)
+    lake.alter_table(table.name, V3)
+    table.refresh()
     assert shown(table)[1].lineage == (None, None)
     table.upsert(rows_of({2: (20, "a"), 4: (4, "a")}), on=["id"])
     after = shown(table)

@@ -295,7 +295,7 @@ def test_manifests_are_rewritten_by_partition(lake: tl.Lakehouse) -> None:
     assert sorted(files(table)) == before
     assert len(ids(table)) == 12
     assert table.maintenance.rewrite_manifests() == (1, 1)
-    table.set_properties({"commit.manifest.target-size-bytes": "3000"})
+    lake.alter_table(table.name, {"commit.manifest.target-size-bytes": "3000"})
     assert table.maintenance.rewrite_manifests().manifests_after > 1
     assert len(ids(table)) == 12
 

@@ -44,8 +44,8 @@ _PARTS = (
 class Scan(RowResult):
     """A scan of one table in one state: later commits do not change what it returns.
 
-    It is an Arrow stream (`__arrow_c_stream__`), which polars, duckdb and pandas can read. Methods that read raise
-    `CorruptFile`, with the table, the version and the path, for a missing file.
+    It is an Arrow stream (`__arrow_c_stream__`), which polars, duckdb and pandas can read, and an iterable of rows as
+    dicts. Methods that read raise `CorruptFile`, with the table, the version and the path, for a missing file.
     """
 
     def __init__(self, scan: ReadAheadScan, subject: Callable[[], str], table_name: str) -> None:
@@ -78,6 +78,11 @@ class Scan(RowResult):
             tracing_span.end(error)
             raise
         return pa.RecordBatchReader.from_batches(schema, self._batches(rows, schema, tracing_span))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The matching rows as dicts by column, read as they are needed."""
+        for batch in self.to_arrow_batch_reader():
+            yield from batch.to_pylist()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, overload
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from trinitylake.base.arguments import checked, checked_as, flag, table_properties, text, texts, user_names
+from trinitylake.base.arguments import checked, checked_as, flag, text, texts
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import shown
 from trinitylake.base.qualified_names import full_name
@@ -41,11 +41,14 @@ from trinitylake.tables.schema_evolution import follow
 from trinitylake.tables.table_html import table_html
 
 if TYPE_CHECKING:
+    from pandas import DataFrame as PandasFrame
+    from polars import DataFrame as PolarsFrame
+    from polars import LazyFrame as PolarsLazyFrame
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table import Transaction as IcebergTransaction
-    from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+    from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.table.sorting import SortOrder
     from pyiceberg.table.update.schema import UpdateSchema
     from pyiceberg.table.update.spec import UpdateSpec
@@ -205,10 +208,6 @@ class Table(ABC):
         """Iceberg snapshots still in the table's metadata, oldest first."""
         return sorted(self.iceberg.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
 
-    def history(self) -> list[SnapshotLogEntry]:
-        """The snapshots that have been current, with the time since when, oldest first."""
-        return self.iceberg.history()
-
     # Reading
 
     @checked
@@ -259,6 +258,22 @@ class Table(ABC):
     def head(self, limit: int = 10) -> pa.Table:
         """The first rows, in no particular order."""
         return self.scan(limit=limit).to_arrow()
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, in no particular order; `scan` reads some rows or columns, or a stream."""
+        return self.scan().to_arrow()
+
+    def to_pandas(self, **options: Any) -> PandasFrame:
+        """All rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
+        return self.scan().to_pandas(**options)
+
+    @overload
+    def to_polars(self, *, lazy: Literal[False] = False) -> PolarsFrame: ...
+    @overload
+    def to_polars(self, *, lazy: Literal[True]) -> PolarsLazyFrame: ...
+    def to_polars(self, *, lazy: bool = False) -> PolarsFrame | PolarsLazyFrame:
+        """All rows as a polars frame; `lazy` as for `Scan.to_polars`."""
+        return self.scan().to_polars(lazy=True) if lazy else self.scan().to_polars()
 
     @checked_as(net=flag)
     def changes(
@@ -564,21 +579,6 @@ class Table(ABC):
         """PyIceberg's update of the partition spec: `with table.update_spec() as update: update.add_field(…)`."""
         with translated(), self._writing(CommitInfo(message, author)) as iceberg, iceberg.update_spec() as update:
             yield update
-
-    @checked_as(properties=table_properties)
-    def set_properties(self, properties: dict[str, str], *, message: str = "", author: str = "") -> None:
-        """Set table properties, leaving the others as they are."""
-
-        self._change_properties(properties, (), CommitInfo(message, author))
-
-    def remove_properties(self, *names: str, message: str = "", author: str = "") -> None:
-        """Remove table properties; one that is not set is not an error."""
-        self._change_properties({}, user_names(names, "names of properties"), CommitInfo(message, author))
-
-    def _change_properties(self, properties: Mapping[str, str], removed: Iterable[str], note: CommitInfo) -> None:
-        from trinitylake.iceberg_storage.extended_pyiceberg.transaction import set_and_remove
-
-        self._write(lambda iceberg: set_and_remove(iceberg, properties, removed), note=note)
 
     @shown
     def _repr_html_(self) -> str:
