@@ -92,6 +92,7 @@ def test_help_imports_neither_commands_nor_libraries() -> None:
         "trinitylake.cli",
         "trinitylake.cli.app",
         "trinitylake.cli.plain_values",
+        "trinitylake.cli.slow_imports",
         "trinitylake.errors",
         "trinitylake.printable",
     }
@@ -108,6 +109,13 @@ def test_listing_and_log_do_not_import_arrow(root: str, arguments: list[str]) ->
     modules = modules_after(*arguments, "--root", root)
     assert not modules & (HEAVY | {"pydantic"})
     assert len(modules) < 330
+
+
+@pytest.mark.parametrize("arguments", [["count", "shop.orders"], ["head", "shop.orders"], ["sql", "select 1"]])
+def test_reading_rows_does_not_import_pandas_or_parsers(root: str, arguments: list[str]) -> None:
+    """They took 1.1 to 1.2 s of processor time, half of it for pandas, which Arrow imports to convert a list."""
+    modules = modules_after(*arguments, "--root", root)
+    assert not modules & {"pandas", "pyiceberg.io.pyarrow", "pyparsing", "strictyaml.parser"}
 
 
 @pytest.mark.parametrize(
@@ -406,16 +414,16 @@ EXACT = {
 EXACT_JSON = [
     {
         "f": "NaN",
-        "ts": "2020-01-01T00:00:00.123456",
-        "tz": "2020-01-01T00:00:00.123456+00:00",
+        "ts": "2020-01-01 00:00:00.123456",
+        "tz": "2020-01-01 00:00:00.123456+00:00",
         "b": "ff00",
         "d": "1.10",
         "n": [{"x": "NaN", "y": "01"}],
     },
     {
         "f": "Infinity",
-        "ts": "12000-01-01T00:00:00.000000",
-        "tz": "-1199-02-15T14:13:20.000000+00:00",
+        "ts": "12000-01-01 00:00:00",
+        "tz": "-1199-02-15 14:13:20+00:00",
         "b": "",
         "d": None,
         "n": None,
@@ -440,11 +448,39 @@ def test_output_is_exact_and_alike_in_all_commands(root: str) -> None:
     assert read(run("sql", "FROM shop.exact", "--json", "--root", root).stdout) == EXACT_JSON
     written = run("cat", "shop.exact", "--root", root).stdout
     assert run("sql", "FROM shop.exact", "-f", "csv", "--root", root).stdout == written
+    for text in (written, run("head", "shop.exact", "--root", root, env={"COLUMNS": "200"}).stdout):
+        for time in (EXACT_JSON[0]["ts"], EXACT_JSON[0]["tz"], EXACT_JSON[1]["ts"], EXACT_JSON[1]["tz"]):
+            assert time in text
     rows = list(csv.DictReader(io.StringIO(written)))
     assert [row["b"] for row in rows] == ["ff00", ""]
     assert [row["n"] for row in rows] == ['[{"x": "NaN", "y": "01"}]', ""]
     assert "12000-01-01" in run("head", "shop.exact", "--root", root).stdout
     assert "12000-01-01" in run("sql", "FROM shop.exact", "--root", root).stdout
+
+
+def test_null_differs_from_texts_and_booleans_are_those_of_sql(root: str) -> None:
+    """`head` printed NULL as `null`, `sql` as `NULL`, both like a text 'NULL', and an empty text like nothing."""
+    texts, flags = ["pen", None, "NULL", "", "'x'"], [True, None, False, None, True]
+    rows = pa.table({"item": texts, "ok": flags})
+    tl.open(root).create_table("shop.texts", rows).append(rows)
+    shown = [["pen", "true"], ["NULL", "NULL"], ["'NULL'", "false"], ["''", "NULL"], ["''x''", "true"]]
+    for command in (["head", "shop.texts"], ["sql", "FROM shop.texts"]):
+        lines = run(*command, "--root", root).stdout.splitlines()
+        assert [line.split() for line in lines[2:-1]] == shown
+    for command in (["cat", "shop.texts"], ["sql", "FROM shop.texts", "-f", "csv"]):
+        lines = run(*command, "--root", root).stdout.splitlines()
+        assert lines[1:] == ['"pen",true', ",", '"NULL",false', '"",', "\"'x'\",true"]
+
+
+def test_rows_fit_the_width_of_the_terminal(root: str) -> None:
+    wide = pa.table({f"column_{at}": ["x" * 30, "\u6f22" * 30] for at in range(4)})
+    tl.open(root).create_table("shop.wide", wide).append(wide)
+    for width in (200, 100, 60, 20):
+        for command in (["head", "shop.wide"], ["sql", "FROM shop.wide"]):
+            out = run(*command, "--root", root, env={"COLUMNS": str(width)}).stdout
+            is_grid = width >= 60  # four columns of ten characters, with gaps
+            assert out.startswith("column_0" if is_grid else "── row 1")
+            assert not is_grid or max(map(cell_len, out.splitlines())) <= width
 
 
 # Completion

@@ -9,9 +9,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg import types
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
 
 import trinitylake as tl
 from local_files import local_path, write_parquet_of_size
+from trinitylake.definitions.arrow_types import to_arrow
 
 NARROW = pa.schema(
     [
@@ -218,3 +222,23 @@ def test_files_with_dictionaries_and_without_are_read_together(lake: tl.Lakehous
     assert pa.types.is_dictionary(asked.schema.field("city").type)
     assert asked.schema.field("raw").type == pa.large_binary()
     assert sorted(asked["city"].to_pylist()) == ["c1", "c2", "c3", "c4"]
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
+def test_arrow_schema_of_a_table_is_that_of_pyiceberg(with_ids: bool) -> None:
+    kinds = [
+        *(types.BooleanType(), types.IntegerType(), types.LongType(), types.FloatType(), types.DoubleType()),
+        *(types.DateType(), types.TimeType(), types.TimestampType(), types.TimestamptzType(), types.StringType()),
+        *(types.TimestampNanoType(), types.TimestamptzNanoType(), types.UUIDType(), types.BinaryType()),
+        *(types.UnknownType(), types.FixedType(7), types.DecimalType(12, 3), types.GeometryType()),
+        types.ListType(101, types.LongType(), element_required=True),
+        types.MapType(103, types.StringType(), 104, types.StructType(types.NestedField(105, "a", types.IntegerType()))),
+    ]
+    fields = [
+        types.NestedField(at, f"c{at}", kind, required=at % 2 == 0 and at != 15, doc="text" * (at % 3))
+        for at, kind in enumerate(kinds, 1)
+    ]
+    schema = Schema(*fields)
+    assert to_arrow(schema, with_ids=with_ids).equals(
+        schema_to_pyarrow(schema, include_field_ids=with_ids), check_metadata=True
+    )

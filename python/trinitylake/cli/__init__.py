@@ -10,6 +10,7 @@ def main() -> None:
     import warnings
 
     from trinitylake.cli.app import app
+    from trinitylake.cli.slow_imports import SlowImports
 
     for stream in (sys.stdout, sys.stderr):
         # Characters that the terminal cannot encode are printed as codes.
@@ -21,4 +22,5 @@ def main() -> None:
         emit_warning(str(message))
 
     warnings.showwarning = show_warning  # type: ignore[assignment]
+    sys.meta_path.insert(0, SlowImports())
     app(prog_name="trinitylake")

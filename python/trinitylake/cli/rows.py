@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
-from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import Harmless, console, counting, emit, grid, pairs
+from trinitylake.cli.output import Harmless, console, counting, emit
 from trinitylake.errors import InvalidArgument
-from trinitylake.printable import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,12 +23,8 @@ if TYPE_CHECKING:
     from trinitylake.tables.scan import Scan
 
 Format = Literal["csv", "json", "parquet"]
-#: Longer values are truncated.
-_CELL_MAX = 60
 #: Changed rows that are printed for people.
 _ROWS_MAX = 200
-#: Minimum width of a column; if a line is too short for all columns, rows are printed one by one.
-_COLUMN_MIN = 10
 
 Identifier = Annotated[str, typer.Argument(help="A table.", autocompletion=object_names("table"))]
 Where = Annotated[str | None, typer.Option("--where", help='Filter, such as "month = 1".')]
@@ -53,7 +47,7 @@ def head(
     if as_json:
         print_json(rows.to_batches())
     else:
-        console().print(picture(rows))
+        print_rows(rows)
 
 
 @command
@@ -116,37 +110,20 @@ def print_changed_rows(feeds: Iterable[tuple[str, pa.RecordBatchReader]], as_jso
         while (left := _ROWS_MAX - sum(one.num_rows for one in first)) and (batch := next(rows, None)) is not None:
             first.append(batch.slice(0, left))
         shown = pa.Table.from_batches(first, rows.schema)
-        parts: list[RenderableType] = [Text(table, "bold")] if table else []
-        parts.append(picture(shown.drop_columns(["_committed_at", "_transaction_id"])))
+        if table:
+            console().print(Text(table, "bold"))
+        print_rows(shown.drop_columns(["_committed_at", "_transaction_id"]))
         if not left:
-            parts.append(Text(f"the first {_ROWS_MAX} rows; --json prints all", "dim"))
-        console().print(Group(*parts))
+            console().print(Text(f"the first {_ROWS_MAX} rows; --json prints all", "dim"))
 
 
-def picture(rows: pa.Table) -> RenderableType:
-    """Rows as a table, or one by one if a line is too short for all columns."""
+def print_rows(rows: pa.Table) -> None:
+    """Print rows for people, in the width of the terminal."""
+    from trinitylake.tables.queries.text_table import Preview, text_table
     from trinitylake.tables.row_values import python_values
 
-    if not rows.num_rows:
-        return Text("no rows", "dim")
-    columns = [python_values(column) for column in rows.columns]
-    given = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
-    if rows.num_columns * _COLUMN_MIN <= console().width:
-        table = grid(*map(printable, rows.column_names))
-        for row in given:
-            table.add_row(*(_cell(row[name]) for name in rows.column_names))
-        return table
-    parts: list[RenderableType] = []
-    for number, row in enumerate(given, 1):
-        parts += [Text(f"row {number}", "bold"), pairs({name: _cell(value).plain for name, value in row.items()})]
-    return Group(*parts)
-
-
-def _cell(value: Any) -> Text:
-    if value is None:
-        return Text("null", "dim")
-    text = printable(str(value))
-    return Text(text if len(text) <= _CELL_MAX else text[: _CELL_MAX - 1] + "…")
+    values = list(zip(*map(python_values, rows.columns), strict=True))
+    print(text_table(Preview(rows.column_names, values), console().width))
 
 
 def _scan(

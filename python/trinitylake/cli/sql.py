@@ -10,7 +10,7 @@ import typer
 
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.cli.command import At, Author, Json, Message, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import Harmless
+from trinitylake.cli.output import Harmless, console
 from trinitylake.cli.rows import AsText, csv_writer, print_json
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def sql(
 def print_rows(query: Query, format: Format, limit: int) -> None:
     """Print the rows of a query, streamed."""
     if format is Format.TABLE:
-        query.show(limit)
+        print(query.text(limit, console().width))
         return
     reader = query.to_arrow_batch_reader()
     if format is Format.JSON:

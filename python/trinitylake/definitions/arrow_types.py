@@ -1,19 +1,28 @@
-"""Columns from Arrow schemas (format §9), for tables that are created from data.
+"""Columns from Arrow schemas (format §9), for tables that are created from data, and Arrow schemas of tables.
 
-Supports more types than PyIceberg: unsigned integers become the next wider signed type, nanoseconds become microseconds
-before format version 3, times with a zone become UTC instants, dictionaries become their values.
+Columns from Arrow: more types than PyIceberg supports. Unsigned integers become the next wider signed type, nanoseconds
+become microseconds before format version 3, times with a zone become UTC instants, dictionaries become their values.
+
+Arrow schemas of tables: as PyIceberg's `schema_to_pyarrow`, whose module imports pandas and takes longer to import than
+a small command takes to run. Geometries are bytes, whichever packages are installed.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from trinitylake.definitions.declared_types import MAX_DECIMAL_PRECISION, Column, Type
 from trinitylake.errors import InvalidArgument
 
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema as IcebergSchema
+    from pyiceberg.types import IcebergType, NestedField
+
 _DOC = b"doc"
+#: Metadata of an Arrow field with the id of its Parquet column.
+_FIELD_ID = b"PARQUET:field_id"
 #: The first format version with nanoseconds and the type `unknown`.
 _V3 = 3
 
@@ -129,3 +138,58 @@ _SIMPLE = (
     (pa.types.is_date, "date"),
     (pa.types.is_time, "time"),
 )
+
+
+def to_arrow(schema: IcebergSchema, *, with_ids: bool) -> pa.Schema:
+    """The Arrow schema of the rows of an Iceberg schema, with field ids as in Parquet files if wanted.
+
+    Raises `InvalidArgument` for a type that Arrow lacks.
+    """
+    return pa.schema([_arrow_field(field, with_ids) for field in schema.fields])
+
+
+def _arrow_field(field: NestedField, with_ids: bool) -> pa.Field:
+    metadata = {_DOC: field.doc.encode()} if field.doc else {}
+    if with_ids:
+        metadata[_FIELD_ID] = str(field.field_id).encode()
+    return pa.field(field.name, _arrow_type(field.field_type, with_ids), field.optional, metadata)
+
+
+def _arrow_type(type: IcebergType, with_ids: bool) -> pa.DataType:
+    from pyiceberg import types as iceberg
+
+    match type:
+        case iceberg.StructType():
+            return pa.struct([_arrow_field(field, with_ids) for field in type.fields])
+        case iceberg.ListType():
+            return pa.large_list(_arrow_field(type.element_field, with_ids))
+        case iceberg.MapType():
+            return pa.map_(_arrow_field(type.key_field, with_ids), _arrow_field(type.value_field, with_ids))
+        case iceberg.FixedType():
+            return pa.binary(len(type))
+        case iceberg.DecimalType():
+            return pa.decimal128(type.precision, type.scale)
+        case iceberg.GeometryType() | iceberg.GeographyType():
+            return pa.large_binary()
+    if (found := _ARROW.get(str(type))) is None:
+        raise InvalidArgument(f"the Iceberg type {type} has no counterpart in Arrow")
+    return found
+
+
+_ARROW = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    "string": pa.large_string(),
+    "uuid": pa.uuid(),
+    "binary": pa.large_binary(),
+    "unknown": pa.null(),
+}

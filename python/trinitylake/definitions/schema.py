@@ -111,9 +111,9 @@ class Schema:
 
     def to_arrow(self) -> pa.Schema:
         """The pyarrow schema of a scan of a table with these columns."""
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
+        from trinitylake.definitions import arrow_types
 
-        return schema_to_pyarrow(self.to_iceberg(), include_field_ids=False)
+        return arrow_types.to_arrow(self.to_iceberg(), with_ids=False)
 
 
 class ArrowStreamExportable(Protocol):

@@ -92,11 +92,8 @@ class StatementDone(Query):
         super().__init__(PreparedQuery("SELECT * FROM done", names, QueryOptions(given={"done": rows})))
         self._done = done
 
-    def show(self, limit: int = SHOWN_ROWS) -> None:
-        """Print the result."""
-        print(self)
-
-    def __repr__(self) -> str:
+    def text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
+        """The numbers of changed rows."""
         if self._done is None:
             return "done"
         counts = {name.removeprefix("rows_"): count for name, count in self._done._asdict().items() if count}

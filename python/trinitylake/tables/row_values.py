@@ -1,22 +1,30 @@
 """**The rule for values of rows outside of Arrow**: exact, and the same wherever they are shown.
 
-Python has no dates outside of the years 1 to 9999 and no nanoseconds: such values become texts, as DuckDB does it. JSON
-has no bytes, no decimals and no NaN: they become texts, bytes in hexadecimal digits, numbers as `NaN`, `Infinity` and
-`-Infinity`.
+A time is written as in SQL: `2026-11-24 08:00:00`, with its fraction if it has one, and with `+00:00` if the column has
+a time zone. Python has no dates outside of the years 1 to 9999 and no nanoseconds: such values become texts, as DuckDB
+does it. JSON has no bytes, no decimals and no NaN: they become texts, bytes in hexadecimal digits, numbers as `NaN`,
+`Infinity` and `-Infinity`.
+
+In a table for people NULL is `NULL`, and texts that could be confused with it are quoted: `''`, `'NULL'`. In CSV
+NULL is an empty field, and an empty text is `""`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from datetime import date, datetime, time
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trinitylake.printable import printable_json
+
+_ZERO_FRACTION = re.compile(r"\.0+$")
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -38,7 +46,9 @@ def json_value(value: Any) -> Any:
             return value
         case bytes():
             return value.hex()
-        case date() | datetime() | time():
+        case datetime():
+            return str(value)
+        case date() | time():
             return value.isoformat()
         case dict():
             return {str(json_value(key)): json_value(one) for key, one in value.items()}
@@ -56,6 +66,21 @@ def float_text(number: float) -> str:
     return f"{number:.1f}" if number == int(number) and abs(number) < 1e15 else repr(number)
 
 
+def shown_text(value: Any) -> str:
+    """A Python value as text for people."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).lower()
+        case str():
+            is_unclear = value in ("", "NULL") or (value[0] == value[-1] == "'")
+            return f"'{value}'" if is_unclear else value
+        case dict() | list() | tuple():
+            return json_text(value) or ""
+    return str(json_value(value))
+
+
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
     """The rows of a batch, each as an object of JSON."""
     columns = [python_values(column) for column in batch.columns]
@@ -65,7 +90,7 @@ def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
 
 
 def for_csv(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch for CSV: bytes and UUIDs become texts, and nested values JSON."""
+    """A batch for CSV: times, bytes and UUIDs become texts, and nested values JSON."""
     columns = [_for_csv(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
@@ -74,10 +99,21 @@ def _for_csv(column: pa.Array) -> pa.Array:
     kind, is_ = column.type, pa.types
     if is_.is_nested(kind):
         return pa.array(map(json_text, python_values(column)), pa.string())
+    if is_.is_timestamp(kind):
+        return _moment_texts(column)
     is_bytes = is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)
     if is_bytes or isinstance(kind, pa.BaseExtensionType):
         return pa.array((None if one is None else str(json_value(one)) for one in python_values(column)), pa.string())
     return column
+
+
+def _moment_texts(column: pa.Array) -> pa.Array:
+    """The texts of times. Arrow's formatter for time zones takes nine times as long, and always writes a fraction."""
+    unit = column.type.unit
+    texts = column.cast(pa.timestamp(unit)).cast(pa.string())
+    if unit != "s":
+        texts = pc.replace_substring(texts, "." + "0" * {"ms": 3, "us": 6, "ns": 9}[unit], "")
+    return texts if column.type.tz is None else pc.binary_join_element_wise(texts, "+00:00", "")
 
 
 def json_text(value: Any) -> str | None:
@@ -114,7 +150,8 @@ def _moment_text(scalar: pa.Scalar) -> str:
     kind = scalar.type
     if pa.types.is_timestamp(kind):
         zone = "" if kind.tz is None else "+00:00"  # of an instant
-        return f"{np.datetime64(scalar.value, kind.unit)}{zone}"
+        text = str(np.datetime64(scalar.value, kind.unit)).replace("T", " ")
+        return f"{_ZERO_FRACTION.sub('', text)}{zone}"
     if pa.types.is_date32(kind):
         return str(np.datetime64(scalar.value, "D"))
     return str(scalar.cast(pa.string()).as_py())

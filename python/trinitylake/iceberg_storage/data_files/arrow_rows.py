@@ -23,25 +23,16 @@ _schemas_with_ids: IdentityCache[pa.Schema] = IdentityCache()
 
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of the rows that an Iceberg schema describes."""
+    from trinitylake.definitions import arrow_types
 
-    def made() -> pa.Schema:
-        # Imports pandas, which readers of metadata do not need.
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-        return schema_to_pyarrow(schema, include_field_ids=False)
-
-    return _schemas.of(schema, make=made)
+    return _schemas.of(schema, make=lambda: arrow_types.to_arrow(schema, with_ids=False))
 
 
 def arrow_schema_with_ids(schema: Schema) -> pa.Schema:
     """The same with field ids, as in Parquet files."""
+    from trinitylake.definitions import arrow_types
 
-    def made() -> pa.Schema:
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-        return schema_to_pyarrow(schema, include_field_ids=True)
-
-    return _schemas_with_ids.of(schema, make=made)
+    return _schemas_with_ids.of(schema, make=lambda: arrow_types.to_arrow(schema, with_ids=True))
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:

@@ -19,6 +19,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, StructType
 
 from trinitylake.errors import CorruptFile, InvalidArgument
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.equality_deletes import DeletedKeys
 from trinitylake.iceberg_storage.data_files.parquet_batches import (
     BATCH_SIZE_BYTES,
@@ -254,16 +255,19 @@ class LiveRows:
             known, columns = self._columns
             if metadata.schema.equals(known.schema) and metadata.metadata == known.metadata:
                 return columns
-        from pyiceberg.io.pyarrow import pyarrow_to_schema
-
-        version = self._metadata.format_version
         known = pa.schema([one for one in file.schema_arrow if not self._is_variant(one)])
-        columns = pyarrow_to_schema(
-            known,
-            self._metadata.name_mapping(),
-            downcast_ns_timestamp_to_us=version <= 2,  # which has no type for nanoseconds
-            format_version=version,
-        )
+        if not self._variants and known.equals(arrow_schema_with_ids(self._schema), check_metadata=True):
+            columns = self._schema  # without PyIceberg's converter, whose module imports pandas
+        else:
+            from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+            version = self._metadata.format_version
+            columns = pyarrow_to_schema(
+                known,
+                self._metadata.name_mapping(),
+                downcast_ns_timestamp_to_us=version <= 2,  # which has no type for nanoseconds
+                format_version=version,
+            )
         is_nested = any(isinstance(field.field_type, StructType | ListType | MapType) for field in columns.fields)
         self._columns = None if is_nested else (metadata, columns)
         return columns

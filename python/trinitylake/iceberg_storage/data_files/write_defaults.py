@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import no_rows
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 
@@ -36,9 +36,7 @@ def filled(rows: pa.Table | pa.RecordBatchReader, schema: Schema) -> pa.Table | 
             _check_struct(field.name, field.field_type, rows.schema.field(field.name).type)
     if not known.defaulted or not (missing := [one for one in known.defaulted if one.name not in rows.schema.names]):
         return rows
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    target = schema_to_pyarrow(Schema(*missing), include_field_ids=False)
+    target = arrow_schema(Schema(*missing))
     scalars = [pa.scalar(one.write_default, column.type) for one, column in zip(missing, target, strict=True)]
 
     def add(table: pa.Table) -> pa.Table:

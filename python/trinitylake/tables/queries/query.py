@@ -11,7 +11,7 @@ import pyarrow as pa
 from trinitylake.base.arguments import checked
 from trinitylake.base.markup import element, framed, shown, table
 from trinitylake.tables.queries.prepared import PreparedQuery
-from trinitylake.tables.queries.text_table import NUMBERS, Preview, text_table
+from trinitylake.tables.queries.text_table import Preview, text_table
 from trinitylake.tables.row_result import RowResult
 from trinitylake.tables.row_values import python_values
 
@@ -83,12 +83,16 @@ class Query(RowResult):
     @checked
     def show(self, limit: int = SHOWN_ROWS) -> None:
         """Print the first rows as a table."""
-        print(text_table(self._preview(limit)))
+        print(self.text(limit))
+
+    def text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
+        """The first rows as a table, in lines of that width, or with each value on its own line."""
+        return text_table(self._preview(limit), width, one_by_one=one_by_one)
 
     def _preview(self, limit: int) -> Preview:
         with self._prepared.running() as rows:
             found = self._as_python(rows, limit + 1)
-        return Preview(self.columns, self.types, found[:limit], has_more=len(found) > limit)
+        return Preview(self.columns, found[:limit], has_more=len(found) > limit)
 
     def _as_python(self, rows: Any, limit: int | None) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]]
@@ -104,12 +108,11 @@ class Query(RowResult):
         return found
 
     def __repr__(self) -> str:
-        return text_table(self._preview(SHOWN_ROWS))
+        return self.text()
 
     @shown
     def _repr_html_(self) -> str:
         preview = self._preview(SHOWN_ROWS)
-        numbers = [place for place, type in enumerate(preview.types) if type.startswith(NUMBERS)]
-        rows = table(preview.columns, preview.texts(), numbers=numbers)
+        rows = table(preview.columns, preview.texts(), numbers=preview.numbers)
         more = [element("div", "and more rows", class_="quiet")] if preview.has_more else []
         return framed(rows, *more)

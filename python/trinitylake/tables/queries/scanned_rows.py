@@ -7,11 +7,10 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import no_rows
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.tables.streamed_rows import streamed_rows
@@ -73,7 +72,7 @@ def scanned_rows(scan: DataScan, tasks: Sequence[FileScanTask], subject: Callabl
             for batch in streamed_rows(scan, list(tasks), schema.select(*names)):
                 yield batch.select(names)
 
-    return ArrowRows(schema_to_pyarrow(schema, include_field_ids=False), read, subject)
+    return ArrowRows(arrow_schema(schema), read, subject)
 
 
 def table_in_duckdb(rows: pa.Table, name: str) -> pa.Table:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.tables.merging.row_changes import FILE, POSITION
@@ -189,4 +189,4 @@ class TableSource:
 
     @property
     def _in_parquet(self) -> pa.Schema:
-        return schema_to_pyarrow(self._scan.table_metadata.schema())
+        return arrow_schema_with_ids(self._scan.table_metadata.schema())

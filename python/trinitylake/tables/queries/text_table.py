@@ -5,56 +5,107 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from trinitylake.printable import printable
+from trinitylake.tables.row_values import shown_text
 
-#: The types, as they begin, whose values are set to the right.
-NUMBERS = (
-    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL"),
-    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
-)
 #: A text that is longer is cut.
 CELL_MAX_WIDTH = 60
+#: Cells are cut down to this width so that a row fits into a line; rows that do not fit then are printed one by one.
+_CELL_MIN_WIDTH = 10
+#: A text that is longer is cut where each value has its own line.
+_VALUE_MAX_WIDTH = 1000
+_GAP = "  "
 
 
 @dataclass
 class Preview:
-    """The first rows of a query.
+    """The first rows of a result.
 
     Attributes:
         has_more: whether there are others.
     """
 
     columns: Sequence[str]
-    types: Sequence[str]
     rows: Sequence[tuple[Any, ...]]
-    has_more: bool
+    has_more: bool = False
 
     def texts(self) -> list[list[str]]:
         """The values as text."""
-        return [["NULL" if value is None else str(value) for value in row] for row in self.rows]
+        return [list(map(shown_text, row)) for row in self.rows]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The places of the columns with numbers, which are aligned to the right."""
+        return [place for place, column in enumerate(zip(*self.rows, strict=True)) if all(map(_is_number, column))]
+
+    @property
+    def size_text(self) -> str:
+        """The number of rows."""
+        count = len(self.rows)
+        return f"the first {count:,} rows" if self.has_more else f"{count:,} row{'' if count == 1 else 's'}"
 
 
-def text_table(preview: Preview) -> str:
-    """The rows as a text table, with their number."""
-    count = len(preview.rows)
-    total = f"the first {count:,} rows" if preview.has_more else f"{count:,} row{'' if count == 1 else 's'}"
-    lines = [[_cell(one) for one in row] for row in [preview.columns, *preview.texts()]]
-    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-    rights = [type.startswith(NUMBERS) and not type.endswith("]") for type in preview.types]
+def text_table(preview: Preview, width: int | None = None, *, one_by_one: bool = False) -> str:
+    """The rows as a text table, with their number.
+
+    Args:
+        preview: the rows.
+        width: of a line. Cells are cut so that rows fit; if that does not suffice, rows are printed one by one.
+        one_by_one: whether to print each value on its own line in any case.
+    """
+    texts = preview.texts()
+    if not one_by_one:
+        lines = [[_cut(one, CELL_MAX_WIDTH) for one in row] for row in [preview.columns, *texts]]
+        widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+        if width is not None:
+            widths = _narrowed(widths, width)
+        one_by_one = width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width
+    if one_by_one:
+        return _one_by_one(preview, texts)
+    rights = [place in preview.numbers for place in range(len(widths))]
 
     def line(cells: Sequence[str]) -> str:
         parts = zip(cells, widths, rights, strict=True)
-        return "  ".join(_padded(cell, width, is_right) for cell, width, is_right in parts).rstrip()
+        return _GAP.join(_padded(_cut(cell, width), width, is_right) for cell, width, is_right in parts).rstrip()
 
-    rule = "  ".join("─" * width for width in widths)
-    return "\n".join([line(lines[0]), rule, *map(line, lines[1:]), f"({total})"])
+    rule = _GAP.join("─" * width for width in widths)
+    return "\n".join([line(lines[0]), rule, *map(line, lines[1:]), f"({preview.size_text})"])
 
 
-def _cell(text: str) -> str:
-    shown = printable(text[: CELL_MAX_WIDTH + 1])
-    return shown if len(shown) <= CELL_MAX_WIDTH else f"{shown[: CELL_MAX_WIDTH - 1]}…"
+def _one_by_one(preview: Preview, texts: Sequence[Sequence[str]]) -> str:
+    names = [_cut(name, CELL_MAX_WIDTH) for name in preview.columns]
+    width = max(map(_width, names), default=0)
+    lines = []
+    for number, row in enumerate(texts, 1):
+        lines.append(f"── row {number}")
+        for name, text in zip(names, row, strict=True):
+            lines.append(f"{_padded(name, width, False)}{_GAP}{_cut(text, _VALUE_MAX_WIDTH)}".rstrip())
+    return "\n".join([*lines, f"({preview.size_text})"])
+
+
+def _narrowed(widths: list[int], available: int) -> list[int]:
+    """Widths of columns for a line: the widest ones are reduced, but not below the minimum."""
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - available
+    if excess <= 0 or sum(max(0, one - _CELL_MIN_WIDTH) for one in widths) < excess:
+        return widths
+    limit = max(widths)
+    while sum(min(one, limit) for one in widths) > sum(widths) - excess:
+        limit -= 1
+    return [min(one, limit) for one in widths]
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
+
+
+def _cut(text: str, width: int) -> str:
+    shown = printable(text[: width + 1])
+    while _width(shown) > width:
+        shown = f"{shown[: min(len(shown), width + 1) - 2]}…"
+    return shown
 
 
 def _width(text: str) -> int:
