@@ -68,7 +68,7 @@ def test_the_definition_keeps_types_that_iceberg_does_not_have(nyc: tl.Lakehouse
 
 def test_files_lie_below_the_namespace_in_a_directory_with_the_id(nyc: tl.Lakehouse, flights: tl.Table) -> None:
     assert flights.location == f"{nyc.uri}nyc/flights-{flights.id.replace('-', '')[:8]}"
-    assert flights.metadata_location.startswith(flights.location + "/metadata/")
+    assert flights.iceberg.metadata_location.startswith(flights.location + "/metadata/")
     (task,) = flights.scan().iceberg.plan_files()
     assert task.file.file_path.startswith(flights.location + "/data/")
 

@@ -90,6 +90,12 @@ class CommitConflict(TrinityLakeError):
         self.winners: list[Winner] = [Winner(*winner) for winner in winners]
 
 
+class ProducerFenced(TrinityLakeError):
+    """Another writer took over the producer, so this writer cannot write its rows any more. End this one."""
+
+    kind = "producer_fenced"
+
+
 class RefusedObject(NamedTuple):
     """An object that cannot be registered, and why: `error_kind` is the kind of the error."""
 

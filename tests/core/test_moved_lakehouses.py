@@ -154,7 +154,7 @@ def test_a_transaction_that_was_saved_before_a_move_is_committed_after_it(first:
     resumed.save()
     tl.open(lake.uri, durability="none").resume("job").commit()
     assert lake.table("a.t").scan().to_arrow()["id"].to_pylist().count(1) == 3
-    assert lake.table("a.t").metadata_location.startswith(lake.uri)
+    assert lake.table("a.t").iceberg.metadata_location.startswith(lake.uri)
 
 
 def test_moved_back_without_relocating_a_saved_transaction_is_refused(first: Path, tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_metadata_with_a_name_that_may_be_given_again_is_read_each_time(shop: Sh
     """A table that another catalog wrote may be at `v3.metadata.json`, and be created again with that name."""
     table = shop.lake.table("n.t")
     storage = shop.lake._storage
-    path = table.metadata_location.removeprefix(storage.root)
+    path = table.iceberg.metadata_location.removeprefix(storage.root)
     folder = path.rpartition("/")[0]
     renamed = f"{folder}/v3.metadata.json"
     storage.put(renamed, storage.get(path))

@@ -393,7 +393,7 @@ class History:
     @property
     def metadata_location(self) -> str:
         """The URI of the metadata file of the table."""
-        return self._table.metadata_location
+        return self._table.iceberg.metadata_location
 
     def compare(self, found: Mapping[str, pa.Table], after: str) -> None:
         """Compare rows, by the name of their reader, with those of DuckDB. Raises `AssertionError`."""
@@ -410,7 +410,7 @@ class History:
         }
         # Unmodified PyIceberg cannot read manifests with partition values in nanoseconds.
         if not (self.case.kind == "timestamp_ns" and {"v", "respecified"} & {self.case.transform, self.case.evolution}):
-            found["PyIceberg"] = self._stock.rows(table.metadata_location)
+            found["PyIceberg"] = self._stock.rows(table.iceberg.metadata_location)
         self.compare(found, after)
 
     def _compare_filters(self) -> None:

@@ -42,7 +42,7 @@ def local(uri: str) -> Path:
 
 
 def metadata_file(table: tl.Table) -> Path:
-    location = table.metadata_location
+    location = table.iceberg.metadata_location
     metadata.cache.clear()  # the test asks what other processes read
     return local(location)
 

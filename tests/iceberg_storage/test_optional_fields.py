@@ -27,7 +27,7 @@ def registered(lake: tl.Lakehouse, change: Callable[[dict[str, Any]], object]) -
     """Register `n.t`, which has the rows 1, 2 and 3, with changed metadata of format version 1."""
     lake.create_namespace("n")
     lake.create_table("n.s", {"k": "bigint"}, properties={"format-version": "1"}).append({"k": [1, 2, 3]})
-    source = local(lake.table("n.s").metadata_location)
+    source = local(lake.table("n.s").iceberg.metadata_location)
     content = json.loads(source.read_bytes())
     assert content["format-version"] == 1
     change(content)
@@ -69,7 +69,7 @@ def test_table_of_format_version_2_without_uuid_is_not_registered(tmp_path: Path
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("n")
     lake.create_table("n.s", {"k": "bigint"})
-    source = local(lake.table("n.s").metadata_location)
+    source = local(lake.table("n.s").iceberg.metadata_location)
     content = json.loads(source.read_bytes())
     del content["table-uuid"]
     given = source.with_name(f"given-{source.name}")

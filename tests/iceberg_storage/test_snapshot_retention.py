@@ -80,7 +80,7 @@ def kept(table: tl.Table) -> list[int]:
 
 def document(table: tl.Table) -> dict[str, Any]:
     """The metadata file, as others read it."""
-    data = Path(table.metadata_location.removeprefix("file://")).read_bytes()
+    data = Path(table.iceberg.metadata_location.removeprefix("file://")).read_bytes()
     parsed: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     return parsed
 
@@ -144,7 +144,7 @@ def test_retained_snapshots_have_log_entries_and_statistics(lake: tl.Lakehouse) 
     assert [one["snapshot-id"] for one in text["snapshot-log"]] == ids[1:]
     assert text["snapshots"][0]["parent-snapshot-id"] == ids[0], "whoever follows a branch sees that it goes on"
     assert [one["snapshot-id"] for one in text["statistics"]] == [ids[1]]
-    oldest = StaticTable.from_metadata(table.metadata_location).scan(snapshot_id=ids[1]).to_arrow()
+    oldest = StaticTable.from_metadata(table.iceberg.metadata_location).scan(snapshot_id=ids[1]).to_arrow()
     assert oldest.num_rows == 2
 
 
@@ -251,7 +251,7 @@ def test_missing_history_is_a_conflict(lake: tl.Lakehouse) -> None:
 
     metadata.cache.clear()
     folder = Path(table.location.removeprefix("file://"), "metadata")
-    newest = lake.table("ns.t").metadata_location.removeprefix("file://")
+    newest = lake.table("ns.t").iceberg.metadata_location.removeprefix("file://")
     for file in folder.glob("*.metadata.json"):
         if str(file) != newest:
             file.unlink()
@@ -284,13 +284,13 @@ def test_compressed_metadata_is_readable_by_pyiceberg(lake: tl.Lakehouse) -> Non
     """`write.metadata.compression-codec` was accepted, and did nothing."""
     table = table_of(lake)
     append(table, 2)
-    plain = len(Path(table.metadata_location.removeprefix("file://")).read_bytes())
+    plain = len(Path(table.iceberg.metadata_location.removeprefix("file://")).read_bytes())
     lake.alter_table(table.name, {"write.metadata.compression-codec": "gzip"})
     table.refresh()
     append(table, 2)
-    assert table.metadata_location.endswith(".gz.metadata.json")
-    assert table.metadata_location.rsplit("/", 1)[1].startswith("00005-")
-    packed = Path(table.metadata_location.removeprefix("file://")).read_bytes()
+    assert table.iceberg.metadata_location.endswith(".gz.metadata.json")
+    assert table.iceberg.metadata_location.rsplit("/", 1)[1].startswith("00005-")
+    packed = Path(table.iceberg.metadata_location.removeprefix("file://")).read_bytes()
     assert packed[:2] == b"\x1f\x8b"
     assert len(packed) < plain / 2
     from trinitylake.iceberg_storage import metadata
@@ -298,14 +298,14 @@ def test_compressed_metadata_is_readable_by_pyiceberg(lake: tl.Lakehouse) -> Non
     metadata.cache.clear()
     again = tl.open(lake.uri, durability="none").table("ns.t")
     assert again.scan().count() == 4
-    assert StaticTable.from_metadata(table.metadata_location).scan().to_arrow().num_rows == 4
+    assert StaticTable.from_metadata(table.iceberg.metadata_location).scan().to_arrow().num_rows == 4
     with lake.transaction() as txn:
         txn.create_table("ns.u", rows(), properties={"write.metadata.compression-codec": "GZIP"}).append(rows(1))
-    assert lake.table("ns.u").metadata_location.endswith("-1.gz.metadata.json"[2:])
+    assert lake.table("ns.u").iceberg.metadata_location.endswith("-1.gz.metadata.json"[2:])
     lake.alter_table(table.name, {"write.metadata.compression-codec": "none"})
     table.refresh()
-    assert table.metadata_location.endswith(".metadata.json")
-    assert ".gz." not in table.metadata_location
+    assert table.iceberg.metadata_location.endswith(".metadata.json")
+    assert ".gz." not in table.iceberg.metadata_location
     assert table.scan().count() == 4
 
 

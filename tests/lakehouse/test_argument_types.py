@@ -313,7 +313,7 @@ def test_path_objects_are_accepted_for_text(tmp_path: Path) -> None:
     other = tl.create(tmp_path / "other", durability="none")
     other.create_namespace("a")
     lake.table("a.t").append({"x": [1]})
-    metadata = Path(lake.table("a.t").metadata_location.removeprefix("file://"))
+    metadata = Path(lake.table("a.t").iceberg.metadata_location.removeprefix("file://"))
     assert other.create_external_table("a.t", metadata).scan().count() == 1
     with pytest.raises(tl.NotALakehouse):
         tl.open(tmp_path / "nothing")

@@ -65,7 +65,7 @@ def test_objects_are_registered_in_one_version_and_work_as_any_other(lake: tl.La
     with lake.transaction() as txn:
         txn.create_namespace("old")
         txn.create_table("old.t", ROWS).append(ROWS)
-    metadata = lake.table("old.t").metadata_location
+    metadata = lake.table("old.t").iceberg.metadata_location
     tables = [{"kind": "table", "namespace": "n", "name": f"t{i}", "metadata_location": metadata} for i in range(30)]
     done = lake.register(objects(*tables, view("n", "v"), namespace("n", owner="ops")), message="m", author="a")
     assert (done.version, done.namespaces, done.tables, done.views) == (2, 1, 30, 1)

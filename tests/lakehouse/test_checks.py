@@ -110,7 +110,7 @@ def test_objects_that_a_check_read_do_not_change(shop: tl.Lakehouse) -> None:
     before = shop.table("shop.customers")
     ordering(shop, 1, Known()).commit()
     after = shop.table("shop.customers")
-    assert after.metadata_location == before.metadata_location
+    assert after.iceberg.metadata_location == before.iceberg.metadata_location
     assert after.id == before.id
     assert customers(shop) == {1, 2}
 

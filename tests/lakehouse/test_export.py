@@ -68,7 +68,7 @@ def test_a_minimal_export_opens_on_its_own_and_in_any_engine(shop: tl.Lakehouse,
     assert _contents(copy) == expected
     assert _is_sound(tmp_path / "copy")
     assert (copy.log(1)[0].message, copy.log(1)[0].author) == ("nightly", "cron")
-    location = copy.table("shop.orders").metadata_location
+    location = copy.table("shop.orders").iceberg.metadata_location
     assert StaticTable.from_metadata(location).scan().to_arrow().num_rows == 4
     assert "file:///" + str(tmp_path / "lake").lstrip("/") not in Path(location.removeprefix("file://")).read_text()
     assert len(copy.table("shop.orders").iceberg.metadata.snapshots) == 1
@@ -177,7 +177,7 @@ def test_federated_tables_are_exported_under_their_local_name(shop: tl.Lakehouse
     elsewhere = tl.create(tmp_path / "elsewhere", durability="none")
     elsewhere.create_namespace("a")
     elsewhere.create_table("a.t", ROWS).append(ROWS)
-    shop.create_external_table("shop.ext", elsewhere.table("a.t").metadata_location)
+    shop.create_external_table("shop.ext", elsewhere.table("a.t").iceberg.metadata_location)
     uri = f"sqlite:///{tmp_path}/catalog.db"
     catalog = load_catalog("federated", type="sql", uri=uri, warehouse=f"file://{tmp_path}/warehouse")
     catalog.create_namespace("a")

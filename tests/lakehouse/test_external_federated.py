@@ -40,7 +40,7 @@ def test_an_external_table_reads_its_files_in_place(nyc: tl.Lakehouse, catalog: 
     location = catalog.load_table("sales.orders").metadata_location
     nyc.create_external_table("nyc.orders", location, properties={"owner": "ops"})
     table = nyc.table("nyc.orders")
-    assert (table.type, table.metadata_location, table.properties["owner"]) == ("external", location, "ops")
+    assert (table.type, table.iceberg.metadata_location, table.properties["owner"]) == ("external", location, "ops")
     assert table.schema.names == ("id",)
     assert sorted(table.scan(filter="id > 1").to_arrow()["id"].to_pylist()) == [2, 3]
 
@@ -76,7 +76,7 @@ def test_properties_of_an_external_table_belong_to_the_lakehouse(nyc: tl.Lakehou
     nyc.alter_table("nyc.orders", {"tier": "2"}, remove_properties=["owner"])
     properties = nyc.table("nyc.orders").properties
     assert (properties.get("tier"), properties.get("owner")) == ("2", None)
-    assert nyc.table("nyc.orders").metadata_location == location
+    assert nyc.table("nyc.orders").iceberg.metadata_location == location
 
 
 def test_missing_metadata_file_is_refused(nyc: tl.Lakehouse, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_external_metadata_with_files_of_the_lakehouse_is_refused(
 
     After the original table was dropped, vacuum deleted the files of both: it cannot read metadata outside of the root.
     """
-    metadata = local_path(disk.table("ns.t").metadata_location)
+    metadata = local_path(disk.table("ns.t").iceberg.metadata_location)
     elsewhere = tmp_path / "elsewhere" / metadata.name
     elsewhere.parent.mkdir()
     shutil.copy(metadata, elsewhere)
@@ -210,7 +210,9 @@ def test_files_of_the_lakehouse_are_not_external_in_another_spelling(
         return uri.replace("/lake/", f"/lake{spelling}", 1)
 
     with pytest.raises(tl.InvalidLocation, match="not a qualified location"):
-        disk.create_external_table("ns.e", respelled(f"file://{local_path(disk.table('ns.t').metadata_location)}"))
+        disk.create_external_table(
+            "ns.e", respelled(f"file://{local_path(disk.table('ns.t').iceberg.metadata_location)}")
+        )
     orders = catalog.load_table("sales.orders")
     orders.add_files([respelled(plain_file(disk))])
     with pytest.raises(tl.InvalidLocation, match=r"plain\.parquet, a file of this lakehouse"):

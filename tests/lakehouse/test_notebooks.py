@@ -170,7 +170,9 @@ def test_html_repr_of_a_federated_table_does_not_open_it(lake: tl.Lakehouse) -> 
 def test_an_external_table_shows_its_columns(lake: tl.Lakehouse, tmp_path: Path) -> None:
     other = tl.create(tmp_path / "other", durability="none")
     other.create_namespace("nyc")
-    TrinityLakeCatalog(lakehouse=lake).register_table("nyc.there", other.create_table("nyc.t", ROWS).metadata_location)
+    TrinityLakeCatalog(lakehouse=lake).register_table(
+        "nyc.there", other.create_table("nyc.t", ROWS).iceberg.metadata_location
+    )
     assert "external" in shown(lake.table("nyc.there"))
 
 

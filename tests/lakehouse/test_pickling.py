@@ -181,7 +181,9 @@ def test_unpickled_catalog_keeps_its_binding(lake: tl.Lakehouse, bound: str) -> 
 
 def test_external_table_can_be_pickled(lake: tl.Lakehouse, tmp_path: Path) -> None:
     other = filled(tl.create(tmp_path / "other"))
-    TrinityLakeCatalog("mine", lakehouse=lake).register_table("nyc.there", other.table("nyc.t").metadata_location)
+    TrinityLakeCatalog("mine", lakehouse=lake).register_table(
+        "nyc.there", other.table("nyc.t").iceberg.metadata_location
+    )
     assert ids(again(lake.table("nyc.there"))) == [1, 2, 3]
     assert again(lake.table("nyc.there").scan("id = 2")).to_arrow()["id"].to_pylist() == [2]
     assert again(lake.table("nyc.there").iceberg).scan().to_arrow().num_rows == 3
@@ -370,7 +372,7 @@ def test_unpickling_reads_the_local_configuration_of_pyiceberg(
 def test_the_settings_for_external_tables_are_secrets_too(tmp_path: Path) -> None:
     other = filled(tl.create(tmp_path / "other"))
     settings = {"s3.secret-access-key": "very secret", "s3.region": "r"}
-    table = load_external(other.table("nyc.t").metadata_location, settings)
+    table = load_external(other.table("nyc.t").iceberg.metadata_location, settings)
     with pytest.raises(tl.InvalidArgument, match=r"s3\.secret-access-key"):
         pickle.dumps(table)
     pickling.allow_secrets(settings)

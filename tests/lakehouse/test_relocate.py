@@ -88,7 +88,7 @@ def test_engines_read_tables_of_a_relocated_lakehouse(
     assert lake._definition.root_uri == lake.uri
     table = lake.table("a.t")
     assert numbers(table) == expected
-    static = StaticTable.from_metadata(table.metadata_location)
+    static = StaticTable.from_metadata(table.iceberg.metadata_location)
     assert numbers(static) == expected
     for snapshot in static.snapshots():
         assert static.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows in (6, 12, 10)
@@ -127,7 +127,7 @@ def test_no_file_names_the_old_root_and_every_named_file_exists(old: Path, tmp_p
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
     lake.maintenance.relocate()
-    named = named_in(Path(_local(lake.table("a.t").metadata_location)))
+    named = named_in(Path(_local(lake.table("a.t").iceberg.metadata_location)))
     assert len(named) > 10
     assert all(uri.startswith(lake.uri) for uri in named)
     assert all(os.path.exists(_local(uri)) for uri in named)
@@ -141,7 +141,9 @@ def test_duckdb_reads_a_table_of_a_moved_lakehouse_by_its_metadata(old: Path, tm
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
     for name in EXTENSIONS:
         connection.execute(f"LOAD '{extension(name)}'")
-    found = connection.execute(f"SELECT id FROM iceberg_scan('{lake.table('a.t').metadata_location}')").fetchall()
+    found = connection.execute(
+        f"SELECT id FROM iceberg_scan('{lake.table('a.t').iceberg.metadata_location}')"
+    ).fetchall()
     assert sorted(id for (id,) in found) == expected
 
 
@@ -156,16 +158,16 @@ def test_relocation_is_idempotent_and_reversible(old: Path, tmp_path: Path) -> N
         assert done.tables == ("a.empty", "a.t")
         again = lake.maintenance.relocate()
         assert (again.version, again.tables, again.files) == (None, (), 0)
-        assert numbers(StaticTable.from_metadata(lake.table("a.t").metadata_location)) == expected
+        assert numbers(StaticTable.from_metadata(lake.table("a.t").iceberg.metadata_location)) == expected
 
 
 def test_relocation_without_rewriting_serves_own_readers_only(old: Path, tmp_path: Path) -> None:
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
-    before = lake.table("a.t").metadata_location
+    before = lake.table("a.t").iceberg.metadata_location
     done = lake.maintenance.relocate(rewrite=False)
     assert (done.version, done.tables, done.files) == (lake.version, (), 0)
-    assert lake.table("a.t").metadata_location == before
+    assert lake.table("a.t").iceberg.metadata_location == before
     lake.table("a.t").append(ROWS)
     assert lake.maintenance.relocate().tables == ("a.empty", "a.t")  # later is not too late
 
@@ -197,7 +199,7 @@ def test_symbolic_link_to_a_lakehouse_is_resolved(old: Path, tmp_path: Path) -> 
     assert behind.maintenance.relocate().version is None
     (tmp_path / "link").unlink()
     assert numbers(opened(old).table("a.new")) == list(range(6))
-    assert numbers(StaticTable.from_metadata(opened(old).table("a.new").metadata_location)) == list(range(6))
+    assert numbers(StaticTable.from_metadata(opened(old).table("a.new").iceberg.metadata_location)) == list(range(6))
 
 
 @pytest.mark.parametrize("fails_at", [1, 3, 7])
@@ -242,7 +244,7 @@ def test_relocate_reports_an_unreadable_table_and_rewrites_the_others(old: Path,
 def with_position_deletes(lake: tl.Lakehouse) -> None:
     """Delete the row with id 5 from `a.t` by position, as engines do that merge on read."""
     table = lake.table("a.t")
-    static = StaticTable.from_metadata(table.metadata_location)
+    static = StaticTable.from_metadata(table.iceberg.metadata_location)
     snapshot = static.current_snapshot()
     assert snapshot is not None
     task = next(
@@ -295,13 +297,13 @@ def test_rows_that_were_deleted_by_position_stay_deleted(old: Path, tmp_path: Pa
     """A position delete names its data file. If only metadata were rewritten, an engine would show the row again."""
     lake = opened(old)
     with_position_deletes(lake)
-    before = numbers(StaticTable.from_metadata(lake.table("a.t").metadata_location))
+    before = numbers(StaticTable.from_metadata(lake.table("a.t").iceberg.metadata_location))
     assert before.count(5) == 1
     assert before.count(4) == 2
     moved(old, tmp_path / "new")
     lake = opened(tmp_path / "new")
     lake.maintenance.relocate()
-    static = StaticTable.from_metadata(lake.table("a.t").metadata_location)
+    static = StaticTable.from_metadata(lake.table("a.t").iceberg.metadata_location)
     assert numbers(static) == numbers(lake.table("a.t")) == before
     (deletes,) = {file for task in static.scan().plan_files() for file in task.delete_files}
     assert deletes.file_path.startswith(lake.uri)
@@ -339,7 +341,7 @@ def test_relocate_takes_former_roots_of_a_lakehouse_without_a_recorded_root(old:
     assert done.skipped == ()
     for reader in (lake, opened(tmp_path / "new")):
         assert reader.table("a.t").scan().to_arrow().sort_by("id") == expected
-    static = StaticTable.from_metadata(lake.table("a.t").metadata_location)
+    static = StaticTable.from_metadata(lake.table("a.t").iceberg.metadata_location)
     assert static.scan().to_arrow().num_rows == len(expected)
 
 
@@ -362,7 +364,7 @@ def test_relocation_rewrites_deletion_vectors(tmp_path: Path) -> None:
     assert lake.maintenance.relocate().skipped == ()
     table = lake.table("a.t")
     assert numbers(table) == expected
-    static = StaticTable.from_metadata(table.metadata_location)
+    static = StaticTable.from_metadata(table.iceberg.metadata_location)
     assert numbers(static) == expected
     files = {file for task in static.scan().plan_files() for file in task.delete_files}
     assert {file.file_format for file in files} == {"PUFFIN"}

@@ -39,6 +39,7 @@ RUNNABLE = [README, FORMAT] + [
         "guide/sql",
         "guide/notebooks",
         "guide/writing",
+        "guide/ingestion",
         "guide/row-changes",
         "operate/backup",
         "operate/fsck",

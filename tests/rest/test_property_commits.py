@@ -60,7 +60,7 @@ def test_metadata_follows_compression_and_log_length_of_the_table(http_client: C
     body: dict[str, Any] = {"updates": [{"action": "set-properties", "updates": {"note": "1"}}], "requirements": []}
     lake.alter_table(SHORT, {"write.metadata.compression-codec": "gzip"})
     assert http_client("POST", path_of(SHORT), body).code == 200
-    assert lake.table(SHORT).metadata_location.endswith(".gz.metadata.json")
+    assert lake.table(SHORT).iceberg.metadata_location.endswith(".gz.metadata.json")
     lake.alter_table(SHORT, {"write.metadata.compression-codec": "none", LOGGED: "2"})
     for number in range(4):
         body["updates"][0]["updates"]["note"] = str(number)
@@ -119,7 +119,7 @@ def test_lost_race_is_rebased_and_leaves_no_files(
     properties = lake.table(SHORT).properties
     assert (properties["note"], properties["other"]) == ("1", "faster")
     metadata = lake.table(SHORT).iceberg.metadata
-    known = {lake.table(SHORT).metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
+    known = {lake.table(SHORT).iceberg.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
     folder = Path(metadata.location.removeprefix("file://")) / "metadata"
     assert {f"file://{path}" for path in folder.glob("*.metadata.json")} == known
 

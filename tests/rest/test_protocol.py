@@ -83,7 +83,7 @@ def test_a_commit_returns_the_metadata_that_a_load_returns(http_client: Client, 
     assert committed.body == loaded.body
     assert committed.body["metadata"]["properties"]["color"] == "red"
     assert committed.headers["etag"] == loaded.headers["etag"]
-    assert loaded.body["metadata-location"] == shop.table("shop.orders").metadata_location
+    assert loaded.body["metadata-location"] == shop.table("shop.orders").iceberg.metadata_location
 
 
 def test_a_requirement_that_does_not_hold_is_409(http_client: Client, shop: tl.Lakehouse) -> None:
@@ -167,7 +167,7 @@ def test_an_entity_tag_is_valid_until_the_table_changes(http_client: Client, sho
 
 def test_a_missing_metadata_file_differs_from_a_missing_table(shop: tl.Lakehouse) -> None:
     path = "/v1/namespaces/shop/tables/orders"
-    location = shop.table("shop.orders").metadata_location
+    location = shop.table("shop.orders").iceberg.metadata_location
     with running(shop) as server:
         tag = Client(server)("GET", path).headers["etag"]
     Path(location.removeprefix("file://")).unlink()

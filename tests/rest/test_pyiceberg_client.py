@@ -63,7 +63,7 @@ def test_append_to_a_table_without_uuid(catalog: RestCatalog, lake: tl.Lakehouse
     client that gets none makes a random one, which no commit can match."""
     lake.create_namespace("shop")
     lake.create_table("shop.s", ROWS, properties={"format-version": "1"}).append(ROWS)
-    source = Path(lake.table("shop.s").metadata_location.removeprefix("file://"))
+    source = Path(lake.table("shop.s").iceberg.metadata_location.removeprefix("file://"))
     content = json.loads(source.read_bytes())
     del content["table-uuid"]
     given = source.with_name(f"given-{source.name}")

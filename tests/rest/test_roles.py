@@ -180,7 +180,7 @@ def test_an_unreadable_object_is_403_whether_it_exists_or_not(ask: Asker) -> Non
 
 def test_a_reader_changes_nothing(ask: Asker, shop: tl.Lakehouse) -> None:
     before = shop.version
-    location = shop.table("shop.orders").metadata_location
+    location = shop.table("shop.orders").iceberg.metadata_location
     for method, path, body in [
         ("POST", "/v1/namespaces", {"namespace": ["shop", "new"]}),
         ("DELETE", "/v1/namespaces/shop", None),
@@ -224,7 +224,7 @@ def test_names_in_the_body_need_the_role_too(ask: Asker, shop: tl.Lakehouse) -> 
     before = shop.version
     theirs = {"identifier": {"namespace": ["payroll"], "name": "orders"}, **RED}
     mine = {"identifier": {"namespace": ["shop"], "name": "orders"}, **RED}
-    location = shop.table("payroll.orders").metadata_location
+    location = shop.table("payroll.orders").iceberg.metadata_location
     for path, body in [
         ("/v1/tables/rename", rename("payroll.orders", "shop.stolen")),
         ("/v1/tables/rename", rename("shop.orders", "payroll.planted")),

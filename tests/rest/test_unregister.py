@@ -19,7 +19,7 @@ def shop(lake: tl.Lakehouse, tmp_path: Path) -> tl.Lakehouse:
     """A managed table, and an external one in another lakehouse."""
     with_tables(lake, "shop.orders")
     other = with_tables(tl.create(str(tmp_path / "other"), durability="none"), "else.where")
-    lake.create_external_table("shop.outside", other.table("else.where").metadata_location)
+    lake.create_external_table("shop.outside", other.table("else.where").iceberg.metadata_location)
     return lake
 
 

@@ -110,7 +110,7 @@ def test_definitions_are_written_by_executors(spark: SparkSession, tmp_path: Pat
     with lake.transaction() as txn:
         txn.create_namespace("old")
         txn.create_table("old.t", pa.table({"id": [1, 2]})).append(pa.table({"id": [1, 2]}))
-    metadata = lake.table("old.t").metadata_location
+    metadata = lake.table("old.t").iceberg.metadata_location
     view = serialize(new_view_def({"spark": "SELECT 1"}))
     schema = "kind string, namespace string, name string, definition binary, metadata_location string, "
     schema += "properties map<string, string>"

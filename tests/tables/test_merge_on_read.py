@@ -52,7 +52,7 @@ def rows(table: tl.Table) -> dict[int, int]:
 
 
 def check_pyiceberg(table: tl.Table) -> None:
-    stock = StaticTable.from_metadata(table.metadata_location).scan().to_arrow()
+    stock = StaticTable.from_metadata(table.iceberg.metadata_location).scan().to_arrow()
     assert dict(zip(stock["id"].to_pylist(), stock["v"].to_pylist(), strict=True)) == rows(table)
 
 

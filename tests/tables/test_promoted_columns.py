@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 def stock_rows(lake: tl.Lakehouse, name: str = "s.t") -> list[dict[str, Any]]:
     """The rows of a table as PyIceberg reads them by itself, from the metadata file alone."""
     rows: list[dict[str, Any]] = (
-        StaticTable.from_metadata(lake.table(name).metadata_location).scan().to_arrow().to_pylist()
+        StaticTable.from_metadata(lake.table(name).iceberg.metadata_location).scan().to_arrow().to_pylist()
     )
     return rows
 

@@ -153,7 +153,7 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         "id": table.id,
         "type": table.type,
         "location": table.location,
-        "metadata_location": table.metadata_location,
+        "metadata_location": table.iceberg.metadata_location,
         "partitions": partitions,
         "primary_key": table.primary_key,
         "properties": table.properties,

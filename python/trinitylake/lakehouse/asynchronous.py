@@ -15,7 +15,7 @@ import os
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import cache
@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from trinitylake.errors import TrinityLakeError
 
 #: Classes of results that start another chain instead of being returned as they are.
-_HANDLES = frozenset({"Table", "Scan", "Query", "TableMaintenance", "Merge"})
+_HANDLES = frozenset({"Table", "Scan", "Query", "TableMaintenance", "TableWriter", "Merge"})
 
 
 #: Threads of a process for `aio`; the default pool of asyncio is too small for many commits at once.
@@ -114,7 +114,10 @@ class Steps:
         return self._result().__await__()
 
     async def _result(self) -> Any:
-        return self._shown(await self._run(self._make))
+        result = await self._run(self._make)
+        if isinstance(result, Future):  # of a writer
+            result = await asyncio.wrap_future(result)
+        return self._shown(result)
 
     def _shown(self, result: Any) -> Any:
         of = type(result)
@@ -136,7 +139,7 @@ class Steps:
         made = await self._run(self._make)
         shown = self._shown(made)
         self._context = shown if isinstance(shown, AsyncTransaction) else _InThread(made, self._runner)
-        return await self._context.__aenter__()
+        return self._shown(await self._context.__aenter__())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
+from trinitylake.base.arguments import checked_as, text, whole_number
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
-from trinitylake.definitions import parse_table_def, serialize
-from trinitylake.errors import CommitConflict
+from trinitylake.base.durations import Duration, milliseconds
+from trinitylake.base.qualified_names import split
+from trinitylake.definitions import new_id, parse_table_def, serialize
+from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
@@ -27,10 +31,12 @@ if TYPE_CHECKING:
     from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+    from trinitylake.tables.ingestion.table_writer import TableWriter
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
 Result = TypeVar("Result")
+_AT_LEAST_ONE = functools.partial(whole_number, minimum=1)
 
 #: Maximum age of an observed version on which an append begins without another request.
 SEEN_MAX_AGE_SECONDS = 1.0
@@ -102,6 +108,29 @@ class AutocommitTable(FrozenTable):
     def __reduce__(self) -> tuple[Callable[..., FrozenTable], tuple[Any, ...]]:
         definition = serialize(self._definition)
         return AutocommitTable, (self._lakehouse, self._namespace, self._name, definition, self._version)
+
+    @checked_as(max_rows=_AT_LEAST_ONE, max_size_bytes=_AT_LEAST_ONE, producer=text)
+    def writer(
+        self,
+        *,
+        max_delay: Duration = "1 second",
+        max_rows: int = 100_000,
+        max_size_bytes: int = 64 << 20,
+        producer: str | None = None,
+        dead_letter_table: Identifier | None = None,
+        message: str = "",
+        author: str = "",
+    ) -> TableWriter:
+        """A writer that commits in the background; arguments and errors as for `Table.writer`."""
+        from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
+        from trinitylake.tables.ingestion.write_commit import Target
+
+        if self.type != "managed":
+            raise InvalidArgument(f"table {self.name} is {self.type}: only managed tables have writers")
+        dead_letters = None if dead_letter_table is None else split(dead_letter_table)
+        target = Target((self._namespace, self._name), self.id, dead_letters, new_id())
+        limits = Limits(milliseconds(max_delay, "max_delay") / 1000, max_rows, max_size_bytes)
+        return TableWriter(self._lakehouse, target, self, limits, producer, CommitInfo(message, author))
 
     _repeats_writes = True
 

@@ -124,9 +124,9 @@ def _spooled(rows: pa.RecordBatchReader, target: pa.Schema) -> Spool:
     return Spool(schema, batches, is_mapped=True)
 
 
-def read_all(data: Any) -> pa.Table:
+def read_all(data: Any, schema: Callable[[], Schema] | None = None) -> pa.Table:
     """All rows of an input of `taken`, in memory. Raises as `taken` does."""
-    with taken(data, repeatable=False) as rows:
+    with taken(data, repeatable=False, schema=schema) as rows:
         return rows if isinstance(rows, pa.Table) else rows.read_all()
 
 

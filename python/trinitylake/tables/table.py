@@ -54,9 +54,12 @@ if TYPE_CHECKING:
     from pyiceberg.table.update.spec import UpdateSpec
 
     from trinitylake import _core
+    from trinitylake.base.durations import Duration
+    from trinitylake.base.qualified_names import Identifier
     from trinitylake.definitions import TableDef
     from trinitylake.tables.change_feed.feed import ChangeFeed, Names
     from trinitylake.tables.change_feed.table_versions import TableState
+    from trinitylake.tables.ingestion.table_writer import TableWriter
 
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
@@ -194,11 +197,6 @@ class Table(ABC):
     def location(self) -> str:
         """URI of the folder with the table's data and metadata."""
         return self._iceberg().location()
-
-    @property
-    def metadata_location(self) -> str:
-        """The URI of the Iceberg metadata file."""
-        return self.iceberg.metadata_location
 
     def refresh(self) -> None:
         """Read the latest version from now on. A table of a transaction or of a frozen version stays as it is."""
@@ -413,6 +411,45 @@ class Table(ABC):
                 return WriteResult(0, 0, given_rows.count)
 
             return self._write(operation, is_append=not evolve_schema, note=CommitInfo(message, author))
+
+    def writer(
+        self,
+        *,
+        max_delay: Duration = "1 second",
+        max_rows: int = 100_000,
+        max_size_bytes: int = 64 << 20,
+        producer: str | None = None,
+        dead_letter_table: Identifier | None = None,
+        message: str = "",
+        author: str = "",
+    ) -> TableWriter:
+        """A writer for streams of small writes, which commits the rows of many of them together in the background.
+
+        ```python
+        with lake.table("raw.events").writer(producer="sensor-7") as writer:
+            for event in events_after(writer.last_sequence()):
+                writer.write([event.row], sequence=event.number)
+        ```
+
+        `writer.write(rows)` returns a future of the version in which the rows are durable. With a producer each
+        sequence number is written exactly once: it is stored in the same commit, and `writer.last_sequence()` returns
+        it after a restart. A second writer of the same producer takes it over, and the first one fails with
+        `ProducerFenced`. docs/guide/ingestion.md has more.
+
+        Args:
+            max_delay: how long rows wait before they are committed.
+            max_rows: rows that are committed earlier; `write` waits while the next ones are as many.
+            max_size_bytes: the same for their memory.
+            producer: the name of the stream of rows.
+            dead_letter_table: a table for rows that do not fit this one, in the same commit; without it the write that
+                has one fails. It is created if it does not exist, with the columns error, row (JSON), time, producer
+                and sequence.
+            message: of the commits, stored in the log.
+            author: stored in the log.
+
+        Raises `InvalidArgument` for a table of a transaction or of a past version, and for one that is not managed.
+        """
+        raise InvalidArgument(f"a writer commits its own transactions: open it with lake.table({self.name!r}).writer()")
 
     @traced("overwrite")
     @checked

@@ -1,9 +1,7 @@
-"""Positions of consumers of change feeds, stored in the lakehouse.
+"""Positions of consumers of change feeds, stored in the lakehouse (`stored_position.py`).
 
-A consumer is a namespace `_consumers.NAME`. Its property with the id of a table as key is the position in the feed of
-that table: the number of the version up to which changes were consumed, and the manifest list of the table then. So a
-position is versioned, exported, checked and rolled back like any object. Two transactions that advance one consumer
-write one key, so one of them fails with `CommitConflict`.
+The position in the feed of a table is the number of the version up to which changes were consumed, and the manifest
+list of the table then.
 
 A position whose manifest list is not that of its version is refused: an export copied it from another lakehouse, and an
 export of one version numbers its versions from 0.
@@ -14,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from trinitylake import _core
-from trinitylake.definitions import MANIFEST_LIST, new_namespace_def, parse_namespace_def, serialize
+from trinitylake.definitions import MANIFEST_LIST
 from trinitylake.errors import InvalidArgument, VersionNotFound
 from trinitylake.tables.change_feed.table_versions import TableState, state_of
+from trinitylake.tables.stored_position import StoredPosition
 
 if TYPE_CHECKING:
     from trinitylake.tables.change_feed.table_versions import TableName
@@ -67,11 +66,10 @@ def advance(
     """
     core, base = _core.Lakehouse.open(transaction.storage), transaction.base
     namespace = f"{CONSUMERS}.{consumer}"
-    stored = transaction.read("namespace", namespace)
-    definition = new_namespace_def() if stored is None else parse_namespace_def(stored)
+    stored = StoredPosition(transaction, namespace, id)
     since: _core.Version | None = None
-    if id in definition.properties:
-        position = Position.of(definition.properties[id])
+    if stored.text is not None:
+        position = Position.of(stored.text)
         other = InvalidArgument(
             f"consumer {consumer} is at version {position.version} of another lakehouse, which this one was copied "
             f"from: remove the property {id} of namespace {namespace}, so that it begins again"
@@ -86,9 +84,7 @@ def advance(
         age_millis = base.info.created_at_millis - since.info.created_at_millis
         if then is not None and then.definition == now.definition and age_millis < IDLE_MILLIS:
             return core, base  # not `since`: what a rollback undid would be returned each time
-    definition.properties[id] = str(Position(base.number, _manifest_list(now)))
-    write = transaction.create if stored is None else transaction.replace
-    write("namespace", namespace, "", serialize(definition))
+    stored.store(str(Position(base.number, _manifest_list(now))))
     return core, since
 
 

@@ -1,0 +1,175 @@
+"""Rows of one write as Arrow tables, and the rows among them that do not fit the table.
+
+Rows are converted to Arrow by the thread that writes them, and to the columns of the table by the thread that commits.
+There the tables of all writes with the same Arrow schema are converted together, which gives the same values as
+converting each of them. If that fails, halves are converted, until single writes or rows are known that do not fit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables import input_rows
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+
+
+class TextRows(NamedTuple):
+    """Rows that were parsed from texts: a dictionary for each text, or the reason why it is no row."""
+
+    rows: Sequence[Mapping[str, Any] | InvalidArgument]
+    texts: Sequence[str]
+
+
+class RejectedRow(NamedTuple):
+    """A row that does not fit the table, as JSON text or as the text that it was parsed from."""
+
+    text: str
+    error: InvalidArgument
+
+
+class EventRows:
+    """The rows of one write.
+
+    Args:
+        data: as for `Table.append`, or `TextRows`.
+        schema: of the table, which says which columns are maps.
+        fits: says whether rows of an Arrow schema may fit the table; then rows that cannot be converted are rejected,
+            and dictionaries are converted separately where others have unknown fields. None if one row that cannot be
+            converted is an error of all.
+
+    Attributes:
+        error: why the data has no rows; None if it has.
+        parts: tables with the numbers of their rows.
+        count: the number of rows, without those in `rejected`.
+        size_bytes: the memory of the rows.
+        rejected: rows that cannot be converted to Arrow.
+    """
+
+    __slots__ = ("_texts", "count", "error", "parts", "rejected", "size_bytes")
+
+    def __init__(self, data: Any, schema: Callable[[], Schema], fits: Callable[[pa.Schema], bool] | None) -> None:
+        self._texts: Sequence[str] | None = None
+        self.rejected: list[RejectedRow] = []
+        self.error: InvalidArgument | None = None
+        self.parts: list[tuple[Sequence[int], pa.Table]] = []
+        rows: Any = data
+        numbers: Sequence[int] = ()
+        if isinstance(data, TextRows):
+            self._texts = data.texts
+            rows, numbers = self._of_texts(data, fits is not None)
+        elif isinstance(data, Iterator) and not hasattr(data, "__arrow_c_stream__"):
+            rows = list(data)
+        if isinstance(rows, list | tuple) and not numbers:
+            numbers = range(len(rows))
+        if self.error is None:
+            try:
+                self.parts = list(self._converted(rows, numbers, schema, fits))
+            except InvalidArgument as error:
+                self.error = error
+        self.count = sum(table.num_rows for _, table in self.parts)
+        self.size_bytes = sum(table.nbytes for _, table in self.parts)
+
+    def _of_texts(self, data: TextRows, rejects: bool) -> tuple[list[Any], Sequence[int]]:
+        bad = {number: row for number, row in enumerate(data.rows) if isinstance(row, InvalidArgument)}
+        if bad and not rejects:
+            self.error = next(iter(bad.values()))
+        self.rejected += [RejectedRow(data.texts[number], error) for number, error in bad.items()]
+        numbers = [number for number in range(len(data.rows)) if number not in bad]
+        return [data.rows[number] for number in numbers], numbers
+
+    def _converted(
+        self,
+        rows: Any,
+        numbers: Sequence[int],
+        schema: Callable[[], Schema],
+        fits: Callable[[pa.Schema], bool] | None,
+    ) -> Iterator[tuple[Sequence[int], pa.Table]]:
+        can_split = fits is not None and len(numbers) > 1
+        try:
+            table = input_rows.read_all(rows, schema)
+        except InvalidArgument as error:
+            if fits is None or not numbers:
+                raise
+            if not can_split:
+                self.rejected.append(RejectedRow(self._text(numbers[0], rows[0]), error))
+                return
+        else:
+            if not can_split or len(numbers) != table.num_rows or (fits is not None and fits(table.schema)):
+                if table.num_rows:
+                    yield (numbers if len(numbers) == table.num_rows else range(table.num_rows)), table
+                return
+        half = len(numbers) // 2
+        yield from self._converted(rows[:half], numbers[:half], schema, fits)
+        yield from self._converted(rows[half:], numbers[half:], schema, fits)
+
+    def _text(self, number: int, row: Any) -> str:
+        if self._texts is not None:
+            return self._texts[number]
+        return json.dumps(row, ensure_ascii=False, default=str)
+
+    def rejected_row(self, number: int, table: pa.Table, error: InvalidArgument) -> RejectedRow:
+        """The row in a table of one row, of the number that `parts` says."""
+        return RejectedRow(self._text(number, table.to_pylist()[0]), error)
+
+
+#: The rows of a write, their numbers, and a table of them.
+_Part = tuple[EventRows, Sequence[int], pa.Table]
+
+
+class Fitted(NamedTuple):
+    """Result of `fitted`: tables with the columns of the table, and the rows that do not fit, by their writes."""
+
+    tables: list[pa.Table]
+    rejected: dict[EventRows, list[RejectedRow]]
+
+
+def fitted(events: Iterable[EventRows], conform: Callable[[pa.Table], pa.Table], splits: bool) -> Fitted:
+    """Convert the rows of many writes to the columns of the table.
+
+    Args:
+        events: of the writes.
+        conform: raises `InvalidArgument` for rows that do not fit.
+        splits: whether only single rows are rejected; otherwise all rows of a write that has one that does not fit.
+    """
+    alike: dict[pa.Schema, list[_Part]] = {}
+    result = Fitted([], {})
+    for rows in events:
+        if rows.rejected:
+            result.rejected[rows] = list(rows.rejected)
+        for numbers, table in rows.parts:
+            alike.setdefault(table.schema, []).append((rows, numbers, table))
+    for schema, parts in alike.items():
+        try:
+            conform(schema.empty_table())
+        except InvalidArgument as error:
+            for rows, numbers, table in parts:
+                singles = [(number, table.slice(at, 1)) for at, number in enumerate(numbers)][: None if splits else 1]
+                bad = [rows.rejected_row(number, row, error) for number, row in singles]
+                result.rejected.setdefault(rows, []).extend(bad)
+        else:
+            _fit(parts, conform, splits, result)
+    return result
+
+
+def _fit(parts: list[_Part], conform: Callable[[pa.Table], pa.Table], splits: bool, result: Fitted) -> None:
+    try:
+        result.tables.append(conform(pa.concat_tables([table for *_, table in parts]).combine_chunks()))
+    except InvalidArgument as error:
+        rows, numbers, table = parts[0]
+        if len(parts) == 1 and (table.num_rows == 1 or not splits):
+            bad = rows.rejected_row(numbers[0], table.slice(0, 1), error)
+            result.rejected.setdefault(rows, []).append(bad)
+            return
+        if len(parts) == 1:
+            half = table.num_rows // 2
+            parts = [(rows, numbers[:half], table.slice(0, half)), (rows, numbers[half:], table.slice(half))]
+        half = len(parts) // 2
+        _fit(parts[:half], conform, splits, result)
+        _fit(parts[half:], conform, splits, result)

@@ -1,0 +1,47 @@
+"""Sequence numbers of producers, stored with the rows (`stored_position.py`).
+
+The position of a producer in a table is the greatest sequence number whose rows the table has, and the id of the writer
+that writes for the producer. A writer claims its producers before it writes, so that an older writer of the same
+producer, which may still be running, fails instead of writing the same rows (fencing, as Kafka does by epochs).
+"""
+
+from __future__ import annotations
+
+from trinitylake import _core
+from trinitylake.errors import InvalidArgument, ProducerFenced
+from trinitylake.tables.stored_position import StoredPosition
+
+#: The namespace above those of all producers.
+PRODUCERS = "_producers"
+_NO_SEQUENCE, _NO_WRITER = "none", "unclaimed"
+
+
+class Producer:
+    """The stored state of a producer, read and written as a part of a transaction.
+
+    Attributes:
+        sequence: the greatest sequence number whose rows the table has; None if it has none.
+    """
+
+    def __init__(self, transaction: _core.Transaction, name: str, table_id: str) -> None:
+        self._name = name
+        self._stored = StoredPosition(transaction, f"{PRODUCERS}.{name}", table_id)
+        sequence, _, self._writer = (self._stored.text or f"{_NO_SEQUENCE} {_NO_WRITER}").partition(" ")
+        if not (sequence.isdecimal() or sequence == _NO_SEQUENCE):
+            raise InvalidArgument(
+                f"the property {table_id} of namespace {PRODUCERS}.{name} is {self._stored.text!r}, which is no "
+                "sequence number: restore it, or drop the namespace to begin again"
+            )
+        self.sequence = None if sequence == _NO_SEQUENCE else int(sequence)
+
+    def check_writer(self, writer: str) -> None:
+        """Raise `ProducerFenced` if another writer claimed the producer."""
+        if self._writer != writer:
+            raise ProducerFenced(
+                f"producer {self._name} belongs to another writer, which was opened later or is a server: "
+                "end this one, so that rows are not written twice"
+            )
+
+    def store(self, sequence: int | None, writer: str | None) -> None:
+        """Store a sequence number and the id of a writer, None for a server, which claims no producer."""
+        self._stored.store(f"{_NO_SEQUENCE if sequence is None else sequence} {writer or _NO_WRITER}")

@@ -1,0 +1,420 @@
+"""A writer that collects the rows of many calls and commits them in the background: `table.writer()`.
+
+`write` converts rows to Arrow and puts them into a buffer. One thread takes all of the buffer when its oldest rows have
+waited for `max_delay`, or when it is full, and commits them in one transaction, while the next ones are collected. So
+the buffer and the rows being committed bound the memory, and `write` waits while both are full.
+
+The outcome of each write is known to its future: durable in a version, or failed with an error. An error that may pass
+is retried; a commit without an answer is settled by rolling its transaction back, which fails if it was committed.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread  # noqa: F401 - before `_close_all` is registered, which must run first
+import functools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
+from trinitylake.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    InvalidArgument,
+    StorageError,
+    TransactionExpired,
+    TrinityLakeError,
+)
+from trinitylake.tables.ingestion.event_rows import EventRows
+from trinitylake.tables.ingestion.producers import Producer
+from trinitylake.tables.ingestion.write_commit import (
+    Acknowledgement,
+    DescribedTable,
+    Staged,
+    Target,
+    Write,
+    WritingTransaction,
+    conforming,
+    stage,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trinitylake._core import Lakehouse as CoreLakehouse
+
+Result = TypeVar("Result")
+
+#: How long a commit is retried while the store fails, on top of the retries of each commit.
+RETRY_SECONDS = 600.0
+#: The first and the longest pause between two attempts.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0
+#: Schemas of rows of which a writer remembers whether they fit.
+KNOWN_SCHEMAS = 256
+_MAX_SEQUENCE = (1 << 63) - 1
+
+
+class WrittenLakehouse(Protocol):
+    """The part of a lakehouse that a writer uses."""
+
+    @property
+    def _core(self) -> CoreLakehouse: ...
+    def begin(self, *, message: str = "", author: str = "") -> Any: ...
+    def _execute(self, statement: Callable[[Any], Result], note: CommitInfo = NO_COMMIT_INFO) -> Result: ...
+
+
+@dataclass(slots=True)
+class Limits:
+    """When the buffer of a writer is committed, and how much it holds."""
+
+    max_delay_seconds: float
+    max_rows: int
+    max_size_bytes: int
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A producer of this writer.
+
+    Attributes:
+        stored: the greatest sequence number that the table had when the producer was claimed.
+        version: the version of the claim.
+        last: the sequence number of the last write.
+        durable: the greatest sequence number that the table has.
+        error: why no more of its rows can be written.
+    """
+
+    stored: int | None
+    version: int
+    last: int | None
+    durable: int | None
+    error: BaseException | None = None
+
+
+class TableWriter:
+    """Writes rows of one table in the background; from `table.writer()`. Safe to share between threads.
+
+    As a context manager it ends with `close`, also after an exception.
+    """
+
+    def __init__(
+        self,
+        lakehouse: WrittenLakehouse,
+        target: Target,
+        table: DescribedTable,
+        limits: Limits,
+        producer: str | None,
+        note: CommitInfo,
+    ) -> None:
+        self._lakehouse = lakehouse
+        self._target = target
+        self._table = table
+        self._fits = None if target.dead_letter_table is None else functools.lru_cache(KNOWN_SCHEMAS)(self._may_fit)
+        self._limits = limits
+        self._producer = producer
+        self._note = note
+        self._process = os.getpid()
+        self._changed = threading.Condition()
+        self._buffer: list[Write] = []
+        self._rows = self._size_bytes = 0
+        self._due = 0.0  # when the oldest rows of the buffer are committed
+        self._accepted = self._done = self._flushed = 0  # writes; all up to `_flushed` are due
+        self._failed: list[Acknowledgement] = []
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._claiming = threading.Lock()
+        self._claims: dict[str, _Claim] = {}
+
+    def write(self, rows: Any, *, sequence: int | None = None, producer: str | None = None) -> Acknowledgement:
+        """Add rows; returns a future of the version in which they are durable.
+
+        The rows are read before `write` returns. It waits while the buffer is full because the store is slow. Rows that
+        do not fit the table fail the future, or go to the dead-letter table if there is one.
+
+        Args:
+            rows: as for `Table.append`.
+            sequence: of these rows; greater than that of the producer's write before. Rows whose number the table
+                already has are not written again: the future is done.
+            producer: instead of that of the writer.
+
+        Raises:
+            InvalidArgument: the writer is closed, or the sequence number is not greater than the last one.
+            ProducerFenced: another writer took over the producer.
+        """
+        name = producer or self._producer
+        if (name is None) != (sequence is None):
+            missing = "producer" if name is None else "sequence"
+            raise InvalidArgument(f"write() needs {missing}=…: a sequence number belongs to a producer")
+        self._check_open()
+        if name is None or sequence is None:
+            return self._put(Write(self._read(rows)))
+        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= _MAX_SEQUENCE:
+            raise InvalidArgument(f"sequence is a whole number of 63 bits, got {sequence!r}")
+        if self._target.writer is not None:
+            claim = self._claim(name)
+            if claim.stored is not None and sequence <= claim.stored:
+                known = Acknowledgement()
+                known.is_duplicate = True
+                known.set_result(claim.version)
+                return known
+        return self._put(Write(self._read(rows), name, sequence))
+
+    def flush(self) -> None:
+        """Wait until all rows written so far are durable.
+
+        Raises the error of the first write that failed, unless its future was asked for its result.
+        """
+        self._check_process()
+        with self._changed:
+            self._flushed = until = self._accepted
+            self._changed.notify_all()
+            while self._done < until:
+                self._changed.wait()
+        self._raise_unseen()
+
+    def last_sequence(self, producer: str | None = None) -> int | None:
+        """The greatest sequence number of a producer whose rows are durable; None if there is none.
+
+        The writer takes over the producer: an older writer of it fails with `ProducerFenced` from now on.
+
+        Args:
+            producer: instead of that of the writer.
+        """
+        if (name := producer or self._producer) is None:
+            raise InvalidArgument("last_sequence() needs producer=…: the writer has no producer")
+        self._check_open()
+        return self._claim(name).durable
+
+    def close(self) -> None:
+        """Commit the rest and end the writer. Raises as `flush` does. In a forked child it does nothing."""
+        if self._process != os.getpid():
+            return  # the rows belong to the parent
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        _open_writers.discard(self)
+        self._raise_unseen()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except TrinityLakeError as failure:
+            if error is None:
+                raise
+            error.add_note(f"rows of the writer were not written: {failure}")
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise InvalidArgument(f"the writer belongs to process {self._process}: open another one after a fork")
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._is_closed:
+            raise InvalidArgument("the writer is closed: open another one")
+
+    def _raise_unseen(self) -> None:
+        with self._changed:
+            unseen = [future for future in self._failed if not future.is_seen]
+            self._failed = []
+        if unseen and (error := unseen[0].exception()) is not None:
+            if len(unseen) > 1:
+                error.add_note(f"{len(unseen) - 1} more writes failed")
+            raise error
+
+    def _claim(self, name: str) -> _Claim:
+        """Take over a producer, once."""
+        with self._claiming:
+            if (known := self._claims.get(name)) is None:
+
+                def statement(transaction: WritingTransaction) -> tuple[int | None, WritingTransaction]:
+                    core = self._target.table_in(transaction)._open_core()
+                    producer = Producer(core, name, self._target.id)
+                    producer.store(producer.sequence, self._target.writer)
+                    return producer.sequence, transaction
+
+                sequence, transaction = self._lakehouse._execute(statement, self._note)
+                assert transaction.version is not None
+                known = self._claims[name] = _Claim(sequence, transaction.version, sequence, sequence)
+            return known
+
+    def _read(self, rows: Any) -> EventRows:
+        return EventRows(rows, self._table._schema, self._fits)
+
+    def _may_fit(self, schema: pa.Schema) -> bool:
+        """Whether rows of a schema may fit the table as it was when the writer was opened."""
+        try:
+            conforming(self._table)(schema.empty_table())
+        except InvalidArgument:
+            return False
+        return True
+
+    # The buffer
+
+    def _put(self, write: Write) -> Acknowledgement:
+        with self._changed:
+            while self._is_full():
+                self._changed.wait()
+            self._check_open()  # again: it was perhaps closed meanwhile
+            if write.sequence is not None and (claim := self._claims.get(write.producer)) is not None:
+                if claim.error is not None:
+                    raise claim.error
+                if claim.last is not None and write.sequence <= claim.last:
+                    raise InvalidArgument(
+                        f"sequence {write.sequence} of producer {write.producer} is not greater than the last one, "
+                        f"{claim.last}"
+                    )
+                claim.last = write.sequence
+            if not self._buffer:
+                self._due = time.monotonic() + self._limits.max_delay_seconds
+            self._buffer.append(write)
+            self._accepted += 1
+            self._rows += write.rows.count
+            self._size_bytes += write.rows.size_bytes
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="trinitylake-writer", daemon=True)
+                self._thread.start()
+                _open_writers.add(self)
+            if len(self._buffer) == 1 or self._is_full():
+                self._changed.notify_all()
+        return write.future
+
+    def _is_full(self) -> bool:
+        return self._rows >= self._limits.max_rows or self._size_bytes >= self._limits.max_size_bytes
+
+    def _take(self) -> list[Write] | None:
+        """The writes of the buffer once they are due; None when the writer is closed and all are done."""
+        with self._changed:
+            while not self._buffer or not self._is_due():
+                if self._is_closed and not self._buffer:
+                    return None
+                self._changed.wait(max(0.0, self._due - time.monotonic()) if self._buffer else None)
+            writes, self._buffer = self._buffer, []
+            self._rows = self._size_bytes = 0
+            self._changed.notify_all()
+            return writes
+
+    def _is_due(self) -> bool:
+        is_flushed = self._accepted - len(self._buffer) < self._flushed
+        return is_flushed or self._is_closed or self._is_full() or time.monotonic() >= self._due
+
+    # The thread that commits
+
+    def _run(self) -> None:
+        while (writes := self._take()) is not None:
+            going = []
+            for write in writes:
+                claim = self._claims.get(write.producer)
+                if claim is not None and claim.error is not None:
+                    self._fail(write, claim.error)
+                else:
+                    going.append(write)
+            if going:
+                self._commit(going)
+            with self._changed:
+                self._done += len(writes)
+                self._changed.notify_all()
+
+    def _commit(self, writes: list[Write]) -> None:
+        """Commit writes and complete their futures. Never raises."""
+        try:
+            version, staged = self._committed(writes)
+        except BaseException as error:
+            if isinstance(error, InvalidArgument) and len(writes) > 1:  # rows that no check found, such as of one write
+                half = len(writes) // 2
+                self._commit(writes[:half])
+                self._commit(writes[half:])
+                return
+            for write in writes:
+                self._fail(write, error)
+            return
+        for write in writes:
+            if (failure := staged.failed.get(write)) is not None:
+                self._fail(write, failure)
+                continue
+            if write.sequence is not None and (claim := self._claims.get(write.producer)) is not None:
+                claim.durable = write.sequence
+            write.future.is_duplicate = write in staged.duplicates
+            write.future.rows_rejected = staged.rejected.get(write, 0)
+            write.future.set_result(version)
+
+    def _fail(self, write: Write, error: BaseException) -> None:
+        """Fail a write. Later writes of its producer fail, too, unless only its rows are wrong: no gap is left."""
+        claim = self._claims.get(write.producer)
+        if claim is not None and not isinstance(error, InvalidArgument):
+            claim.error = error
+        with self._changed:
+            self._failed = [*(future for future in self._failed if not future.is_seen), write.future]
+        write.future.set_exception(error)
+
+    def _committed(self, writes: list[Write]) -> tuple[int, Staged]:
+        """Commit in one transaction, again after errors that may pass; returns its version."""
+        deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
+        while True:
+            transaction: WritingTransaction | None = None
+            try:
+                transaction = self._lakehouse.begin(**self._note._asdict())
+                staged = stage(transaction, self._target, writes)
+                return transaction.commit(), staged
+            except CommitStateUnknown:
+                assert transaction is not None
+                if (version := self._settled(transaction, deadline)) is not None:
+                    return version, staged
+            except BaseException as error:
+                if transaction is not None:
+                    with suppress(TrinityLakeError):  # vacuum deletes the rest
+                        transaction.rollback()
+                may_pass = isinstance(error, CommitConflict | TransactionExpired) or (
+                    isinstance(error, StorageError) and error.retryable
+                )
+                if not may_pass or time.monotonic() >= deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _settled(self, transaction: WritingTransaction, deadline: float) -> int | None:
+        """The version of a transaction whose commit had no answer; None if it is rolled back.
+
+        Raises `CommitStateUnknown` if the store does not answer until the deadline.
+        """
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                transaction.rollback()
+                return None
+            except (CommitConflict, CommitStateUnknown, StorageError) as error:
+                if isinstance(error, CommitConflict):
+                    with suppress(StorageError):
+                        _, version = self._lakehouse._core.outcome(transaction.id)
+                        if version is not None:
+                            return version
+                if time.monotonic() >= deadline:
+                    raise CommitStateUnknown(f"the outcome of transaction {transaction.id} is unknown") from error
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+_open_writers: weakref.WeakSet[TableWriter] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """Commit the rows of writers that were not closed, while the interpreter can still start threads."""
+    with ExitStack() as closing:  # all of them, whatever one of them raises
+        for writer in list(_open_writers):
+            closing.callback(writer.close)
+
+
+# Unlike `atexit`, it runs before the executors of `concurrent.futures` end, which a commit needs.
+threading._register_atexit(_close_all)  # type: ignore[attr-defined] # noqa: SLF001

@@ -1,0 +1,240 @@
+"""The rows of many writes in one transaction: what fits, what is rejected, and the sequence numbers of producers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from trinitylake.base.qualified_names import Identifier, full_name, split
+from trinitylake.errors import ObjectNotFound, ProducerFenced, TrinityLakeError
+from trinitylake.tables import input_rows
+from trinitylake.tables.declared_limits import limits_of
+from trinitylake.tables.ingestion.event_rows import EventRows, RejectedRow, fitted
+from trinitylake.tables.ingestion.producers import Producer
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema as IcebergSchema
+
+    from trinitylake import _core
+    from trinitylake.definitions import Schema
+
+DEAD_LETTER_SCHEMA = pa.schema(
+    [
+        ("error", pa.string()),
+        ("row", pa.string()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("producer", pa.string()),
+        ("sequence", pa.int64()),
+    ]
+)
+
+
+class DescribedTable(Protocol):
+    """The part of a table that says what rows it takes."""
+
+    @property
+    def schema(self) -> Schema: ...
+    def _schema(self) -> IcebergSchema: ...
+
+
+class StagedTable(DescribedTable, Protocol):
+    """The part of a table of a transaction that a writer uses."""
+
+    @property
+    def id(self) -> str: ...
+    def _open_core(self) -> _core.Transaction: ...
+    def append(self, data: Any) -> object: ...
+
+
+class WritingTransaction(Protocol):
+    """The part of a transaction that a writer uses."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> int | None: ...
+    def table(self, identifier: Identifier) -> Any: ...
+    def exists(self, identifier: Identifier) -> bool: ...
+    def create_namespace(self, identifier: Identifier, *, exist_ok: bool) -> object: ...
+    def create_table(self, identifier: Identifier, schema: pa.Schema) -> object: ...
+    def commit(self) -> int: ...
+    def rollback(self) -> None: ...
+
+
+class Acknowledgement(Future[int]):
+    """Future of the version that made the rows of one write durable.
+
+    It cannot be cancelled. `asyncio.wrap_future` makes it awaitable.
+
+    Attributes:
+        rows_rejected: the number of rows in the dead-letter table; known when it is done.
+        is_duplicate: whether the table had the sequence number already, so that nothing was written.
+        is_seen: whether a caller asked for the outcome, or will be called with it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows_rejected = 0
+        self.is_duplicate = False
+        self.is_seen = False
+        self.set_running_or_notify_cancel()
+
+    def result(self, timeout: float | None = None) -> int:
+        """The version. Raises the error of the write, and `TimeoutError`."""
+        with self._seen():
+            return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error of the write, None if it is durable. Raises `TimeoutError`."""
+        with self._seen():
+            return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[int]], object]) -> None:
+        """Call `fn` with this future when it is done."""
+        self.is_seen = True
+        super().add_done_callback(fn)
+
+    @contextmanager
+    def _seen(self) -> Iterator[None]:
+        self.is_seen = True  # before it is done: the caller waits for it
+        try:
+            yield
+        finally:
+            self.is_seen = self.done()
+
+
+@dataclass(eq=False, slots=True)
+class Write:
+    """One write that is not durable yet."""
+
+    rows: EventRows
+    producer: str = ""
+    sequence: int | None = None
+    future: Acknowledgement = field(default_factory=Acknowledgement)
+
+
+class Target(NamedTuple):
+    """Where a writer writes.
+
+    Attributes:
+        name: of the table.
+        id: of the table.
+        dead_letter_table: for rows that do not fit; None if their writes fail.
+        writer: the id of the writer; None for a server, which claims no producer.
+    """
+
+    name: Identifier
+    id: str
+    dead_letter_table: Identifier | None
+    writer: str | None
+
+    def table_in(self, transaction: WritingTransaction) -> StagedTable:
+        """The table as a transaction sees it. Raises `ObjectNotFound`, also if another table has its name."""
+        table: StagedTable = transaction.table(self.name)
+        if table.id != self.id:
+            name = full_name(*split(self.name))
+            raise ObjectNotFound(f"table {name} was dropped, and another table has its name: open another writer")
+        return table
+
+
+@dataclass(slots=True)
+class Staged:
+    """Result of `stage`.
+
+    Attributes:
+        failed: writes of which nothing is committed, and why.
+        duplicates: writes whose sequence numbers the table had already.
+        rejected: the number of rejected rows of each write.
+    """
+
+    failed: dict[Write, TrinityLakeError] = field(default_factory=dict)
+    duplicates: set[Write] = field(default_factory=set)
+    rejected: dict[Write, int] = field(default_factory=dict)
+
+
+def conforming(table: DescribedTable) -> Callable[[pa.Table], pa.Table]:
+    """Function that converts rows to the columns of a table, and raises `InvalidArgument` for rows that do not fit."""
+    schema = table._schema()
+    names = frozenset(schema.column_names)
+    conform: Callable[..., Any] = partial(
+        input_rows.conform, schema=schema, limits=limits_of(table.schema), needed=names, exactly=True
+    )
+    return conform
+
+
+def stage(transaction: WritingTransaction, target: Target, writes: Iterable[Write]) -> Staged:
+    """Add writes to a transaction. A producer advances past all of its writes that are new, also those that fail."""
+    table = target.table_in(transaction)
+    staged = Staged()
+    new = _new_writes(table, target, writes, staged)
+    conform = conforming(table)
+    by_rows = {write.rows: write for write in new}
+    found = fitted(by_rows, conform, splits=target.dead_letter_table is not None)
+    if found.rejected and target.dead_letter_table is None:
+        failed = {by_rows[rows]: rejected[0].error for rows, rejected in found.rejected.items()}
+        staged.failed.update(failed)
+        found = fitted((write.rows for write in new if write not in failed), conform, splits=False)
+    alike: dict[pa.Schema, list[pa.Table]] = {}
+    for one in found.tables:
+        if one.num_rows:
+            alike.setdefault(one.schema, []).append(one)
+    for tables in alike.values():  # more than one only if rows lack columns with default values
+        table.append(pa.concat_tables(tables).combine_chunks())
+    if target.dead_letter_table is not None and found.rejected:
+        rejected = {by_rows[rows]: bad for rows, bad in found.rejected.items()}
+        staged.rejected = {write: len(bad) for write, bad in rejected.items()}
+        _append_dead_letters(transaction, target.dead_letter_table, rejected)
+    return staged
+
+
+def _new_writes(table: StagedTable, target: Target, writes: Iterable[Write], staged: Staged) -> list[Write]:
+    new: list[Write] = []
+    producers: dict[str, Producer] = {}
+    advanced: dict[str, int] = {}
+    for write in writes:
+        if write.sequence is not None:
+            if write.producer not in producers:
+                producers[write.producer] = Producer(table._open_core(), write.producer, target.id)
+            producer = producers[write.producer]
+            try:
+                if target.writer is not None:
+                    producer.check_writer(target.writer)
+            except ProducerFenced as error:
+                staged.failed[write] = error
+                continue
+            last = advanced.get(write.producer, producer.sequence)
+            if last is not None and write.sequence <= last:
+                staged.duplicates.add(write)
+                continue
+            advanced[write.producer] = write.sequence
+        if write.rows.error is not None:
+            staged.failed[write] = write.rows.error
+        else:
+            new.append(write)
+    for name, sequence in advanced.items():
+        producers[name].store(sequence, target.writer)
+    return new
+
+
+def _append_dead_letters(
+    transaction: WritingTransaction, name: Identifier, rejected: dict[Write, list[RejectedRow]]
+) -> None:
+    """Append rejected rows to the dead-letter table, which is created if it does not exist."""
+    if not transaction.exists(name):
+        transaction.create_namespace(split(name)[0], exist_ok=True)
+        transaction.create_table(name, DEAD_LETTER_SCHEMA)
+    now = datetime.now(UTC)
+    rows: Sequence[tuple[Any, ...]] = [
+        (str(bad.error), bad.text, now, write.producer or None, write.sequence)
+        for write, of_write in rejected.items()
+        for bad in of_write
+    ]
+    letters = [dict(zip(DEAD_LETTER_SCHEMA.names, row, strict=True)) for row in rows]
+    transaction.table(name).append(pa.Table.from_pylist(letters, DEAD_LETTER_SCHEMA))

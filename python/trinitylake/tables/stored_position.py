@@ -1,0 +1,32 @@
+"""Positions in tables, stored as properties of namespaces.
+
+A consumer of changes has the namespace `_consumers.NAME`, a producer of rows `_producers.NAME`; a property with the id
+of a table as key is the position in that table. So a position is versioned, exported, checked and rolled back like any
+object, found by one look-up in the latest version, and kept when versions expire. It commits together with the rows.
+Two transactions that move one position write one key, so one of them fails with `CommitConflict`.
+"""
+
+from __future__ import annotations
+
+from trinitylake import _core
+from trinitylake.definitions import new_namespace_def, parse_namespace_def, serialize
+
+
+class StoredPosition:
+    """The position in one table, read and written as a part of a transaction.
+
+    Attributes:
+        text: the position; None if there is none yet.
+    """
+
+    def __init__(self, transaction: _core.Transaction, namespace: str, table_id: str) -> None:
+        self._transaction, self._namespace, self._table_id = transaction, namespace, table_id
+        stored = transaction.read("namespace", namespace)
+        self._write = transaction.create if stored is None else transaction.replace
+        self._definition = new_namespace_def() if stored is None else parse_namespace_def(stored)
+        self.text: str | None = self._definition.properties.get(table_id)
+
+    def store(self, text: str) -> None:
+        """Replace the position; to be called once."""
+        self._definition.properties[self._table_id] = text
+        self._write("namespace", self._namespace, "", serialize(self._definition))
