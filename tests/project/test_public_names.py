@@ -37,8 +37,14 @@ def handles() -> list[Any]:
     table, transaction = lake.table("n.t"), lake.begin()
     return [
         *(lake, lake.at(), transaction, lake.maintenance, lake.tags, lake.transactions),
-        *(table, lake.at().table("n.t"), transaction.table("n.t"), table.maintenance, table.scan()),
-        *(table.merge({"id": [1]}, on="id"), lake.sql("SELECT * FROM n.t"), lake.view("n.v"), lake.namespace("n")),
+        *(table, lake.at().table("n.t"), transaction.table("n.t"), table.maintenance, table.writer()),
+        *(
+            table.scan(),
+            table.merge({"id": [1]}, on="id"),
+            lake.sql("SELECT * FROM n.t"),
+            lake.view("n.v"),
+            lake.namespace("n"),
+        ),
         *(tl.Schema, tl.Column),
     ]
 
