@@ -37,7 +37,7 @@ def test_a_table_is_created_as_it_is_declared(lake: tl.Lakehouse) -> None:
     assert list(table.schema.names) == ["id", "day of", "x"]
     assert [field.name for field in table.partition_spec.fields] == ["id"]
     assert [field.required for field in table.iceberg.schema().fields] == [True, True, False]
-    assert lake.sql("CREATE TABLE IF NOT EXISTS a.t (y INT)").fetchone() == (0, 0, 0)
+    assert lake.sql("CREATE TABLE IF NOT EXISTS a.t (y INT)").fetchone() == (0, 0, 0, None)
     with pytest.raises(tl.ObjectAlreadyExists):
         lake.sql("CREATE TABLE a.t (y INT)")
     for text in ("x INT DEFAULT 3", "x INT CHECK (x > 1)", "x INT UNIQUE", "x NOTYPE", "x INT, x INT"):
@@ -48,8 +48,8 @@ def test_a_table_is_created_as_it_is_declared(lake: tl.Lakehouse) -> None:
 
 def test_a_table_is_created_from_a_query(shop: tl.Lakehouse) -> None:
     made = shop.sql("CREATE TABLE shop.dear AS SELECT id, price * 2 AS twice FROM shop.items WHERE price > ?", [1])
-    assert made.fetchall() == [(0, 0, 1)]
-    assert made.columns == ["rows_updated", "rows_deleted", "rows_inserted"]
+    assert made.fetchall() == [(0, 0, 1, shop.version)]
+    assert made.columns == ["rows_updated", "rows_deleted", "rows_inserted", "version"]
     assert shop.sql("FROM shop.dear").fetchall() == [(1, 3.0)]
     shop.sql("CREATE OR REPLACE TABLE shop.dear AS SELECT twice + 1 AS more FROM shop.dear")
     assert shop.sql("FROM shop.dear").fetchall() == [(4.0,)]
@@ -59,14 +59,17 @@ def test_a_table_is_created_from_a_query(shop: tl.Lakehouse) -> None:
         shop.sql("DROP TABLE shop.dear")
 
 
-def test_the_text_of_a_statement_result_has_its_row_counts(
+def test_the_text_of_a_statement_result_has_its_row_counts_and_version(
     shop: tl.Lakehouse, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """CREATE SCHEMA in the shell printed a table of three columns with a zero in each."""
+    """CREATE SCHEMA in the shell printed a table of three columns with a zero in each. Later a statement that changed
+    nothing printed the same as others, and none named its version.
+    """
     for statement, words in (
         ("CREATE SCHEMA said", "done"),
         ("CREATE TABLE said.t (id BIGINT)", "done"),
-        ("CREATE TABLE IF NOT EXISTS said.t (id BIGINT)", "done"),
+        ("CREATE TABLE IF NOT EXISTS said.t (id BIGINT)", "nothing changed"),
+        ("INSERT INTO said.t SELECT range FROM range(0)", "0 rows changed"),
         ("INSERT INTO said.t SELECT range FROM range(3000)", "3,000 rows inserted"),
         ("UPDATE said.t SET id = 9000 WHERE id = 5", "1 row updated"),
         ("DELETE FROM said.t WHERE id < 0", "0 rows changed"),
@@ -79,18 +82,23 @@ def test_the_text_of_a_statement_result_has_its_row_counts(
         ("CREATE TABLE said.u AS SELECT 1 AS id", "1 row inserted"),
         ("DROP TABLE said.u", "done"),
     ):
+        before = shop.version
         done = shop.sql(statement)
+        if shop.version != before:
+            words += f" in version {shop.version}"
+        else:
+            assert words in ("nothing changed", "0 rows changed")
         done.show()
         assert capsys.readouterr().out == f"{words}\n", statement
         assert repr(done) == words
         assert words in done._repr_html_()
-        assert len(done.fetchall()[0]) == 3
+        assert done.fetchall()[0][3] == (shop.version if shop.version != before else None)
 
 
 def test_rows_are_inserted_by_position_and_by_name(shop: tl.Lakehouse) -> None:
     assert shop.sql(
         "INSERT INTO shop.items (price, ID) SELECT 2 * i, i + 10 FROM range(?) AS r(i)", [2]
-    ).fetchone() == (0, 0, 2)
+    ).fetchone() == (0, 0, 2, shop.version)
     shop.sql("INSERT INTO shop.items BY NAME SELECT 'named' AS name, 20 AS id")
     shop.sql("WITH x AS (SELECT 30 AS id) INSERT INTO shop.items (id) SELECT id FROM x JOIN x AS y USING (id)")
     shop.sql("INSERT INTO shop.items (id, name) SELECT * FROM new", data={"new": {"a": [40], "b": ["given"]}})
@@ -160,7 +168,7 @@ def test_a_merge_inserts_values_in_the_order_of_the_columns(shop: tl.Lakehouse) 
     names = shop.table("shop.items").schema.names
     given = ", ".join("70" if name == "id" else "NULL" for name in names)
     merge = "MERGE INTO shop.items AS t USING (SELECT 70 AS id) AS s ON t.id = s.id WHEN NOT MATCHED THEN INSERT "
-    assert shop.sql(f"{merge} VALUES ({given})").fetchall() == [(0, 0, 1)]
+    assert shop.sql(f"{merge} VALUES ({given})").fetchall() == [(0, 0, 1, shop.version)]
     assert shop.sql("SELECT count(*) FROM shop.items WHERE id = 70").fetchone() == (1,)
     with pytest.raises(tl.InvalidArgument, match=f"1 values, but table shop.items has {len(names)} columns"):
         shop.sql(f"{merge.replace('70', '71')} VALUES (71)")
@@ -219,7 +227,7 @@ def test_a_statement_that_loses_a_race_is_run_again(shop: tl.Lakehouse, monkeypa
         return done
 
     monkeypatch.setattr(sql_statements.SqlStatements, "run", raced)
-    assert shop.sql("UPDATE shop.items SET price = price + 1 WHERE id = 1").fetchone() == (1, 0, 0)
+    assert shop.sql("UPDATE shop.items SET price = price + 1 WHERE id = 1").fetchone() == (1, 0, 0, shop.version)
     assert rows(shop) == [(1, "one", 101.0), (2, "two", None)]
 
 

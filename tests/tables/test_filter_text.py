@@ -172,4 +172,4 @@ def test_a_column_with_a_dot_is_filtered_in_every_statement() -> None:
     table.delete('"a.b" = 2')
     table.overwrite([{"a.b": 4, "v": "w"}], filter="a.b = 3")
     assert sorted(table.scan().to_arrow()["v"].to_pylist()) == ["w", "x"]
-    assert lake.sql('DELETE FROM n.t WHERE "a.b" = 4').fetchone() == (0, 1, 0)
+    assert lake.sql('DELETE FROM n.t WHERE "a.b" = 4').fetchone() == (0, 1, 0, lake.version)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from trinitylake.base.markup import element, framed, shown
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.merge import WriteResult
+from trinitylake.tables.merge import WriteResult, with_version
 from trinitylake.tables.queries.changes import Changes
 from trinitylake.tables.queries.column_types import with_uuids
 from trinitylake.tables.queries.named_objects import Names
@@ -81,25 +81,31 @@ class Transaction(Names, Protocol):
 
 
 class StatementDone(Query):
-    """Result of a statement as rows of a query: one row with the numbers of changed rows. Its text describes it.
+    """Result of a statement as rows of a query: one row with the fields of `WriteResult`. Its text describes it.
 
     Args:
         done: None for a statement that changes no rows; then the numbers are 0.
+        version, base_version: of the transaction; `version` is None if that is still open.
     """
 
-    def __init__(self, names: Names, done: WriteResult | None) -> None:
-        rows = pa.table({name: [count] for name, count in (done or _NO_ROWS)._asdict().items()})
+    def __init__(self, names: Names, done: WriteResult | None, version: int | None, base_version: int) -> None:
+        result = with_version(done or _NO_ROWS, version, base_version)
+        rows = pa.table({name: pa.array([value], pa.int64()) for name, value in result._asdict().items()})
         super().__init__(PreparedQuery("SELECT * FROM done", names, QueryOptions(given={"done": rows})))
-        self._done = done
+        self._has_rows = done is not None
+        self._is_committed = version is not None
+        self._result = result
 
     def text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
-        """The numbers of changed rows."""
-        if self._done is None:
-            return "done"
-        counts = {name.removeprefix("rows_"): count for name, count in self._done._asdict().items() if count}
-        first, *others = [f"{count:,} {what}" for what, count in counts.items()] or ["0 changed"]
+        """The numbers of changed rows, and the version."""
+        updated, deleted, inserted, version = self._result
+        suffix = "" if version is None else f" in version {version}"
+        if not self._has_rows:
+            return f"done{suffix}" if suffix or not self._is_committed else "nothing changed"
+        counts = {"updated": updated, "deleted": deleted, "inserted": inserted}
+        first, *others = [f"{count:,} {what}" for what, count in counts.items() if count] or ["0 changed"]
         number, _, what = first.partition(" ")
-        return ", ".join([f"{number} row{'' if number == '1' else 's'} {what}", *others])
+        return ", ".join([f"{number} row{'' if number == '1' else 's'} {what}", *others]) + suffix
 
     @shown
     def _repr_html_(self) -> str:

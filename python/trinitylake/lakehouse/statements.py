@@ -82,8 +82,10 @@ class Statements(Reader):
         parts = replace(
             options, parameters=by_name(options.parameters), subject=f"statement {shortened(query)}", is_part=True
         )
-        done = self._execute(lambda transaction: SqlStatements(transaction, parts).run(statement), note)
-        return StatementDone(self, done)
+        done, transaction = self._execute(
+            lambda transaction: (SqlStatements(transaction, parts).run(statement), transaction), note
+        )
+        return StatementDone(self, done, transaction.version, transaction.base_version)
 
     # Namespaces
 
@@ -480,6 +482,16 @@ class OpenTransaction(Statements):
     """
 
     _lakehouse_definition: bytes
+
+    @property
+    @abstractmethod
+    def version(self) -> int | None:
+        """The version that the transaction committed; its base version if it wrote nothing; None until committed."""
+
+    @property
+    @abstractmethod
+    def base_version(self) -> int:
+        """The version that the transaction reads."""
 
     @abstractmethod
     def _state(self) -> _core.Transaction:

@@ -81,9 +81,10 @@ def commit_write(
     messages: Sequence[WriterCommitMessage | None],
     overwrite: bool = False,
     transaction: Transaction | None = None,
-) -> None:
+) -> int | None:
     """Make the reported files part of the table, all at once; in a transaction, as that sees it.
 
+    Returns the version, unless nothing changed, a transaction commits it later, or another run of the job did before.
     With the option `id` a write is done once, in whatever process: the transaction has that id.
 
     Raises:
@@ -99,15 +100,15 @@ def commit_write(
             raise
         _take_over(transaction, plan, messages)
         plan.delete_all_but(messages)
-        return
+        return None
     if plan.options.txn is not None:
         save_in(plan.options.txn, plan, messages, overwrite)
-        return
+        return None
     lake = plan.options.open()
     id = plan.options.id
     if id is not None and is_committed(lake, id):  # by another run of the same job, meanwhile
         plan.delete_all_but([])
-        return
+        return None
     transaction = begin_on(lake, plan, id or f"spark-{plan.write_id}")
     try:
         stage(transaction, plan, messages, overwrite)
@@ -118,6 +119,7 @@ def commit_write(
     commit_or_delete(transaction, plan, messages)
     if id is not None and not committed_by(lake, id, plan):
         plan.delete_all_but([])
+    return transaction.version if transaction.version != transaction.base_version else None
 
 
 def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int | None = None) -> Transaction:
@@ -211,7 +213,7 @@ def _replace_files(
     with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
         assert isinstance(change, StagedTransaction)
         with change.looking_for(changes.statement, changes.filter):
-            change.count_rows(RowCounts(*result_of(messages)))
+            change.count_rows(RowCounts(*result_of(messages)[:3]))
             if removed or added:
                 change.replace_files(removed, added, snapshot_properties=snapshot_properties)
         _take_incoming(iceberg.io)

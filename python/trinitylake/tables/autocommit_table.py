@@ -18,6 +18,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import Catalog
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
 from trinitylake.tables.frozen_table import FrozenTable
+from trinitylake.tables.merge import with_version
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -45,6 +46,10 @@ SEEN_MAX_AGE_SECONDS = 1.0
 class TransactionWithTables(Protocol):
     """The part of a transaction that a table uses."""
 
+    @property
+    def version(self) -> int | None: ...
+    @property
+    def base_version(self) -> int: ...
     def table(self, identifier: Identifier) -> Table: ...
 
 
@@ -137,21 +142,21 @@ class AutocommitTable(FrozenTable):
     def _write(
         self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: CommitInfo = NO_COMMIT_INFO
     ) -> Result:
-        def statement(transaction: TransactionWithTables) -> tuple[Result, Table]:
+        def statement(transaction: TransactionWithTables) -> tuple[Result, Table, TransactionWithTables]:
             table = self._in(transaction)
             with table._writing() as iceberg:
-                return operation(iceberg), table
+                return operation(iceberg), table, transaction
 
         seen, moment = self._seen
         self._seen = (None, 0.0)
         # A write to a table in another catalog cannot be repeated.
         is_fresh = is_append and self.type == "managed" and time.monotonic() - moment < SEEN_MAX_AGE_SECONDS
         try:
-            result, written = self._lakehouse._execute(statement, note, seen if is_fresh else None)
+            result, written, transaction = self._lakehouse._execute(statement, note, seen if is_fresh else None)
         except _AnotherTable as error:
             raise self._conflict() from error
         self._show_written(written)
-        return result
+        return with_version(result, transaction.version, transaction.base_version)
 
     @contextmanager
     def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> Iterator[IcebergTable]:

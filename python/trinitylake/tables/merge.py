@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from trinitylake.base.arguments import text, texts
 from trinitylake.errors import InvalidArgument
@@ -12,14 +12,34 @@ from trinitylake.tables.sql_sandbox import quoted
 
 #: What the columns of a row get: SQL by column, or columns of the source; None for all that both sides have.
 Values: TypeAlias = "Mapping[str, str] | Iterable[str] | None"
+Result = TypeVar("Result")
 
 
 class WriteResult(NamedTuple):
-    """Numbers of rows of a table that a statement updated, deleted and inserted."""
+    """Numbers of rows of a table that a statement updated, deleted and inserted.
+
+    `version` is the version of its commit; None if nothing changed, and in a transaction, which commits later.
+    """
 
     rows_updated: int
     rows_deleted: int
     rows_inserted: int
+    version: int | None = None
+
+
+class UpsertResult(NamedTuple):
+    """Numbers of rows that an upsert changed and added. `version` as for `WriteResult`."""
+
+    rows_updated: int
+    rows_inserted: int
+    version: int | None = None
+
+
+def with_version(result: Result, version: int | None, base_version: int) -> Result:
+    """The result of a statement with the version of its transaction, unless that wrote nothing."""
+    if isinstance(result, WriteResult | UpsertResult) and version != base_version:
+        return cast("Result", result._replace(version=version))
+    return result
 
 
 class Merge:

@@ -10,7 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -31,7 +31,7 @@ from trinitylake.tables import input_rows as rows
 from trinitylake.tables.change_feed.table_versions import TableName, net_step_of_table, state_of, steps_of_table
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.maintenance import TableMaintenance
-from trinitylake.tables.merge import Merge, WriteResult
+from trinitylake.tables.merge import Merge, UpsertResult, WriteResult
 from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.engine import merge
 from trinitylake.tables.merging.join_keys import check_unique
@@ -81,13 +81,6 @@ class _Input:
         for batch in batches:
             self.count += batch.num_rows
             yield batch
-
-
-class UpsertResult(NamedTuple):
-    """Numbers of rows that an upsert changed and added."""
-
-    rows_updated: int
-    rows_inserted: int
 
 
 class Table(ABC):
@@ -385,8 +378,8 @@ class Table(ABC):
 
         A stream is written as it comes, in a bounded part of memory: a reader, an iterator of record batches, a polars
         LazyFrame, a relation of DuckDB. Outside of a transaction it is read to its end first, into a temporary file if
-        it is large, because the append may have to be repeated. Returns the number of rows. Raises `InvalidArgument`
-        for data that does not fit the columns.
+        it is large, because the append may have to be repeated. Returns the number of rows and the version; no rows
+        make no version. Raises `InvalidArgument` for data that does not fit the columns.
 
         Args:
             data: the rows.
@@ -458,7 +451,7 @@ class Table(ABC):
     ) -> WriteResult:
         """Replace the rows that match `filter`, or all of them, by the rows of `data`. Takes and raises as `append`.
 
-        Returns the numbers of both. A row that was and is the same counts in both.
+        Returns the numbers of both and the version. A row that was and is the same counts in both.
         """
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:
@@ -488,7 +481,10 @@ class Table(ABC):
     @traced("delete")
     @checked
     def delete(self, filter: str | BooleanExpression, *, message: str = "", author: str = "") -> WriteResult:
-        """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all. Returns how many."""
+        """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all.
+
+        Returns how many, and the version.
+        """
         matching = parse_filter(filter)
 
         def operation(iceberg: IcebergTable) -> WriteResult:

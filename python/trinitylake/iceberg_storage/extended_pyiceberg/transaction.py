@@ -304,12 +304,14 @@ class StagedTransaction(Transaction):
     def append_rows(self, rows: pa.Table) -> None:
         """Append few rows, with the columns and types of the table, in the thread of the caller."""
         check_writable(self.table_metadata)
-        self.append_files(DataFileWriter(self.table_metadata, self._table.io).written([rows]))
+        if files := DataFileWriter(self.table_metadata, self._table.io).written([rows]):
+            self.append_files(files)
 
     def append_stream(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Append a stream of rows in bounded memory."""
         check_writable(self.table_metadata)
-        self.append_files(self._written(_tables(rows)))
+        if files := self._written(_tables(rows)):
+            self.append_files(files)
 
     def overwrite_stream(self, rows: Iterable[pa.RecordBatch], filter: BooleanExpression) -> None:
         """Replace the rows that match `filter` by a stream of rows, in bounded memory."""
