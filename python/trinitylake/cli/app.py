@@ -64,6 +64,7 @@ COMMANDS = {
     "changes": Entry("history", "Print what each transaction changed since a version."),
     "history": Entry("history", "Print the versions that changed one object."),
     "rollback": Entry("history", "Restore an older version, all objects or some."),
+    "erase": Entry("erase", "Erase rows from a table, its history and the storage."),
     "undrop": Entry("history", "Restore a dropped object from an older version."),
     "txn": Entry("saved_transactions", "Saved transactions: list, show, commit, roll back."),
     "tag": Entry("history", "Tags, which are named versions: create, drop, list."),

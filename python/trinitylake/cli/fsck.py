@@ -14,7 +14,7 @@ from trinitylake.cli.app import CORRUPT
 from trinitylake.cli.command import Author, DryRun, Json, Options, Root, command, open_lakehouse, storage_options
 from trinitylake.cli.output import counted, emit, grid, progress
 from trinitylake.errors import CorruptFile, InvalidArgument
-from trinitylake.lakehouse.fsck import HARMLESS, FsckReport, Versions
+from trinitylake.lakehouse.fsck import HARMLESS, FsckReport, Versions, with_certificate
 from trinitylake.lakehouse.fsck import fsck as check
 
 #: At most so many findings are printed; --json has all.
@@ -35,6 +35,18 @@ def fsck(
     repair: Annotated[
         bool, typer.Option("--repair", help="Repair the latest version first. Stop all writers before.")
     ] = False,
+    certificate: Annotated[
+        str | None,
+        typer.Option("--certificate", metavar="FILE", help="Also check that the files which `erase` deleted are gone."),
+    ] = None,
+    filter: Annotated[
+        str | None,
+        typer.Option("--filter", help="With --certificate: also search all files for rows that match this filter."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="FILE", help="With --certificate: its key, proves certificate and filter."),
+    ] = None,
     dry_run: DryRun = False,
     author: Author = "",
     options: Options = None,
@@ -44,6 +56,8 @@ def fsck(
 
     The exit code is 5 if a rule is broken.
     """
+    if certificate is None and (filter is not None or key is not None):
+        raise typer.BadParameter("--filter and --key need --certificate")
     try:
         storage = open_lakehouse(root, options)._storage
     except CorruptFile:  # a lakehouse that cannot be opened can still be checked
@@ -59,6 +73,8 @@ def fsck(
             author=author,
             progress=lambda done, total, _: on_progress(done, total),
         )
+        if certificate is not None:
+            report = with_certificate(report, storage, certificate, filter, key)
     emit(asdict(report) | {"is_sound": report.is_sound}, _picture(report, files or data, dry_run), as_json)
     if not report.is_sound:
         raise typer.Exit(CORRUPT)

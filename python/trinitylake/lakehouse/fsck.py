@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trinitylake import _core
@@ -20,10 +21,14 @@ from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.lakehouse.table_repair import current_problems, newest_whole_version, roll_back_tables
 
 if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+
     from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.table_files import NamedFiles
 
-FindingKind: TypeAlias = Literal["missing", "damaged", "misplaced", "broken", "hint", "dangling", "unreferenced"]
+FindingKind: TypeAlias = Literal[
+    "missing", "damaged", "misplaced", "broken", "hint", "erased", "dangling", "unreferenced"
+]
 #: Versions to check: the latest, one, a range with both ends, or all.
 Versions: TypeAlias = int | tuple[int, int] | Literal["all"] | None
 #: Called with the numbers of checked versions, of all versions, and of files read.
@@ -42,7 +47,8 @@ class Finding:
     Attributes:
         kind: "missing": a reference to it exists, and the file does not; "damaged": its content is unreadable or wrong;
             "misplaced": it has the wrong path; "broken": files contradict each other; "hint": the hint names no
-            version; "dangling": a view reads a table that does not exist, and "unreferenced": no kept version reaches
+            version; "erased": a certificate of an erasure lists the file as deleted, or the file holds erased rows or
+            texts; "dangling": a view reads a table that does not exist, and "unreferenced": no kept version reaches
             it. The last two are no damage.
         path: of the file, below the root.
         message: for people.
@@ -139,6 +145,21 @@ def fsck(
     saved += [f"table {one.name} as of version {one.version}" for one in whole]
     lost += [f"table {one.name}: {one.loss}" for one in found]
     return replace(report, repair=Repair(made, tuple(saved), tuple(lost)))
+
+
+def with_certificate(
+    report: FsckReport,
+    storage: _core.Storage,
+    certificate: str | PathLike[str],
+    filter: str | BooleanExpression | None,
+    key: str | PathLike[str] | None,
+) -> FsckReport:
+    """The report with what is left of an erasure (`erasure_certificate.py`)."""
+    from trinitylake.lakehouse.erasure_certificate import check_certificate
+
+    problems = check_certificate(_core.Lakehouse.open(storage.uncached()), certificate, filter, key)
+    found = [Finding("erased", path, problem) for path, problem in sorted(problems.items())]
+    return replace(report, findings=(*found, *report.findings))
 
 
 def _checked(

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from trinitylake import _core
 from trinitylake.base.arguments import checked, checked_as, flag, texts, version_reference
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
+from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.markup import framed, heading, pairs, shown
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.base.version_reference import VersionReference, find_version, versions_after
@@ -40,6 +41,7 @@ from trinitylake.lakehouse.transactions import Transactions
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.expressions import BooleanExpression
     from pyspark.sql import SparkSession
 
     from trinitylake._core import Storage, Version
@@ -47,11 +49,13 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.bulk.catalog_import import CatalogImport
     from trinitylake.lakehouse.bulk.registration import Progress as RegistrationProgress
     from trinitylake.lakehouse.bulk.registration import Registration
+    from trinitylake.lakehouse.erasure import Erasure
     from trinitylake.lakehouse.export import Export, Mode
     from trinitylake.lakehouse.object_copier import OnProgress as OnExportProgress
     from trinitylake.lakehouse.object_history import ObjectChange
     from trinitylake.lakehouse.object_rollback import ObjectRollback
     from trinitylake.lakehouse.transaction_rows import TransactionRowChanges
+    from trinitylake.lakehouse.vacuum import Progress as OnFiles
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
@@ -327,6 +331,51 @@ class Lakehouse(Statements):
         from trinitylake.lakehouse.object_rollback import roll_back_objects
 
         return roll_back_objects(self._handle, past, objects, message, author)
+
+    @checked_as(drop_tags=flag, roll_back_transactions=flag, dry_run=flag, grace=milliseconds)
+    def erase(
+        self,
+        table: Identifier,
+        filter: str | BooleanExpression,
+        *,
+        reason: str = "",
+        drop_tags: bool = False,
+        roll_back_transactions: bool = False,
+        grace: Duration | None = None,
+        dry_run: bool = False,
+        author: str = "",
+        progress: OnFiles | None = None,
+    ) -> Erasure:
+        """Erase the rows that match a filter from a table, from all of its history and from the storage.
+
+        Commits a version without these rows, expires the versions and snapshots that hold them and all older versions,
+        deletes their files, and then searches every file below the root for what remains. A call after a crash
+        continues. Other tables are searched, but not changed.
+
+        Args:
+            table: a managed table, also a dropped one, by any name that it has in a kept version.
+            filter: as for `scan`. A column name means every column that has this name in a kept version.
+            reason: stored in the log and in the certificate, so it must not contain personal data.
+            drop_tags: drop tags of versions with matching rows, and branches and tags of the table at such snapshots.
+            roll_back_transactions: roll back saved transactions that may hold matching rows.
+            grace: keep unreferenced files that are younger than this, such as "1 day". By default none are kept, so a
+                transaction that began before and is not saved fails with `TransactionExpired`.
+            dry_run: report what holds matching rows, and change nothing.
+            author: stored in the log and in the certificate.
+            progress: as for `maintenance.vacuum`, and with "searched".
+
+        Raises:
+            ObjectNotFound: no kept version has the table.
+            InvalidArgument: the table is not managed; no kept version has the columns; a tag or saved transaction
+                holds matching rows, and the argument for it is not given; or the reason contains a value of the filter.
+            CommitConflict: other writers changed the table again and again.
+        """
+        from trinitylake.lakehouse.erasure import ErasureRequest, erase
+
+        request = ErasureRequest(
+            table, filter, reason, drop_tags, roll_back_transactions, cast("int | None", grace) or 0, author, progress
+        )
+        return erase(self._handle, request, dry_run)
 
     # Other lakehouses and catalogs
 

@@ -22,6 +22,7 @@ from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
 from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, VacuumRequest, vacuumed
 
 if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
     from pyspark.sql import SparkSession
 
     from trinitylake.lakehouse.fsck import FsckReport, OnProgress, Versions
@@ -235,6 +236,9 @@ class LakehouseMaintenance:
         author: str = "",
         engine: SparkSession | None = None,
         progress: OnProgress | None = None,
+        certificate: str | PathLike[str] | None = None,
+        filter: str | BooleanExpression | None = None,
+        key: str | PathLike[str] | None = None,
     ) -> FsckReport:
         """Check the rules of the format: roots, nodes, definitions, the hint, the boundary, saved transactions.
 
@@ -254,10 +258,14 @@ class LakehouseMaintenance:
             engine: a Spark session whose executors check the nodes and definitions of one version, and its tables with
                 `files`. They check no other rules and repair nothing.
             progress: called from time to time with the numbers of checked versions, of all versions, and of files read.
+            certificate: a file that `Erasure.write` wrote: check also that the files which it lists do not exist.
+            filter: of that erasure: search also all files for rows and texts.
+            key: the key file of the certificate, which proves that neither it nor the filter was changed.
 
-        Raises `VersionNotFound` or `VersionExpired` for versions that do not exist.
+        Raises `VersionNotFound` or `VersionExpired` for versions that do not exist, and `InvalidArgument` for a file
+        that is no certificate, or another key or filter than its own.
         """
-        from trinitylake.lakehouse.fsck import fsck
+        from trinitylake.lakehouse.fsck import fsck, with_certificate
 
         if engine is not None:
             if repair or dry_run:
@@ -275,6 +283,8 @@ class LakehouseMaintenance:
             author=author,
             progress=progress,
         )
+        if certificate is not None:
+            report = with_certificate(report, storage, certificate, filter, key)
         if report.repair is not None and report.repair.version is not None:
             self._handle.reopen(storage)
         return report

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
+from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
-from pyiceberg.avro.resolver import construct_writer
+from pyiceberg.avro.resolver import construct_reader, construct_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.table import TableProperties
 
@@ -62,3 +63,17 @@ def avro_bytes(
         encoder.write(content)
         encoder.write(sync)
     return file.getvalue()
+
+
+def blocks_of(data: bytes) -> Iterator[bytes]:
+    """The decompressed blocks of an Avro file, of any schema. Raises `ValueError` or `EOFError` for a damaged one."""
+    decoder = new_decoder(data)
+    header = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
+    codec = header.compression_codec()
+    position = decoder.tell()
+    while position < len(data):
+        decoder.read_int()
+        block = decoder.read_bytes()
+        yield block if codec is None else codec.decompress(block)
+        decoder.skip(SYNC_SIZE)
+        position = decoder.tell()

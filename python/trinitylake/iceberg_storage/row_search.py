@@ -1,0 +1,298 @@
+"""Finds the snapshots of a table that hold rows that match a filter, and writes table metadata without these rows.
+
+A data file counts if one row in it matches, also a row that delete files hide. A column name of the filter means every
+column that has that name in some schema of the table, so renamed and dropped columns are searched, too. A snapshot
+counts if a manifest of it lists such a file, also as deleted: the entry repeats the bounds and partition of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.expressions import And, BooleanExpression, Not, Or, UnboundPredicate
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.row_lineage import POSITION, carried_schema
+from trinitylake.iceberg_storage.delete_files import file_key
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
+from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
+from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
+from trinitylake.iceberg_storage.row_filter import RowFilter
+from trinitylake.iceberg_storage.snapshot_retention import without
+
+#: Id of no partition spec, so that a file has no partition values.
+_NO_SPEC = -1
+
+
+class Binding(NamedTuple):
+    """A filter over the columns of one schema of a table."""
+
+    schema: Schema
+    filter: RowFilter
+
+
+class RowSearch:
+    """Searches the files of a table. Each file is read once, because files never change.
+
+    Args:
+        io: the file access of the lakehouse.
+        filter: of the rows.
+        schemas: all schemas of the table, the newest first.
+        known: an earlier search for the same rows, whose results are used.
+
+    Attributes:
+        rows: the number of matching rows, by the path of each data file or delete file that was searched.
+        listed: whether a manifest or manifest list leads to such a file, by its location.
+
+    Raises `InvalidArgument` if no schema has the columns of the filter.
+    """
+
+    def __init__(
+        self,
+        io: LakehouseFileIO,
+        filter: BooleanExpression,
+        schemas: Iterable[Schema],
+        known: RowSearch | None = None,
+    ) -> None:
+        self._io = io
+        self._filter = filter
+        schemas = list(schemas)
+        self.bindings = list(_bindings(filter, schemas).values())
+        # A delete by values holds some columns of a row, so each condition of the filter counts alone.
+        alone = [found for part in predicates(filter) for found in _bindings(part, schemas).values()]
+        self._conditions = list({(id(one.filter), one.filter.field_ids): one for one in alone}.values())
+        is_same = known is not None and _columns(known.bindings) == _columns(self.bindings)
+        self.rows: dict[str, int] = known.rows if known is not None and is_same else {}
+        self.listed: dict[str, bool] = known.listed if known is not None and is_same else {}
+
+    def snapshots(self, metadata: TableMetadata) -> set[int]:
+        """The ids of the snapshots that list a file with matching rows."""
+        return {one.snapshot_id for one in metadata.snapshots if self._is_listed_by_snapshot(metadata, one)}
+
+    def _is_listed_by_snapshot(self, metadata: TableMetadata, snapshot: Snapshot) -> bool:
+        if snapshot.manifest_list not in self.listed:
+            manifests = read_list(self._io, snapshot)
+            # No manifest is left out, so that `rows` has every file.
+            found = [self._is_listed_by(metadata, manifest) for manifest in manifests]
+            self.listed[snapshot.manifest_list] = any(found)
+        return self.listed[snapshot.manifest_list]
+
+    def _is_listed_by(self, metadata: TableMetadata, manifest: ManifestFile) -> bool:
+        if manifest.manifest_path not in self.listed:
+            found = [
+                self._matches(metadata, entry.data_file, entry.status == ManifestEntryStatus.DELETED)
+                for entry in read_entries(self._io, manifest, discard_deleted=False)
+            ]
+            self.listed[manifest.manifest_path] = any(found)
+        return self.listed[manifest.manifest_path]
+
+    def _matches(self, metadata: TableMetadata, file: DataFile, is_deleted: bool) -> bool:
+        if is_deleted and not self._io.new_input(file.file_path).exists():
+            # Only what the entry says of the file is left.
+            return any(
+                FilesOfFilter(metadata, self._filter, schema=one.schema).may_be_in_file(file) for one in self.bindings
+            )
+        return self.count(metadata, file) > 0
+
+    def count(self, metadata: TableMetadata, file: DataFile) -> int:
+        """The number of matching rows in a data file or delete file."""
+        path = self._io.path_of(file.file_path)
+        if path not in self.rows:
+            self.rows[path] = self._rows_of(metadata, file)
+        return self.rows[path]
+
+    def _rows_of(self, metadata: TableMetadata, file: DataFile) -> int:
+        if file.content == DataFileContent.POSITION_DELETES:
+            if file.file_format != FileFormat.PARQUET:
+                return 0
+            with self._io.new_input(file.file_path).open() as stream:
+                # Iceberg allows a copy of the deleted row, which is not compared.
+                return file.record_count if len(pq.read_schema(stream)) > 2 else 0
+        bindings = self.bindings if file.content == DataFileContent.DATA else self._conditions
+        return len(self._positions(metadata, file, bindings))
+
+    def positions(self, metadata: TableMetadata, file: DataFile) -> np.ndarray:
+        """The positions of the matching rows of a data file, ascending."""
+        return self._positions(metadata, file, self.bindings)
+
+    def count_in_file(self, metadata: TableMetadata, path: str, size_bytes: int) -> int:
+        """The number of matching rows in a Parquet file in the folder of the table, which no manifest need list."""
+        uri = self._io.uri_of(path)
+        with self._io.new_input(uri).open() as stream:
+            record_count = pq.read_metadata(stream).num_rows
+        file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=uri,
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=record_count,
+            file_size_in_bytes=size_bytes,
+        )
+        file.spec_id = _NO_SPEC
+        return len(self._positions(metadata, file, self.bindings))
+
+    def _positions(self, metadata: TableMetadata, file: DataFile, bindings: Iterable[Binding]) -> np.ndarray:
+        """Every row is compared: row groups are not skipped by their statistics."""
+        found = np.empty(0, np.int64)
+        for schema, filter in bindings:
+            rows = LiveRows(_with_schema(metadata, schema), self._io, [])
+            for batch in rows.matching(FileScanTask(file), Schema(*columns_of(filter, schema), POSITION)):
+                positions = batch.filter(filter.matches(batch)).column(POSITION.name).to_numpy()
+                found = np.union1d(found, positions)
+        return found
+
+
+def columns_of(filter: RowFilter, schema: Schema) -> list[NestedField]:
+    """The columns of a schema that a filter compares, whole."""
+    return [field for field in schema.fields if not filter.field_ids.isdisjoint(Schema(field).field_ids)]
+
+
+def _bindings(filter: BooleanExpression, schemas: list[Schema]) -> dict[frozenset[int], Binding]:
+    """The filter over each schema that has its columns; of several with the same columns, over the first."""
+    found: dict[frozenset[int], Binding] = {}
+    problem: Exception | None = None
+    for schema in schemas:
+        try:
+            bound = RowFilter.of(filter, schema)
+        except (ValueError, TypeError) as error:
+            problem = problem or error
+        else:
+            found.setdefault(bound.field_ids, Binding(schema, bound))
+    if not found:
+        raise InvalidArgument(str(problem)) from problem
+    return found
+
+
+def _columns(bindings: Iterable[Binding]) -> set[frozenset[int]]:
+    return {one.filter.field_ids for one in bindings}
+
+
+def predicates(filter: BooleanExpression) -> Iterator[UnboundPredicate]:
+    """The conditions of a filter, each on one column."""
+    if isinstance(filter, And | Or):
+        yield from predicates(filter.left)
+        yield from predicates(filter.right)
+    elif isinstance(filter, Not):
+        yield from predicates(filter.child)
+    elif isinstance(filter, UnboundPredicate):
+        yield filter
+
+
+def _with_schema(metadata: TableMetadata, schema: Schema) -> TableMetadata:
+    others = [one for one in metadata.schemas if one.schema_id != schema.schema_id]
+    return metadata.model_copy(update={"schemas": [*others, schema], "current_schema_id": schema.schema_id})
+
+
+class TableEraser:
+    """Rewrites the metadata of a table, so that no file that it names holds matching rows.
+
+    Data files with matching rows are written again without these and without deleted rows. Each branch or tag of the
+    table that needs it gets a new snapshot; other snapshots with matching rows are removed, and with them statistics.
+
+    Args:
+        io: the file access of the lakehouse, which records the written files.
+        search: of the rows.
+        drops_refs: remove tags and branches other than `main` that hold matching rows, instead of rewriting them.
+    """
+
+    def __init__(self, io: LakehouseFileIO, search: RowSearch, drops_refs: bool) -> None:
+        self._io = io
+        self._search = search
+        self._drops_refs = drops_refs
+
+    def erased(self, metadata: TableMetadata) -> TableMetadata:
+        """The new metadata, not stored."""
+        affected = self._search.snapshots(metadata)
+        new_ids: dict[int, int] = {}
+        refs = dict(metadata.refs)
+        for name, ref in refs.items():
+            if ref.snapshot_id not in affected or (self._drops_refs and name != MAIN_BRANCH):
+                continue
+            if ref.snapshot_id not in new_ids:
+                old = metadata.snapshot_by_id(ref.snapshot_id)
+                assert old is not None
+                snapshot = self._snapshot(metadata, old, name == MAIN_BRANCH)
+                new_ids[ref.snapshot_id] = snapshot.snapshot_id
+                metadata = apply_updates(metadata, (AddSnapshotUpdate(snapshot=snapshot),))
+            metadata = apply_updates(metadata, (_moved(name, ref, new_ids[ref.snapshot_id]),))
+        metadata = without(metadata, affected)
+        staying = {name: ref for name, ref in metadata.refs.items() if ref.snapshot_id not in affected}
+        return metadata.model_copy(
+            update={"refs": staying, "metadata_log": [], "statistics": [], "partition_statistics": []}
+        )
+
+    def _snapshot(self, metadata: TableMetadata, old: Snapshot, is_main: bool) -> Snapshot:
+        """A snapshot with the other live rows of `old`, under its schema; for `main` under the current one."""
+        schema_id = metadata.current_schema_id if is_main or old.schema_id is None else old.schema_id
+        seen = metadata.model_copy(update={"current_schema_id": schema_id})
+        tasks = list(ReadAheadScan(seen, self._io, snapshot_id=old.snapshot_id).plan_files())
+        gone = [task for task in tasks if self._is_rewritten(seen, task)]
+        removed = {task.file.file_path for task in gone}
+        used = {file_key(file) for task in tasks if task.file.file_path not in removed for file in task.delete_files}
+        files = [
+            entry.data_file
+            for manifest in read_list(self._io, old)
+            for entry in read_entries(self._io, manifest)
+            if entry.data_file.content != DataFileContent.DATA
+        ]
+        deletes = [file for file in files if file_key(file) not in used]
+        added = self._written(seen, gone)
+        numbers = {file.file_path: old.sequence_number or 0 for file in added}
+        producer = SnapshotProducer(
+            seen,
+            self._io,
+            Operation.OVERWRITE if added else Operation.DELETE,
+            branch=None,
+            sequence_numbers=numbers,
+            lists_removed=False,
+        )
+        return producer.add(added).remove([*(task.file for task in gone), *deletes]).produce(old.snapshot_id)
+
+    def _is_rewritten(self, metadata: TableMetadata, task: FileScanTask) -> bool:
+        """Whether a data file, or a delete file that applies to it, holds matching rows."""
+        return any(self._search.count(metadata, file) for file in (task.file, *task.delete_files))
+
+    def _written(self, metadata: TableMetadata, tasks: list[FileScanTask]) -> list[DataFile]:
+        live = LiveRows(metadata, self._io, tasks)
+        target = arrow_schema(carried_schema(metadata))
+        writer = DataFileWriter(metadata, self._io, carries_rows=True)
+
+        def rows() -> Iterator[pa.Table]:
+            for task in tasks:
+                if task.file.file_format != FileFormat.PARQUET:
+                    raise InvalidArgument(
+                        f"{task.file.file_path} is not a Parquet file, and only these are rewritten: compact the table "
+                        "with the engine that wrote it"
+                    )
+                matching = self._search.positions(metadata, task.file)
+                for batch in live.batches(task, [*target.names, POSITION.name]):
+                    stays = pa.array(~np.isin(batch.column(POSITION.name).to_numpy(), matching))
+                    kept = batch.filter(stays).select(target.names)
+                    yield pa.Table.from_batches([kept]).cast(target)
+
+        return writer.written(rows())
+
+
+def _moved(name: str, ref: SnapshotRef, snapshot_id: int) -> SetSnapshotRefUpdate:
+    fields = ref.model_dump(by_alias=True) | {"ref-name": name, "snapshot-id": snapshot_id}
+    return SetSnapshotRefUpdate.model_validate(fields)

@@ -1,0 +1,317 @@
+"""Erasure of rows from the whole history of a table: `lake.erase`.
+
+The steps, each of which finds out by a new survey what is left to do, so that a call after a crash continues:
+
+1. Survey every kept version: which versions, tags, snapshots and saved transactions hold matching rows.
+2. Commit one version whose tables name no file with matching rows, and without the tags that are dropped.
+3. Expire every version before it, and collect the files that no version references any more.
+4. Verify: survey again, and search every file below the root.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import TableProperties
+
+from trinitylake import _core
+from trinitylake.base.qualified_names import Identifier, full_name, split
+from trinitylake.base.timestamps import time_of
+from trinitylake.definitions import PREVIOUS_METADATA_LOCATION, parse_lakehouse_def, serialize
+from trinitylake.errors import CommitConflict, InvalidArgument
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.filter_text import parse_filter
+from trinitylake.iceberg_storage.metadata import encoder, new_file_stem
+from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
+from trinitylake.iceberg_storage.row_search import TableEraser
+from trinitylake.lakehouse.erasure_certificate import new_certificate, without_values, write_certificate
+from trinitylake.lakehouse.erasure_survey import (
+    Survey,
+    saved_transactions,
+    search_files,
+    survey,
+    tables_that_name,
+    texts_of,
+)
+from trinitylake.lakehouse.file_search import TextSearch
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.tables.table_definition import name_metadata
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+    from trinitylake.lakehouse.handle import Handle
+    from trinitylake.lakehouse.vacuum import Progress
+
+#: Commits of other writers that an erasure bears.
+_MAX_ATTEMPTS = 10
+#: A collection keeps files that are younger, by the clock of the store (`STORE_CLOCK_STEP_MILLIS` in the core).
+_COLLECTED_AFTER_SECONDS = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """Result of `lake.erase`, or with `dry_run` what it would do.
+
+    Attributes:
+        table: the full name.
+        dry_run: whether nothing was changed.
+        files: for each file that held matching rows, its path and their number, also rows that were deleted.
+        versions: the versions that held matching rows or texts of the filter. They and all versions before them expire.
+        tags: the tags of these versions.
+        refs: branches and tags of the tables themselves, other than `main`, at snapshots with matching rows.
+        transactions: saved transactions that began before, or changed the table.
+        version: the version without matching rows that was committed; None if the latest one had none.
+        expired: the versions that expired.
+        deleted: paths of the deleted files.
+        searched: the number of files that the verification searched.
+        remaining: paths of files that still hold matching rows, and why.
+        mentions: files and objects that still hold a text of the filter.
+        others: files outside of the folders of the table that hold rows which match by the names in the file.
+        unreadable: files that could not be searched, and why.
+        certificate: as `write` stores it.
+        key: secret key of the certificate, in hexadecimal.
+    """
+
+    table: str
+    dry_run: bool
+    files: dict[str, int]
+    versions: tuple[int, ...]
+    tags: tuple[str, ...]
+    refs: tuple[str, ...]
+    transactions: tuple[str, ...]
+    version: int | None = None
+    expired: tuple[int, ...] = ()
+    deleted: tuple[str, ...] = field(default=(), repr=False)
+    searched: int = 0
+    remaining: dict[str, str] = field(default_factory=dict)
+    mentions: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    unreadable: dict[str, str] = field(default_factory=dict)
+    certificate: dict[str, Any] = field(default_factory=dict, repr=False)
+    key: str = field(default="", repr=False)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether every file below the root was searched and none holds matching rows or texts of the filter."""
+        return self.searched > 0 and not (self.remaining or self.mentions or self.unreadable)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the certificate as JSON, and its secret key to `<path>.key`. Neither file may exist."""
+        write_certificate(self.certificate, self.key, path)
+
+
+@dataclass(frozen=True)
+class ErasureRequest:
+    """The arguments of `Lakehouse.erase`."""
+
+    table: Identifier
+    filter: str | BooleanExpression
+    reason: str = ""
+    drop_tags: bool = False
+    roll_back_transactions: bool = False
+    grace_millis: int = 0
+    author: str = ""
+    progress: Progress | None = None
+
+
+def erase(handle: Handle, request: ErasureRequest, dry_run: bool) -> Erasure:
+    """See `Lakehouse.erase`."""
+    return _Erasing(handle, request).run(dry_run)
+
+
+class _Erasing:
+    def __init__(self, handle: Handle, request: ErasureRequest) -> None:
+        self._handle = handle
+        self._core = handle.core
+        self._storage = handle.storage
+        self._io = LakehouseFileIO(self._storage)
+        self._request = request
+        self._name = full_name(*split(request.table))
+        self._filter = parse_filter(request.filter)
+        self._texts = texts_of(self._filter)
+        if TextSearch(self._texts).is_in(request.reason.encode()):
+            raise InvalidArgument(
+                "the reason contains a value of the filter, and would keep it in the log: leave it out"
+            )
+        self._found: Survey | None = None
+
+    def run(self, dry_run: bool) -> Erasure:
+        first = found = self._survey()
+        assert found.search is not None, "a table of the name has a schema"
+        transactions = self._transactions(found)
+        planned = Erasure(
+            table=self._name,
+            dry_run=dry_run,
+            files={path: rows for path, rows in sorted(found.search.rows.items()) if rows},
+            versions=tuple(found.versions),
+            tags=tuple(found.tags),
+            refs=tuple(f"{full_name(*key[:2])}@{ref}" for key, one in found.tables.items() for ref in one.refs),
+            transactions=tuple(transactions),
+        )
+        if dry_run:
+            return planned
+        self._check_allowed(planned)
+        for id in transactions:
+            with Transaction(self._core, self._core.resume(id)) as transaction:
+                transaction.rollback()
+        version = None
+        for _ in range(_MAX_ATTEMPTS):
+            if found.latest.number not in found.versions and not found.tags:
+                break
+            with suppress(CommitConflict):
+                version = self._commit(found)
+            found = self._survey()
+            if version is not None and found.texts:
+                break  # the latest version holds a text that only its owner can change
+        committed = time.monotonic()
+        oldest = max(found.oldest_to_keep, first.oldest_to_keep) if version is None else version
+        expired = self._core.expire(oldest, None, None, False, self._message(), self._request.author)[0]
+        time.sleep(max(0.0, committed + _COLLECTED_AFTER_SECONDS - time.monotonic()))
+        collected = self._core.vacuum(
+            self._request.grace_millis, False, 1 << 40, self._request.progress, self._message(), self._request.author
+        )
+        self._remove_empty_folders(found)
+        return self._verified(planned, version, tuple(expired), tuple(collected.deleted_paths))
+
+    def _survey(self) -> Survey:
+        known = self._found
+        ids, search = (frozenset[str](), None) if known is None else (known.ids, known.search)
+        self._found = survey(self._core, self._io, self._request.table, self._filter, ids, search)
+        return self._found
+
+    def _transactions(self, found: Survey) -> list[str]:
+        tables = [key[:2] for key in found.tables] + [split(self._request.table)]
+        before = found.latest.number + 1 if found.latest.number in found.versions else found.oldest_to_keep
+        return saved_transactions(self._core, before, tables)
+
+    def _check_allowed(self, planned: Erasure) -> None:
+        kept = [f"tag {name}" for name in planned.tags] + [f"reference {name}" for name in planned.refs]
+        if kept and not self._request.drop_tags:
+            raise InvalidArgument(
+                f"rows of {self._name} that match are also in {', '.join(kept)}: pass drop_tags=True (--drop-tags) to "
+                "drop them"
+            )
+        if planned.transactions and not self._request.roll_back_transactions:
+            raise InvalidArgument(
+                f"matching rows may be in saved transactions: {', '.join(planned.transactions)}; commit them, or pass "
+                "roll_back_transactions=True (--roll-back-transactions)"
+            )
+
+    def _message(self) -> str:
+        return f"erase rows of {self._name}" + (f": {self._request.reason}" if self._request.reason else "")
+
+    def _commit(self, found: Survey) -> int | None:
+        """Commit a version that names no file with matching rows. Raises `CommitConflict` after a lost race."""
+        if not found.tables and not found.tags:
+            # The message of the latest version, or a text in it, is all that has to go with its root.
+            return self._core.compact(True, False, self._message(), self._request.author)[0]
+        assert found.search is not None
+        io = self._io.part()
+        try:
+            with self._handle.begin(message=self._message(), author=self._request.author) as transaction:
+                state = transaction._state()
+                for (namespace, name, location), one in found.tables.items():
+                    if state.base.locate("table", namespace, name) != location:
+                        raise CommitConflict(f"table {full_name(namespace, name)} was changed by another transaction")
+                    metadata = TableEraser(io, found.search, drops_refs=True).erased(one.metadata)
+                    definition = one.definition
+                    name_metadata(definition, self._stored(io, metadata, one.metadata))
+                    definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
+                    state.replace("table", namespace, name, serialize(definition))
+                self._drop_tags(transaction, found)
+        except BaseException:
+            io.discard()
+            raise
+        return transaction.version
+
+    def _stored(self, io: LakehouseFileIO, metadata: TableMetadata, old: TableMetadata) -> str:
+        folder = metadata.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{metadata.location}/metadata"
+        path = io.path_of(f"{folder.rstrip('/')}/{new_file_stem(None)}{file_suffix(metadata.properties)}")
+        io.put(path, file_bytes(encoder.encode(metadata), path), overwrite=False)
+        return path
+
+    def _drop_tags(self, transaction: Transaction, found: Survey) -> None:
+        definition = parse_lakehouse_def(transaction._lakehouse_definition)
+        for tag in found.tags:
+            definition.exported_snapshots.pop(tag, None)
+        if found.tags:
+            transaction._state().set_lakehouse_definition(serialize(definition))
+
+    def _remove_empty_folders(self, found: Survey) -> None:
+        """Remove empty partition folders of a local disk, whose names are values."""
+        for table in found.searched:
+            folder = self._io.local_path(table.folder.rstrip("/"))
+            for place, _, _ in os.walk(folder, topdown=False) if folder is not None else ():
+                if "=" in os.path.basename(place):
+                    with suppress(OSError):  # it is not empty
+                        os.rmdir(place)
+
+    def _verified(
+        self, planned: Erasure, version: int | None, expired: tuple[int, ...], deleted: tuple[str, ...]
+    ) -> Erasure:
+        found = self._survey()
+        # A text in a definition of the latest version is in every version, until its owner changes it.
+        remaining = {
+            _core.root_path(number): f"version {number} is kept: a tag or a saved transaction was made meanwhile"
+            for number in (found.versions if not found.texts else [])
+        }
+        mentions = [f"{one} in version {found.latest.number}" for one in found.texts]
+        others, unreadable, searched = [], {}, 0
+        for one in search_files(self._storage, self._filter, found):
+            searched += 1
+            path = one.file.path
+            if one.problem:
+                unreadable[path] = one.problem
+            elif one.rows and one.is_of_table:
+                until = time_of(one.file.modified_millis + self._request.grace_millis)
+                remaining[path] = f"{one.described()}; vacuum deletes it from {until:%Y-%m-%d %H:%M:%S} UTC on"
+            elif one.rows:
+                others.append(path)
+            elif one.has_text:
+                mentions.append(path)
+            if self._request.progress is not None:
+                self._request.progress("searched", searched)
+        named = tables_that_name(found.latest, self._io, set(remaining)) if remaining else {}
+        for path, table in named.items():
+            remaining[path] = f"table {table} names it: erase the rows there, too"
+        fields = {
+            "reason": self._request.reason,
+            "author": self._request.author,
+            "table_ids": sorted(found.ids),
+            "erased_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version": version,
+            "expired_versions": list(expired),
+            "dropped_tags": list(planned.tags),
+            "rolled_back_transactions": list(planned.transactions),
+            "files_with_rows": len(planned.files),
+            "deleted_files": sorted(map(without_values, deleted)),
+            "verification": {
+                "is_verified": not (remaining or mentions or unreadable),
+                "searched_files": searched,
+                "remaining_files": len(remaining),
+                "mentions": len(mentions),
+                "unreadable_files": len(unreadable),
+                "other_files_with_matching_rows": len(others),
+            },
+        }
+        certificate, key = new_certificate(self._name, self._filter, fields)
+        return replace(
+            planned,
+            version=version,
+            expired=expired,
+            deleted=deleted,
+            searched=searched,
+            remaining=remaining,
+            mentions=tuple(mentions),
+            others=tuple(others),
+            unreadable=unreadable,
+            certificate=certificate,
+            key=key,
+        )

@@ -1,0 +1,119 @@
+"""The certificate of an erasure: what was deleted and how that was verified, without personal data.
+
+A hash of the filter without a secret would tell it: somebody who has the certificate could try all e-mail addresses or
+phone numbers. So the hash is keyed, and the key is stored in a file of its own. The same key authenticates the
+certificate. Values of partitions are left out of the paths of files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.expressions import BooleanExpression
+
+from trinitylake import _core
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.filter_text import parse_filter
+from trinitylake.lakehouse.erasure_survey import search_files, survey
+from trinitylake.lakehouse.file_search import all_files
+
+FORMAT = "trinitylake-erasure-1"
+NOT_COVERED = (
+    "copies outside of the lakehouse: exports, backups, results of queries, snapshots of disks, object versions that "
+    "the store keeps",
+    "external and federated tables, whose files belong to other catalogs",
+    "transactions that are open in other processes and are not saved",
+)
+_FILTER, _AUTHENTICATION = "filter_hmac_sha256", "hmac_sha256"
+
+
+def new_certificate(table: str, filter: BooleanExpression, fields: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """A certificate and its new key, in hexadecimal."""
+    key = secrets.token_hex(32)
+    certificate = {"format": FORMAT, "table": table, _FILTER: _hmac(key, f"{table}\0{filter}"), **fields}
+    certificate["not_covered"] = list(NOT_COVERED)
+    return {**certificate, _AUTHENTICATION: _authentication(certificate, key)}, key
+
+
+def write_certificate(certificate: Mapping[str, Any], key: str, path: str | os.PathLike[str]) -> None:
+    """Write a certificate, and its key to `<path>.key`, which only the user may read. Neither file may exist."""
+    with Path(path).open("x", encoding="utf-8") as file:
+        file.write(json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
+    descriptor = os.open(f"{os.fspath(path)}.key", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{key}\n")
+
+
+def without_values(path: str) -> str:
+    """A path without values of partitions; the random id in the name of the file still identifies it."""
+    return "/".join("*" if "=" in segment else segment for segment in path.split("/"))
+
+
+def check_certificate(
+    core: _core.Lakehouse,
+    path: str | os.PathLike[str],
+    filter: str | BooleanExpression | None,
+    key_path: str | os.PathLike[str] | None,
+) -> dict[str, str]:
+    """Check that what a certificate lists as deleted does not exist; with `filter` also that no row matches it now.
+
+    Args:
+        core: the lakehouse.
+        path: of the certificate.
+        filter: of the erasure.
+        key_path: of the key. Without it nothing proves that the certificate is unchanged and about this filter.
+
+    Returns the problems, by the path of a file. Raises `InvalidArgument` for a file that is no certificate, and with
+    the key for a certificate that was changed and another filter than its own.
+    """
+    try:
+        certificate = json.loads(Path(path).read_text(encoding="utf-8"))
+        if certificate["format"] != FORMAT:
+            raise ValueError(f"its format is {certificate['format']}")
+        table, ids, deleted = certificate["table"], certificate["table_ids"], set(certificate["deleted_files"])
+        expired = set(map(_core.root_path, certificate["expired_versions"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(f"{os.fspath(path)} is not a certificate of an erasure: {error}") from error
+    expression = None if filter is None else parse_filter(filter)
+    if key_path is not None:
+        _check_key(certificate, Path(key_path).read_text(encoding="utf-8").strip(), expression)
+    storage = core.storage
+    problems = {
+        file.path: "the certificate lists it as deleted"
+        for file in all_files(storage)
+        if without_values(file.path) in deleted or file.path in expired
+    }
+    if expression is not None:
+        found = survey(core, LakehouseFileIO(storage), table, expression, ids)
+        problems |= {_core.root_path(number): "this version holds matching rows" for number in found.versions}
+        for one in search_files(storage, expression, found):
+            if problem := one.described():
+                problems[one.file.path] = problem
+    return problems
+
+
+def _check_key(certificate: dict[str, Any], key: str, filter: BooleanExpression | None) -> None:
+    rest = {name: value for name, value in certificate.items() if name != _AUTHENTICATION}
+    if not hmac.compare_digest(_authentication(rest, key), certificate.get(_AUTHENTICATION, "")):
+        raise InvalidArgument("the key is not that of the certificate, or the certificate was changed")
+    if filter is not None and _hmac(key, f"{certificate['table']}\0{filter}") != certificate[_FILTER]:
+        raise InvalidArgument("the filter is not that of the certificate")
+
+
+def _authentication(certificate: Mapping[str, Any], key: str) -> str:
+    return _hmac(key, json.dumps(certificate, sort_keys=True, ensure_ascii=True))
+
+
+def _hmac(key: str, text: str) -> str:
+    try:
+        return hmac.new(bytes.fromhex(key), text.encode(), hashlib.sha256).hexdigest()
+    except ValueError:
+        raise InvalidArgument("the key is not a line of hexadecimal digits") from None

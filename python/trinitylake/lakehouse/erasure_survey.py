@@ -1,0 +1,289 @@
+"""Finds what still holds rows that match a filter: versions, tags, snapshots and saved transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyiceberg.expressions import BooleanExpression, EqualTo, In, LiteralPredicate, Or, SetPredicate, StartsWith
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from trinitylake import _core
+from trinitylake.base.qualified_names import Identifier, full_name, split
+from trinitylake.base.version_reference import versions_after
+from trinitylake.core import decode_keys
+from trinitylake.definitions import MANAGED, TableDef, parse_lakehouse_def, parse_table_def
+from trinitylake.errors import InvalidArgument, ObjectNotFound
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
+from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.iceberg_storage.row_search import RowSearch, predicates
+from trinitylake.lakehouse.file_search import FileFinding, FileSearch, SearchedTable, TextSearch, all_files
+from trinitylake.tables.table_definition import metadata_path
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.reader import Kind
+
+#: Shorter texts occur by chance, so they are compared as values of columns only.
+MIN_TEXT_LENGTH = 4
+#: Files that are read at the same time.
+_PARALLEL_READS = 16
+#: Kind, namespace and name of an object.
+_Key = tuple["Kind", str, str]
+
+
+class FoundTable(NamedTuple):
+    """One definition of a searched table.
+
+    Attributes:
+        snapshots: the ids of the snapshots with matching rows.
+        refs: branches and tags of the table, other than `main`, at these snapshots.
+    """
+
+    definition: TableDef
+    metadata: TableMetadata
+    snapshots: set[int]
+    refs: tuple[str, ...]
+
+
+@dataclass
+class Survey:
+    """What holds matching rows.
+
+    Attributes:
+        latest: the latest version.
+        versions: the kept versions with matching rows or texts, ascending, tagged ones included.
+        tags: the tags of these versions, and the numbers of the versions.
+        tables: of the latest version, each table with matching rows: its definition by its key and location.
+        texts: objects whose definition in the latest version has one of the texts.
+        searched: the tables, for a search of single files.
+        ids: of the tables that have or had the name.
+        search: of the rows; None if no kept version has the table.
+    """
+
+    latest: _core.Version
+    versions: list[int] = field(default_factory=list)
+    tags: dict[str, int] = field(default_factory=dict)
+    tables: dict[tuple[str, str, str], FoundTable] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    searched: list[SearchedTable] = field(default_factory=list)
+    ids: frozenset[str] = frozenset()
+    search: RowSearch | None = None
+
+    @property
+    def oldest_to_keep(self) -> int:
+        """The version before which all expire: the first one after which none holds matching rows."""
+        tagged = set(self.tags.values())
+        return max([number + 1 for number in self.versions if number not in tagged], default=0)
+
+
+def texts_of(filter: BooleanExpression) -> list[str]:
+    """The texts of a filter that no row holds when all matching rows are gone: it has no AND and no NOT."""
+
+    def is_any(part: BooleanExpression) -> bool:
+        return isinstance(part, EqualTo | In | StartsWith) or (
+            isinstance(part, Or) and is_any(part.left) and is_any(part.right)
+        )
+
+    if not is_any(filter):
+        return []
+    values: list[object] = []
+    for one in predicates(filter):
+        if isinstance(one, SetPredicate):
+            values += [literal.value for literal in one.literals]
+        elif isinstance(one, LiteralPredicate):
+            values.append(one.literal.value)
+    return [value for value in values if isinstance(value, str) and len(value) >= MIN_TEXT_LENGTH]
+
+
+def survey(
+    core: _core.Lakehouse,
+    io: LakehouseFileIO,
+    name: Identifier,
+    filter: BooleanExpression,
+    known_ids: Iterable[str] = (),
+    search: RowSearch | None = None,
+) -> Survey:
+    """Search every kept version.
+
+    Args:
+        known_ids: of tables that had the name in a version that is not kept any more.
+        search: of an earlier survey, whose results are used.
+
+    Raises:
+        ObjectNotFound: no kept version has a table of this name, and no id is known.
+        InvalidArgument: it is not managed, or has no column of the filter in any kept version.
+    """
+    return _Surveying(core, io, name, filter).run(frozenset(known_ids), search)
+
+
+class _Surveying:
+    def __init__(self, core: _core.Lakehouse, io: LakehouseFileIO, name: Identifier, filter: BooleanExpression) -> None:
+        self._core = core
+        self._io = io
+        self._name = split(name)
+        self._filter = filter
+        self._texts = TextSearch(texts_of(filter))
+        self._definitions: dict[str, TableDef] = {}
+
+    def run(self, known_ids: frozenset[str], search: RowSearch | None) -> Survey:
+        latest = self._core.latest()
+        tags = self._tags(latest)
+        oldest = self._core.oldest()
+        tagged = {number: self._core.tag(tag) for tag, number in tags.items() if number < oldest}
+        first = self._core.version(oldest)
+        versions = [*(tagged[number] for number in sorted(tagged)), first, *versions_after(self._core, first, latest)]
+        ids = self._ids(versions, known_ids)
+        states = self._states(versions, ids)
+        tables = self._searched([state.tables for state in states], search)
+        found = Survey(latest, texts=sorted(states[-1].texts), searched=tables.searched, ids=ids, search=tables.search)
+        for version, state in zip(versions, states, strict=True):
+            has_rows = any(tables.found[location].snapshots for location in state.tables.values())
+            root = self._io.storage.get(_core.root_path(version.number))
+            if has_rows or state.texts or self._texts.is_in_file(root):
+                found.versions.append(version.number)
+        found.tags = {tag: number for tag, number in tags.items() if number in found.versions}
+        for (_, namespace, name), location in states[-1].tables.items():
+            if tables.found[location].snapshots:
+                found.tables[namespace, name, location] = tables.found[location]
+        return found
+
+    def _tags(self, latest: _core.Version) -> dict[str, int]:
+        paths = parse_lakehouse_def(latest.definition).exported_snapshots
+        numbers = {tag: _core.root_version(path) for tag, path in sorted(paths.items())}
+        return {tag: number for tag, number in numbers.items() if number is not None}
+
+    def _states(self, versions: list[_core.Version], ids: frozenset[str]) -> list[_State]:
+        """The searched tables, and objects with one of the texts, in each version."""
+        states: list[_State] = []
+        tables: dict[_Key, str] = {}
+        texts: set[str] = set()
+        previous: _core.Version | None = None
+        for version in versions:
+            changed, removed = _changes(previous, version)
+            for key in removed:
+                tables.pop(key, None)
+                texts.discard(_shown(key))
+            for (key, location), data in zip(changed.items(), self._contents(version, changed), strict=True):
+                texts.discard(_shown(key))
+                tables.pop(key, None)
+                if self._texts.is_in(data):
+                    texts.add(_shown(key))
+                if key[0] == "table" and (table := parse_table_def(data, location)).id in ids:
+                    self._definitions[location] = table
+                    tables[key] = location
+            states.append(_State(dict(tables), set(texts)))
+            previous = version
+        return states
+
+    def _contents(self, version: _core.Version, objects: Iterable[_Key]) -> list[bytes]:
+        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+            return [data or b"" for data in pool.map(lambda key: version.read(*key), objects)]
+
+    def _ids(self, versions: list[_core.Version], known_ids: frozenset[str]) -> frozenset[str]:
+        """The ids of all tables that had the name."""
+        key: _Key = ("table", *self._name)
+        locations = {location: version for version in versions if (location := version.locate(*key)) is not None}
+        named = [parse_table_def(version.read(*key) or b"", location) for location, version in locations.items()]
+        if not named and not known_ids:
+            raise ObjectNotFound(f"no kept version has a table {full_name(*self._name)}")
+        if any(one.table_type != MANAGED for one in named):
+            raise InvalidArgument(
+                f"table {full_name(*self._name)} is or was external or federated: erase the rows in the catalog to "
+                "which it belongs"
+            )
+        return known_ids | {one.id for one in named}
+
+    def _searched(self, states: list[dict[_Key, str]], search: RowSearch | None) -> _SearchedTables:
+        """Search the metadata of each definition once, the newest first."""
+        newest_first = [location for tables in reversed(states) for location in tables.values()]
+        if not newest_first:
+            return _SearchedTables(None, {}, [])
+        read = {location: self._metadata(location) for location in dict.fromkeys(newest_first)}
+        schemas = [schema for metadata in read.values() for schema in reversed(metadata.schemas)]
+        search = RowSearch(self._io, self._filter, schemas, search)
+        found = {
+            location: _found_table(self._definitions[location], metadata, search.snapshots(metadata))
+            for location, metadata in read.items()
+        }
+        folders = {self._io.path_of(one.location.rstrip("/")) + "/": one for one in reversed(read.values())}
+        return _SearchedTables(
+            search, found, [SearchedTable(folder, metadata, search) for folder, metadata in folders.items()]
+        )
+
+    def _metadata(self, location: str) -> TableMetadata:
+        definition = self._definitions[location]
+        path = metadata_path(definition, full_name(*self._name))
+        return read_metadata(self._io, self._io.uri_of(path), path, table_id=definition.id)
+
+
+class _State(NamedTuple):
+    """The locations of the searched tables in one version, and the objects whose definitions have one of the texts."""
+
+    tables: dict[_Key, str]
+    texts: set[str]
+
+
+class _SearchedTables(NamedTuple):
+    search: RowSearch | None
+    found: dict[str, FoundTable]
+    searched: list[SearchedTable]
+
+
+def _changes(previous: _core.Version | None, version: _core.Version) -> tuple[dict[_Key, str], list[_Key]]:
+    """The locations of new and changed definitions, all of them without a previous version; and removed objects."""
+    if previous is None:
+        kinds: tuple[Kind, ...] = ("namespace", "table", "view")
+        listed = ((kind, row) for kind in kinds for row in version.list(kind).to_pylist())
+        return {(kind, row["namespace"], row["name"]): row["location"] for kind, row in listed}, []
+    rows = [((row["kind"], row["namespace"], row["name"]), row) for row in previous.diff(version).to_pylist()]
+    changed = {key: row["after"] for key, row in rows if row["after"] is not None}
+    return changed, [key for key, row in rows if row["after"] is None]
+
+
+def _found_table(definition: TableDef, metadata: TableMetadata, snapshots: set[int]) -> FoundTable:
+    refs = sorted(name for name, ref in metadata.refs.items() if name != MAIN_BRANCH and ref.snapshot_id in snapshots)
+    return FoundTable(definition, metadata, snapshots, tuple(refs))
+
+
+def tables_that_name(version: _core.Version, io: LakehouseFileIO, paths: set[str]) -> dict[str, str]:
+    """For each of the paths that a table of a version names as a data file or delete file, the name of one table."""
+    found: dict[str, str] = {}
+    for namespace, name in version.names("table"):
+        definition = parse_table_def(version.read("table", namespace, name) or b"")
+        if definition.table_type != MANAGED:
+            continue
+        path = metadata_path(definition, full_name(namespace, name))
+        metadata = read_metadata(io, io.uri_of(path), path)
+        manifests = {one.manifest_path: one for snapshot in metadata.snapshots for one in read_list(io, snapshot)}
+        files = (io.path_of(entry.data_file.file_path) for one in manifests.values() for entry in read_entries(io, one))
+        found |= dict.fromkeys(paths.intersection(files), full_name(namespace, name))
+    return found
+
+
+def search_files(storage: _core.Storage, filter: BooleanExpression, found: Survey) -> Iterator[FileFinding]:
+    """Search every file below the root."""
+    search = FileSearch(storage, filter, found.searched, TextSearch(texts_of(filter)))
+    with ThreadPoolExecutor(_PARALLEL_READS, "trinitylake-erase") as pool:
+        yield from pool.map(search.finding, all_files(storage))
+
+
+def _shown(key: _Key) -> str:
+    kind, namespace, name = key
+    return f"{kind} {full_name(namespace, name) if name else namespace}"
+
+
+def saved_transactions(core: _core.Lakehouse, before: int, changed: Iterable[tuple[str, str]]) -> list[str]:
+    """The ids of saved transactions that began before a version, or that changed one of these tables."""
+    tables, ids = set(changed), []
+    for saved in core.saved_transactions():
+        transaction = core.resume(saved.id)
+        keys = decode_keys(transaction.written_keys()["key"], parse_lakehouse_def(transaction.base.definition))
+        written = {(row["namespace"], row["name"]) for row in keys.to_pylist() if row["kind"] == "table"}
+        if saved.base_version < before or written & tables:
+            ids.append(saved.id)
+    return ids

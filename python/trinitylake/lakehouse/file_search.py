@@ -1,0 +1,174 @@
+"""Searches every file below the root for matching rows and for texts, whatever references the file.
+
+A file is decoded by its first bytes: Arrow and Avro blocks and gzip are decompressed. The columns of a filter are
+compared in Parquet files, under the names in the file; of the rest of such a file only the footer is searched.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, quote_plus
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trinitylake import _core
+from trinitylake.definitions import to_iceberg_schema
+from trinitylake.errors import TrinityLakeError
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests.avro_file import blocks_of
+from trinitylake.iceberg_storage.row_filter import RowFilter
+from trinitylake.iceberg_storage.row_search import RowSearch, columns_of
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table.metadata import TableMetadata
+
+_ARROW, _AVRO, _GZIP, _PARQUET = b"ARRO", b"Obj\x01", b"\x1f\x8b", b"PAR1"
+
+
+class ListedFile(NamedTuple):
+    """A file below the root. Its time is by the clock of the store."""
+
+    path: str
+    size_bytes: int
+    modified_millis: int
+
+
+class FileFinding(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        rows: the number of matching rows of a Parquet file.
+        is_of_table: whether the file is in the folder of a searched table.
+        has_text: whether one of the texts occurs in the file or in its name.
+        problem: why the file could not be searched; "" if it was.
+    """
+
+    file: ListedFile
+    rows: int = 0
+    is_of_table: bool = False
+    has_text: bool = False
+    problem: str = ""
+
+    def described(self) -> str:
+        """What keeps the file from being free of the rows and texts; "" if nothing does."""
+        if self.problem:
+            return f"it cannot be searched: {self.problem}"
+        if self.rows and self.is_of_table:
+            return f"it holds {self.rows} matching rows"
+        return "it holds a text of the filter" if self.has_text else ""
+
+
+class SearchedTable(NamedTuple):
+    """A table whose folder, a path that ends in `/`, is searched by the columns of all of its schemas."""
+
+    folder: str
+    metadata: TableMetadata
+    search: RowSearch
+
+
+def all_files(storage: _core.Storage) -> Iterator[ListedFile]:
+    """Every file below the root, also unfinished ones."""
+    walk = _core.Walk(storage, [("", None)])
+    while (batch := walk.next()) is not None:
+        yield from (ListedFile(*row.values()) for row in batch.to_pylist())
+
+
+class TextSearch:
+    """Searches bytes for texts in the spellings of files, file names and roots, which contain hexadecimal."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        spellings: set[bytes] = set()
+        for text in texts:
+            escaped = (json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (True, False))
+            for spelling in (text, quote(text), quote(text, safe=""), quote_plus(text), *escaped):
+                spellings |= {spelling.encode(), spelling.encode().hex().encode()}
+        self._spellings = sorted(spellings)
+
+    def is_in(self, data: bytes) -> bool:
+        """Whether one of the texts occurs in bytes that are not compressed."""
+        return any(spelling in data for spelling in self._spellings)
+
+    def is_in_file(self, data: bytes) -> bool:
+        """Whether one of the texts occurs in the content of a file other than Parquet."""
+        return bool(self._spellings) and any(map(self.is_in, _decoded(data)))
+
+
+class FileSearch:
+    """Searches single files. Safe to share between threads.
+
+    Args:
+        storage: of the lakehouse.
+        filter: of rows.
+        tables: whose files are searched by field ids, so that renamed and dropped columns are found.
+        texts: to find anywhere.
+    """
+
+    def __init__(
+        self,
+        storage: _core.Storage,
+        filter: BooleanExpression,
+        tables: Sequence[SearchedTable],
+        texts: TextSearch,
+    ) -> None:
+        self._storage = storage.uncached()
+        self._io = LakehouseFileIO(self._storage)
+        self._filter = filter
+        self._tables = tables
+        self._texts = texts
+
+    def finding(self, file: ListedFile) -> FileFinding:
+        """What one file holds; nothing if it does not exist any more."""
+        tables = [one for one in self._tables if file.path.startswith(one.folder)]
+        found = FileFinding(file, is_of_table=bool(tables))
+        try:
+            if self._storage.get_range(file.path, 0, min(4, file.size_bytes)) == _PARQUET:
+                has_text = self._texts.is_in(self._footer(file))
+                rows = max([self._rows(file), *(self._rows_by_ids(file, one) for one in tables)])
+            else:
+                rows, has_text = 0, self._texts.is_in_file(self._storage.get(file.path))
+        except FileNotFoundError:
+            return found
+        except (TrinityLakeError, pa.ArrowException, OSError, ValueError, EOFError, zlib.error) as error:
+            return found._replace(problem=str(error))
+        return found._replace(rows=rows, has_text=has_text or self._texts.is_in(file.path.encode()))
+
+    def _footer(self, file: ListedFile) -> bytes:
+        end, _ = self._storage.get_end(file.path, 8)
+        return self._storage.get_end(file.path, 8 + int.from_bytes(end[:4], "little"))[0]
+
+    def _rows(self, file: ListedFile) -> int:
+        """The number of rows that match by the names in the file; 0 if the file lacks a column of the filter."""
+        with self._io.new_input(self._io.uri_of(file.path)).open() as stream:
+            parquet = pq.ParquetFile(stream)
+            try:
+                schema = to_iceberg_schema(parquet.schema_arrow)
+                filter = RowFilter.of(self._filter, schema)
+            except (TrinityLakeError, ValueError, TypeError):
+                return 0
+            columns = [field.name for field in columns_of(filter, schema)]
+            batches = parquet.iter_batches(columns=columns)
+            return sum(batch.filter(filter.matches(batch)).num_rows for batch in batches)
+
+    def _rows_by_ids(self, file: ListedFile, table: SearchedTable) -> int:
+        return table.search.count_in_file(table.metadata, file.path, file.size_bytes)
+
+
+def _decoded(data: bytes) -> Iterator[bytes]:
+    """The bytes of a file, and those of its compressed parts."""
+    if data[:4] == _ARROW:
+        reader = pa.ipc.open_file(pa.BufferReader(data))
+        for number in range(reader.num_record_batches):
+            for column in reader.get_batch(number).columns:
+                yield from (buffer.to_pybytes() for buffer in column.buffers() if buffer is not None)
+        return
+    yield data
+    if data[:4] == _AVRO:
+        yield from blocks_of(data)
+    elif data[:2] == _GZIP:
+        yield gzip.decompress(data)

@@ -1,0 +1,378 @@
+"""`lake.erase`: rows of a person vanish from every file, and everything else stays."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_plus
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trinitylake as tl
+from manifests_by_hand import avro_parts
+from position_deletes import delete_values
+
+ANN = "ann.smith@example.com"
+FILTER = f"email = '{ANN}'"
+SCHEMA = {"id": "bigint", "email": "varchar"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(tmp_path / "lake", order=5, durability="none")
+    lake.create_namespace("raw")
+    return lake
+
+
+def people(*emails: str | None, first: int = 1) -> pa.Table:
+    return pa.table({"id": range(first, first + len(emails)), "email": pa.array(emails, pa.string())})
+
+
+def holding(root: Path, value: str) -> list[str]:
+    """Every file and folder below a root whose name, bytes or decoded content has a value, by plain means."""
+    return sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if value in unquote_plus(str(path.relative_to(root)))
+        or (path.is_file() and any(value in text for text in texts_in(path.read_bytes())))
+    )
+
+
+def texts_in(data: bytes) -> Iterator[str]:
+    yield data.decode("latin-1")
+    if data[:4] == b"PAR1":
+        file = pq.ParquetFile(pa.BufferReader(data))
+        names = [file.schema.column(number).path for number in range(len(file.schema))]
+        # As dictionaries, so that a value which no row uses would be seen.
+        read = pq.ParquetFile(pa.BufferReader(data), read_dictionary=names).read()
+        for column in read.columns:
+            for chunk in column.chunks:
+                yield str(chunk.dictionary.to_pylist() if pa.types.is_dictionary(chunk.type) else chunk.to_pylist())
+        yield str(file.read().to_pylist())
+    elif data[:6] == b"ARROW1":
+        for row in pa.ipc.open_file(pa.BufferReader(data)).read_all().to_pylist():
+            for text in filter(None, row.values()):
+                yield text
+                for part in text.split():
+                    yield bytes.fromhex(part).decode("latin-1") if is_hexadecimal(part) else part
+    elif data[:4] == b"Obj\x01":
+        header, blocks = avro_parts(data)
+        codec = header.get(b"avro.codec", b"null")
+        assert codec in (b"deflate", b"null")
+        for _, block in blocks:
+            yield (zlib.decompress(block, -15) if codec == b"deflate" else block).decode("latin-1")
+    elif data[:2] == b"\x1f\x8b":
+        yield gzip.decompress(data).decode("latin-1")
+
+
+def is_hexadecimal(text: str) -> bool:
+    try:
+        return bool(bytes.fromhex(text))
+    except ValueError:
+        return False
+
+
+Build = Callable[[tl.Lakehouse], object]
+
+
+def plain(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("raw.orders", SCHEMA)
+    table.append(people("bob", ANN, "eve"))
+    table.append(people(ANN, "dan", first=4))
+
+
+def deleted_before(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    lake.table("raw.orders").delete(FILTER, message=f"{ANN} wants to be forgotten")
+
+
+def deleted_by_vectors(lake: tl.Lakehouse) -> None:
+    merge_on_read(lake, "3")
+
+
+def deleted_by_positions(lake: tl.Lakehouse) -> None:
+    merge_on_read(lake, "2")
+
+
+def merge_on_read(lake: tl.Lakehouse, version: str) -> None:
+    properties = {"format-version": version, "write.delete.mode": "merge-on-read"}
+    table = lake.create_table("raw.orders", SCHEMA, properties=properties)
+    table.append(people("bob", ANN, "eve", "zoe"))
+    table.append(people(ANN, "dan", first=5))
+    lake.table("raw.orders").delete("id = 1 or id = 2")
+
+
+def deleted_by_values(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("raw.orders", SCHEMA)
+    table.append(people("bob", ANN, "eve"))
+    delete_values(lake.table("raw.orders"), pa.table({"email": [ANN]}))
+
+
+def partitioned(lake: tl.Lakehouse) -> None:
+    table = lake.create_table(
+        "raw.orders", SCHEMA, partition_spec=["email"], properties={"write.summary.partition-limit": "10"}
+    )
+    table.append(people("bob", ANN, None))
+    table.append(people(ANN, "dan", first=4))
+
+
+def bucketed_and_truncated(lake: tl.Lakehouse) -> None:
+    lake.create_table("raw.orders", SCHEMA, partition_spec=["truncate(6, email)"]).append(people("bob", ANN, None))
+
+
+def renamed_column(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    with lake.table("raw.orders").update_schema() as update:
+        update.rename_column("email", "mail")
+
+
+def dropped_column(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    with lake.table("raw.orders").update_schema() as update:
+        update.delete_column("email")
+
+
+def renamed_table(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    lake.rename_table("raw.orders", "raw.old_orders")
+    lake.create_table("raw.orders", SCHEMA).append(people("new", ANN))
+
+
+def dropped_table(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    lake.drop_table("raw.orders")
+
+
+def undropped_table(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    version = lake.version
+    lake.drop_table("raw.orders")
+    lake.rollback(version, objects="raw.orders")
+
+
+def compacted(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    lake.table("raw.orders").maintenance.compact(min_files=2)
+    lake.table("raw.orders").delete("id = 4")
+
+
+def in_inline_definition(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    lake.create_view("raw.ann", f"SELECT * FROM raw.orders WHERE email = '{ANN}'")
+    lake.drop_view("raw.ann")
+
+
+def in_properties(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    lake.alter_namespace("raw", {"owner": ANN})
+    lake.alter_namespace("raw", {"owner": "ops"})
+
+
+def with_statistics(lake: tl.Lakehouse) -> None:
+    properties = {
+        "write.parquet.bloom-filter-enabled.column.email": "true",
+        "write.metadata.metrics.default": "full",
+        "write.metadata.compression-codec": "gzip",
+    }
+    table = lake.create_table("raw.orders", SCHEMA, properties=properties)
+    table.append(people(ANN, *(f"person{number}" for number in range(200)), *(["again"] * 300)))
+
+
+SCENARIOS = [
+    plain,
+    deleted_before,
+    deleted_by_vectors,
+    deleted_by_positions,
+    deleted_by_values,
+    partitioned,
+    bucketed_and_truncated,
+    renamed_column,
+    dropped_column,
+    renamed_table,
+    dropped_table,
+    undropped_table,
+    compacted,
+    in_inline_definition,
+    in_properties,
+    with_statistics,
+]
+
+
+@pytest.mark.parametrize("build", SCENARIOS, ids=lambda build: build.__name__)
+def test_no_file_holds_an_erased_value_and_all_other_rows_stay(
+    lake: tl.Lakehouse, tmp_path: Path, build: Build
+) -> None:
+    build(lake)
+    rows = {name: lake.table(name).scan().to_arrow().to_pylist() for name in lake.tables()}
+    assert holding(tmp_path / "lake", ANN)
+    planned = lake.erase("raw.orders", FILTER, dry_run=True)
+    assert planned.files
+    assert lake.erase("raw.orders", FILTER, dry_run=True) == planned
+    done = lake.erase("raw.orders", FILTER, reason="request 4711")
+    assert holding(tmp_path / "lake", ANN) == []
+    assert done.is_verified, done
+    assert ANN not in json.dumps(done.certificate)
+    for name, before in rows.items():
+        erased = (2, 4) if build is dropped_column else [row["id"] for row in before if ANN in row.values()]
+        kept = [row for row in before if row["id"] not in erased]
+        assert lake.table(name).scan().to_arrow().to_pylist() == kept
+    assert lake.maintenance.fsck("all", data=True).is_sound
+
+
+def test_nested_columns_and_nulls_are_erased(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    rows = [{"id": 1, "who": {"email": ANN}}, {"id": 2, "who": {"email": None}}, {"id": 3, "who": None}]
+    table = lake.create_table("raw.orders", pa.Table.from_pylist(rows))
+    table.append(pa.Table.from_pylist(rows))
+    assert lake.erase("raw.orders", f"who.email = '{ANN}'").is_verified
+    assert lake.table("raw.orders").scan().to_arrow().to_pylist() == rows[1:]
+    assert holding(tmp_path / "lake", ANN) == []
+    assert lake.erase("raw.orders", "who.email IS NULL").is_verified
+    assert lake.table("raw.orders").count() == 0
+
+
+def test_a_tag_and_a_saved_transaction_are_named_before_anything_changes(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    plain(lake)
+    lake.tags.create("q3")
+    transaction = lake.begin(id="load-7")
+    transaction.table("raw.orders").append(people(ANN, first=9))
+    transaction.save()
+    lake.table("raw.orders").delete(FILTER)
+    version, planned = lake.version, lake.erase("raw.orders", FILTER, dry_run=True)
+    assert (planned.tags, planned.transactions) == (("q3",), ("load-7",))
+    with pytest.raises(tl.InvalidArgument, match=r"tag q3.*drop_tags"):
+        lake.erase("raw.orders", FILTER)
+    with pytest.raises(tl.InvalidArgument, match=r"load-7.*roll_back_transactions"):
+        lake.erase("raw.orders", FILTER, drop_tags=True)
+    assert lake.version == version
+    done = lake.erase("raw.orders", FILTER, drop_tags=True, roll_back_transactions=True)
+    assert done.is_verified
+    assert holding(tmp_path / "lake", ANN) == []
+    assert lake.tags.list() == []
+    assert lake.transactions.list() == []
+
+
+def test_branches_and_tags_of_the_table_are_dropped_on_request(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    plain(lake)
+    iceberg = lake.table("raw.orders").iceberg
+    iceberg.manage_snapshots().create_tag(iceberg.current_snapshot().snapshot_id, "audit").commit()
+    with pytest.raises(tl.InvalidArgument, match=r"raw.orders@audit"):
+        lake.erase("raw.orders", FILTER)
+    assert lake.erase("raw.orders", FILTER, drop_tags=True).is_verified
+    assert holding(tmp_path / "lake", ANN) == []
+
+
+def test_versions_without_the_rows_and_other_snapshots_stay(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    lake.table("raw.orders").delete(FILTER)
+    last_with_rows = max(lake.erase("raw.orders", FILTER, dry_run=True).versions)
+    lake.table("raw.orders").append(people("new", first=8))
+    done = lake.erase("raw.orders", FILTER)
+    assert done.expired[-1] >= last_with_rows
+    assert done.is_verified
+
+
+@pytest.mark.parametrize("point", ["_commit", "_message", "_remove_empty_folders", "_verified"])
+def test_a_second_call_finishes_after_a_crash(
+    lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    plain(lake)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"trinitylake.lakehouse.erasure._Erasing.{point}", crash)
+        with pytest.raises(KeyboardInterrupt):
+            lake.erase("raw.orders", FILTER)
+    assert tl.open(tmp_path / "lake").erase("raw.orders", FILTER).is_verified
+    assert holding(tmp_path / "lake", ANN) == []
+
+
+def test_a_second_call_finishes_after_a_crash_between_expiry_and_collection(
+    lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain(lake)
+    with monkeypatch.context() as patch:
+        patch.setattr("trinitylake.lakehouse.erasure.time.sleep", crash)
+        with pytest.raises(KeyboardInterrupt):
+            lake.erase("raw.orders", FILTER)
+    assert tl.open(tmp_path / "lake").erase("raw.orders", FILTER).is_verified
+    assert holding(tmp_path / "lake", ANN) == []
+
+
+def crash(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_cannot_be_erased_is_named_and_not_certified(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    plain(lake)
+    lake.create_view("raw.ann", f"SELECT id FROM raw.orders WHERE email = '{ANN}'")
+    lake.rollback(lake.version, objects={"raw.orders": "raw.copy"})
+    lake.create_table("raw.newsletter", SCHEMA).append(people(ANN))
+    done = lake.erase("raw.orders", FILTER)
+    assert not done.is_verified
+    assert not done.certificate["verification"]["is_verified"]
+    assert "view raw.ann" in done.mentions[0]
+    assert any("table raw.copy names it" in why for why in done.remaining.values())
+    assert len(done.others) == 1
+    assert done.others[0].startswith("raw/newsletter")
+    lake.drop_view("raw.ann")
+    assert not lake.erase("raw.copy", FILTER).mentions
+    lake.erase("raw.newsletter", FILTER)
+    assert lake.erase("raw.orders", FILTER).is_verified
+    assert holding(tmp_path / "lake", ANN) == []
+
+
+def test_files_of_running_transactions_are_kept_for_a_grace_and_named(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    plain(lake)
+    done = lake.erase("raw.orders", FILTER, grace="1 day")
+    assert not done.is_verified
+    assert all("vacuum deletes it from" in why for why in done.remaining.values())
+    assert done.remaining
+    assert lake.erase("raw.orders", FILTER).is_verified
+    assert holding(tmp_path / "lake", ANN) == []
+
+
+def test_the_reason_must_not_contain_the_value(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    with pytest.raises(tl.InvalidArgument, match="reason"):
+        lake.erase("raw.orders", FILTER, reason=f"request of {ANN}")
+
+
+def test_external_tables_and_unknown_names_are_refused(lake: tl.Lakehouse) -> None:
+    plain(lake)
+    location = lake.table("raw.orders").iceberg.metadata_location
+    other = tl.create(f"{lake.uri.removeprefix('file://').rstrip('/')}-2")
+    other.create_namespace("raw")
+    other.create_external_table("raw.orders", location)
+    with pytest.raises(tl.InvalidArgument, match="external"):
+        other.erase("raw.orders", FILTER)
+    with pytest.raises(tl.ObjectNotFound):
+        lake.erase("raw.missing", FILTER)
+    with pytest.raises(tl.InvalidArgument, match="mail"):
+        lake.erase("raw.orders", "mail = 'x'")
+
+
+def test_a_certificate_is_checked_with_its_key_and_filter(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    plain(lake)
+    done = lake.erase("raw.orders", FILTER)
+    path = tmp_path / "certificate.json"
+    done.write(path)
+    key = f"{path}.key"
+    assert lake.maintenance.fsck(certificate=path, filter=FILTER, key=key).is_sound
+    with pytest.raises(tl.InvalidArgument, match="filter is not that"):
+        lake.maintenance.fsck(certificate=path, filter="email = 'bob'", key=key)
+    lake.table("raw.orders").append(people(ANN))
+    assert lake.maintenance.fsck(certificate=path, key=key).is_sound
+    found = lake.maintenance.fsck(certificate=path, filter=FILTER, key=key)
+    assert not found.is_sound
+    assert {one.kind for one in found.findings} == {"erased"}
+    deleted = next(name for name in done.deleted if name.endswith(".parquet"))
+    (tmp_path / "lake" / deleted).write_bytes(b"restored from a backup")
+    assert [one.path for one in lake.maintenance.fsck(certificate=path).findings] == [deleted]
+    changed = json.loads(path.read_text()) | {"reason": "another"}
+    path.write_text(json.dumps(changed))
+    with pytest.raises(tl.InvalidArgument, match="was changed"):
+        lake.maintenance.fsck(certificate=path, key=key)
