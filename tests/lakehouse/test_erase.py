@@ -267,17 +267,27 @@ def test_branches_and_tags_of_the_table_are_dropped_on_request(lake: tl.Lakehous
     assert holding(tmp_path / "lake", ANN) == []
 
 
-def test_versions_without_the_rows_and_other_snapshots_stay(lake: tl.Lakehouse) -> None:
+def test_no_version_expires_if_none_holds_matching_rows(lake: tl.Lakehouse) -> None:
     plain(lake)
-    lake.table("raw.orders").delete(FILTER)
-    last_with_rows = max(lake.erase("raw.orders", FILTER, dry_run=True).versions)
-    lake.table("raw.orders").append(people("new", first=8))
-    done = lake.erase("raw.orders", FILTER)
-    assert done.expired[-1] >= last_with_rows
+    version = lake.version
+    done = lake.erase("raw.orders", "email = 'nobody@example.com'")
     assert done.is_verified
+    assert (done.version, done.expired, done.files) == (None, (), {})
+    assert lake.at(0).tables() == []
+    assert lake.version == version
 
 
-@pytest.mark.parametrize("point", ["_commit", "_message", "_remove_empty_folders", "_verified"])
+def test_a_hidden_row_of_an_inner_node_keeps_no_file(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    """The row of a dropped view stayed in a leaf, below the message that deletes it, and kept the definition."""
+    for number in range(30):
+        lake.create_view(f"raw.v{number:02}", f"SELECT '{ANN if number == 7 else number}'")
+    plain(lake)
+    lake.drop_view("raw.v07")
+    assert lake.erase("raw.orders", FILTER).is_verified
+    assert holding(tmp_path / "lake", ANN) == []
+
+
+@pytest.mark.parametrize("point", ["_commit", "_without_history", "_collected", "_remove_empty_folders", "_verified"])
 def test_a_second_call_finishes_after_a_crash(
     lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -42,6 +42,7 @@ RUNNABLE = [README, FORMAT] + [
         "guide/ingestion",
         "guide/row-changes",
         "operate/backup",
+        "operate/erasure",
         "operate/fsck",
         "operate/maintenance",
         "operate/moving",

@@ -54,8 +54,8 @@ def erase(
 ) -> None:
     """Erase rows from a table, its history and the storage, and verify that no file holds them.
 
-    Expires every version that holds them and all older ones, deletes their files, searches all files below the root,
-    and writes a certificate. The exit code is 1 if something remains.
+    If a kept version holds them, all versions so far expire. Deletes the files, searches all files below the root, and
+    writes a certificate. The exit code is 1 if something remains.
     """
     with counting("searching") as on_progress:
         done = open_lakehouse(root, options).erase(
@@ -84,7 +84,7 @@ def erase(
 def _planned(done: Erasure) -> RenderableType:
     if not (done.files or done.versions):
         return Text(f"no kept version of {done.table} holds matching rows")
-    span = f"versions up to {max(done.versions)} would expire" if done.versions else "no version would expire"
+    span = "all versions so far would expire" if done.versions else "no version would expire"
     parts = [Text(f"{counted(len(done.files), 'file')} with matching rows; {span}", "bold")]
     parts += [Text(f"  {path}: {counted(rows, 'row')}") for path, rows in list(done.files.items())[:_SHOWN]]
     parts += [Text(f"tag {name} would be dropped (needs --drop-tags)", "yellow") for name in done.tags]
@@ -97,7 +97,7 @@ def _planned(done: Erasure) -> RenderableType:
 
 
 def _erased(done: Erasure, path: str) -> RenderableType:
-    version = "the latest version held no matching rows" if done.version is None else f"version {done.version}"
+    version = "no version held matching rows" if done.version is None else f"version {done.version} is the oldest"
     expired, deleted = counted(len(done.expired), "version"), counted(len(done.deleted), "file")
     searched, result = counted(done.searched, "file"), "verified" if done.is_verified else "NOT verified"
     parts = [Text(f"{version}; {expired} expired, {deleted} deleted, {searched} searched: {result}", "bold")]

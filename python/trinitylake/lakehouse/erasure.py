@@ -3,8 +3,8 @@
 The steps, each of which finds out by a new survey what is left to do, so that a call after a crash continues:
 
 1. Survey every kept version: which versions, tags, snapshots and saved transactions hold matching rows.
-2. Commit one version whose tables name no file with matching rows, and without the tags that are dropped.
-3. Expire every version before it, and collect the files that no version references any more.
+2. Commit a version whose tables name no file with matching rows, and without the tags that are dropped.
+3. Rebuild the tree, expire every version before that, and collect the files that no version references any more.
 4. Verify: survey again, and search every file below the root.
 """
 
@@ -63,11 +63,11 @@ class Erasure:
         table: the full name.
         dry_run: whether nothing was changed.
         files: for each file that held matching rows, its path and their number, also rows that were deleted.
-        versions: the versions that held matching rows or texts of the filter. They and all versions before them expire.
+        versions: the versions that held matching rows or texts of the filter. With any, all versions expire.
         tags: the tags of these versions.
         refs: branches and tags of the tables themselves, other than `main`, at snapshots with matching rows.
         transactions: saved transactions that began before, or changed the table.
-        version: the version without matching rows that was committed; None if the latest one had none.
+        version: the first version that is kept, which holds no matching rows; None if all versions are kept.
         expired: the versions that expired.
         deleted: paths of the deleted files.
         searched: the number of files that the verification searched.
@@ -143,7 +143,7 @@ class _Erasing:
         self._found: Survey | None = None
 
     def run(self, dry_run: bool) -> Erasure:
-        first = found = self._survey()
+        found = self._survey()
         assert found.search is not None, "a table of the name has a schema"
         transactions = self._transactions(found)
         planned = Erasure(
@@ -161,24 +161,40 @@ class _Erasing:
         for id in transactions:
             with Transaction(self._core, self._core.resume(id)) as transaction:
                 transaction.rollback()
-        version = None
+        if found.versions:
+            done = self._verified(self._without_history(found, planned))
+        else:
+            done = self._verified(self._collected(planned))
+            # Rows of inner nodes that newer messages hide still keep files (format §7).
+            if done.remaining or done.mentions:
+                done = self._verified(self._without_history(found, planned))
+        return done
+
+    def _without_history(self, found: Survey, planned: Erasure) -> Erasure:
+        """Commit a clean version, expire all versions before it, and collect their files."""
         for _ in range(_MAX_ATTEMPTS):
-            if found.latest.number not in found.versions and not found.tags:
+            if not found.tables and not found.tags:
                 break
             with suppress(CommitConflict):
-                version = self._commit(found)
+                self._commit(found)
             found = self._survey()
-            if version is not None and found.texts:
-                break  # the latest version holds a text that only its owner can change
+        else:
+            raise CommitConflict(f"table {self._name} was changed by others {_MAX_ATTEMPTS} times; erase again")
+        # A tree without buffers: none of its nodes names a former definition, which would keep the files of that.
+        version, _, _ = self._core.compact(True, False, self._message(), self._request.author)
+        assert version is not None, "a forced compaction makes a version"
         committed = time.monotonic()
-        oldest = max(found.oldest_to_keep, first.oldest_to_keep) if version is None else version
-        expired = self._core.expire(oldest, None, None, False, self._message(), self._request.author)[0]
+        expired, *_ = self._core.expire(version, None, None, False, self._message(), self._request.author)
         time.sleep(max(0.0, committed + _COLLECTED_AFTER_SECONDS - time.monotonic()))
+        return self._collected(replace(planned, version=version, expired=tuple(expired)))
+
+    def _collected(self, done: Erasure) -> Erasure:
+        """Delete the files that no version references any more."""
         collected = self._core.vacuum(
             self._request.grace_millis, False, 1 << 40, self._request.progress, self._message(), self._request.author
         )
-        self._remove_empty_folders(found)
-        return self._verified(planned, version, tuple(expired), tuple(collected.deleted_paths))
+        self._remove_empty_folders()
+        return replace(done, deleted=(*done.deleted, *collected.deleted_paths))
 
     def _survey(self) -> Survey:
         known = self._found
@@ -188,8 +204,7 @@ class _Erasing:
 
     def _transactions(self, found: Survey) -> list[str]:
         tables = [key[:2] for key in found.tables] + [split(self._request.table)]
-        before = found.latest.number + 1 if found.latest.number in found.versions else found.oldest_to_keep
-        return saved_transactions(self._core, before, tables)
+        return saved_transactions(self._core, found.latest.number + 1 if found.versions else 0, tables)
 
     def _check_allowed(self, planned: Erasure) -> None:
         kept = [f"tag {name}" for name in planned.tags] + [f"reference {name}" for name in planned.refs]
@@ -207,11 +222,8 @@ class _Erasing:
     def _message(self) -> str:
         return f"erase rows of {self._name}" + (f": {self._request.reason}" if self._request.reason else "")
 
-    def _commit(self, found: Survey) -> int | None:
+    def _commit(self, found: Survey) -> None:
         """Commit a version that names no file with matching rows. Raises `CommitConflict` after a lost race."""
-        if not found.tables and not found.tags:
-            # The message of the latest version, or a text in it, is all that has to go with its root.
-            return self._core.compact(True, False, self._message(), self._request.author)[0]
         assert found.search is not None
         io = self._io.part()
         try:
@@ -229,7 +241,6 @@ class _Erasing:
         except BaseException:
             io.discard()
             raise
-        return transaction.version
 
     def _stored(self, io: LakehouseFileIO, metadata: TableMetadata, old: TableMetadata) -> str:
         folder = metadata.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{metadata.location}/metadata"
@@ -244,18 +255,16 @@ class _Erasing:
         if found.tags:
             transaction._state().set_lakehouse_definition(serialize(definition))
 
-    def _remove_empty_folders(self, found: Survey) -> None:
+    def _remove_empty_folders(self) -> None:
         """Remove empty partition folders of a local disk, whose names are values."""
-        for table in found.searched:
+        for table in self._found.searched if self._found is not None else ():
             folder = self._io.local_path(table.folder.rstrip("/"))
             for place, _, _ in os.walk(folder, topdown=False) if folder is not None else ():
                 if "=" in os.path.basename(place):
                     with suppress(OSError):  # it is not empty
                         os.rmdir(place)
 
-    def _verified(
-        self, planned: Erasure, version: int | None, expired: tuple[int, ...], deleted: tuple[str, ...]
-    ) -> Erasure:
+    def _verified(self, done: Erasure) -> Erasure:
         found = self._survey()
         # A text in a definition of the latest version is in every version, until its owner changes it.
         remaining = {
@@ -286,12 +295,12 @@ class _Erasing:
             "author": self._request.author,
             "table_ids": sorted(found.ids),
             "erased_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "version": version,
-            "expired_versions": list(expired),
-            "dropped_tags": list(planned.tags),
-            "rolled_back_transactions": list(planned.transactions),
-            "files_with_rows": len(planned.files),
-            "deleted_files": sorted(map(without_values, deleted)),
+            "version": done.version,
+            "expired_versions": list(done.expired),
+            "dropped_tags": list(done.tags),
+            "rolled_back_transactions": list(done.transactions),
+            "files_with_rows": len(done.files),
+            "deleted_files": sorted(map(without_values, done.deleted)),
             "verification": {
                 "is_verified": not (remaining or mentions or unreadable),
                 "searched_files": searched,
@@ -303,10 +312,7 @@ class _Erasing:
         }
         certificate, key = new_certificate(self._name, self._filter, fields)
         return replace(
-            planned,
-            version=version,
-            expired=expired,
-            deleted=deleted,
+            done,
             searched=searched,
             remaining=remaining,
             mentions=tuple(mentions),

@@ -74,12 +74,6 @@ class Survey:
     ids: frozenset[str] = frozenset()
     search: RowSearch | None = None
 
-    @property
-    def oldest_to_keep(self) -> int:
-        """The version before which all expire: the first one after which none holds matching rows."""
-        tagged = set(self.tags.values())
-        return max([number + 1 for number in self.versions if number not in tagged], default=0)
-
 
 def texts_of(filter: BooleanExpression) -> list[str]:
     """The texts of a filter that no row holds when all matching rows are gone: it has no AND and no NOT."""

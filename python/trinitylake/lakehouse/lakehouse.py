@@ -348,8 +348,8 @@ class Lakehouse(Statements):
     ) -> Erasure:
         """Erase the rows that match a filter from a table, from all of its history and from the storage.
 
-        Commits a version without these rows, expires the versions and snapshots that hold them and all older versions,
-        deletes their files, and then searches every file below the root for what remains. A call after a crash
+        If a kept version holds such rows, it commits a version without them, expires all versions before that, and
+        deletes their files. Then it searches every file below the root for what remains. A call after a crash
         continues. Other tables are searched, but not changed.
 
         Args:
