@@ -313,12 +313,12 @@ def test_a_nested_namespace_may_be_written_without_quotes(shop: tl.Lakehouse) ->
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("SELECT * FROM shop.order", r"no table or view shop\.order; did you mean shop\.orders"),
+        ("SELECT * FROM shop.order", r"no table or view shop\.order in version 1; did you mean shop\.orders"),
         ("SELECT * FROM shop.ORDERS", r"did you mean shop\.orders"),
-        ("SELECT * FROM shp.orders", r"shp\.orders; did you mean shop\.orders"),
+        ("SELECT * FROM shp.orders", r"shp\.orders in version 1; did you mean shop\.orders"),
         ("SELECT * FROM orders", r"without a namespace.*shop\.orders"),
         ("SELECT * FROM shop.old", r"no table or view shop\.old"),
-        ("SELECT * FROM nothing.at_all", r"no table or view nothing\.at_all$"),
+        ("SELECT * FROM nothing.at_all", r"no table or view nothing\.at_all in version 1$"),
     ],
 )
 def test_an_unknown_name_suggests_similar_names(shop: tl.Lakehouse, sql: str, words: str) -> None:
@@ -333,7 +333,8 @@ def test_an_unknown_name_suggests_similar_names(shop: tl.Lakehouse, sql: str, wo
         ("SELECT FROM WHERE", r"(?s)syntax error.*\^"),
         ("SELECT 1; SELECT 2", "one statement"),
         ("", "one statement"),
-        ("SELECT * FROM shop.orders AT (VERSION => 3)", r"lake\.at"),
+        ("SELECT * FROM shop.orders AT (VERSION => '2026-11-24')", "a number or 'tag:NAME'"),
+        ("SELECT * FROM shop.orders AT (TIMESTAMP => 3)", "a number or 'tag:NAME'"),
         ("SELECT id + item FROM shop.orders WHERE id = 'x'", "x"),
         ("SELECT " + "abs(" * 3000 + "1" + ")" * 3000, "depth|deep"),
         ("SELECT ?", "arameter"),

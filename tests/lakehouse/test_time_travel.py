@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -283,3 +284,51 @@ def test_a_time_without_a_zone_is_in_utc_on_every_machine(monkeypatch: pytest.Mo
             lake.at(naive - timedelta(hours=1))
     monkeypatch.undo()
     time.tzset()
+
+
+def test_one_statement_reads_several_versions_with_at(lake: tl.Lakehouse) -> None:
+    """Each version is compared with a dictionary of its rows, alone and joined with another, also through a view."""
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.t", {"id": "bigint", "value": "bigint"})
+    lake.create_view("nyc.v", "SELECT id, value + 1 AS value FROM t", dialect="duckdb")
+    numbers = random.Random(4)
+    rows: dict[int, int] = {}
+    known: dict[int, dict[int, int]] = {lake.version: {}}
+    for _ in range(12):
+        rows |= {numbers.randrange(20): numbers.randrange(100) for _ in range(3)}
+        lake.table("nyc.t").overwrite([{"id": id, "value": value} for id, value in rows.items()])
+        known[lake.version] = dict(rows)
+    kept = lake.version - 3
+    lake.tags.create("kept", kept)
+    latest = lake.version
+    for _ in range(20):
+        one, other = numbers.choice(list(known)), numbers.choice(list(known))
+        sql = (
+            f"SELECT id, a.value, b.value, (SELECT count(*) FROM nyc.t) FROM nyc.t AS a AT (VERSION => {one}) "
+            f"JOIN nyc.v b AT (VERSION => {other - latest}) USING (id) ORDER BY id"
+        )
+        both = sorted(known[one].keys() & known[other].keys())
+        expected = [(id, known[one][id], known[other][id] + 1, len(rows)) for id in both]
+        assert lake.sql(sql).fetchall() == expected
+        assert lake.at(other).sql(sql.replace("count(*) FROM nyc.t)", f"{len(rows)})")).fetchall() == expected
+    tagged = known[kept]
+    time = lake.at(kept).created_at
+    for at in ("VERSION => 'tag:kept'", f"TIMESTAMP => '{time.isoformat()}'", f"TIMESTAMP => TIMESTAMPTZ '{time}'"):
+        assert dict(lake.sql(f"SELECT nyc.t.id, t.value FROM nyc.t AT ({at})").fetchall()) == tagged
+    with lake.transaction() as txn:
+        txn.sql(f"DELETE FROM nyc.t WHERE id NOT IN (SELECT id FROM nyc.t AT (VERSION => {kept}))")
+        txn.sql("UPDATE nyc.t SET value = o.value FROM nyc.t AS o AT (VERSION => 'tag:kept') WHERE o.id = nyc.t.id")
+    assert dict(lake.sql("FROM nyc.t").fetchall()) == tagged
+
+
+def test_errors_name_the_version_that_was_read(history: tl.Lakehouse) -> None:
+    for read in (
+        lambda: history.at(4).view("nyc.v"),
+        lambda: history.at(4).sql("FROM nyc.v"),
+        lambda: history.sql("FROM nyc.v AT (VERSION => 4)"),
+        lambda: history.at(4).tables("bronx"),
+    ):
+        with pytest.raises(tl.ObjectNotFound, match="in version 4"):
+            read()
+    with pytest.raises(tl.VersionNotFound, match="99"):
+        history.sql("FROM nyc.t AT (VERSION => 99)")

@@ -52,6 +52,11 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
     return _find_number(core, reference)
 
 
+def is_number_or_tag(text: str) -> bool:
+    """Whether a text names a version by its number or tag, not by a time."""
+    return text.startswith(TAG_PREFIX) or _NUMBER.fullmatch(text) is not None
+
+
 def _find_text(core: _core.Lakehouse, text: str) -> _core.Version:
     if text.startswith(TAG_PREFIX):
         return core.tag(text.removeprefix(TAG_PREFIX))

@@ -18,6 +18,7 @@ from rich.tree import Tree
 from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import counted, counting, emit, grid, pairs
 from trinitylake.core import root_version
+from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.stats import FileStats
 from trinitylake.lakehouse.vacuum import Files, sum_of
 
@@ -34,13 +35,16 @@ def stats(
     files: Annotated[
         bool, typer.Option("--files", help="Also all files by kind and table, and what expire and vacuum would free.")
     ] = False,
+    at: At = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Count objects, tree nodes and bytes."""
     lake = open_lakehouse(root, options)
+    if files and at is not None:
+        raise InvalidArgument("--files counts the files of all versions: leave out --at")
     with counting("listing") as on_progress:
-        measured = lake.maintenance.stats(files=files, progress=on_progress)
+        measured = lake.maintenance.stats(files=files, progress=on_progress) if at is None else lake.at(at).stats()
     document = asdict(measured)
     if measured.files is None:
         del document["files"]

@@ -550,6 +550,9 @@ class Lakehouse(Statements):
     def _state_for(self, kind: Literal["namespace", "table", "view"], namespace: str, name: str) -> Version:
         return self._core.latest_for(kind, namespace, name)
 
+    def _at(self, reference: VersionReference) -> LakehouseVersion:
+        return self.at(reference)
+
     def _at_one_moment(self) -> LakehouseVersion:
         return self.at()
 

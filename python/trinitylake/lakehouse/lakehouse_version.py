@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trinitylake import _core
 from trinitylake.base.markup import framed, heading, pairs, shown, utc_text
 from trinitylake.base.timestamps import time_of
+from trinitylake.base.version_reference import VersionReference, find_version
 from trinitylake.lakehouse.history import LogEntry, log_entry
 from trinitylake.lakehouse.reader import Reader, first_names
 
@@ -77,6 +78,13 @@ class LakehouseVersion(Reader):
 
     def _state(self) -> _core.Version:
         return self._version
+
+    @property
+    def _place(self) -> str:
+        return f" in version {self.version}"
+
+    def _at(self, reference: VersionReference) -> LakehouseVersion:
+        return LakehouseVersion(self._files, find_version(_core.Lakehouse.open(self._files), reference))
 
     def _table(self, namespace: str, name: str, definition: bytes, state: object) -> Table:
         from trinitylake.tables.frozen_table import FrozenTable

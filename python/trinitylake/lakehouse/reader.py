@@ -22,6 +22,7 @@ from trinitylake.lakehouse.view import View
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.base.version_reference import VersionReference
     from trinitylake.lakehouse.asynchronous import Steps
     from trinitylake.tables.queries.prepared import QueryOptions
     from trinitylake.tables.queries.query import Query
@@ -87,7 +88,7 @@ class Reader(ABC):
         above = None if parent is None else namespace_name(parent)
         names = [name for name, _ in state.names("namespace", above)]
         if above is not None and not names and not state.exists("namespace", above):
-            raise ObjectNotFound(f"namespace {above} does not exist")
+            raise ObjectNotFound(f"namespace {above} does not exist{self._place}")
         return names
 
     def namespace(self, identifier: Identifier) -> Namespace:
@@ -112,7 +113,7 @@ class Reader(ABC):
         namespace, name = split(identifier)
         with self._located("table", namespace, name):
             state = self._state_for("table", namespace, name)
-            return self._table(namespace, name, _definition_in(state, "table", namespace, name), state)
+            return self._table(namespace, name, _definition_in(state, "table", namespace, name, self._place), state)
 
     def view(self, identifier: Identifier) -> View:
         """A view. Raises `ObjectNotFound`."""
@@ -185,6 +186,15 @@ class Reader(ABC):
             return None
         raise InvalidArgument("a version is read-only: write in a transaction, or on the lakehouse")
 
+    @property
+    def _place(self) -> str:
+        """The version for errors, such as " in version 14"; empty for the latest one and for transactions."""
+        return ""
+
+    @abstractmethod
+    def _at(self, reference: VersionReference) -> Reader:
+        """A version of the same lakehouse. Raises as `Lakehouse.at` does."""
+
     def _at_one_moment(self) -> Reader:
         return self
 
@@ -209,12 +219,12 @@ class Reader(ABC):
         namespace = None if within is None else namespace_name(within)
         names = state.names(kind, namespace)
         if namespace is not None and not names and not state.exists("namespace", namespace):
-            raise ObjectNotFound(f"namespace {namespace} does not exist")
+            raise ObjectNotFound(f"namespace {namespace} does not exist{self._place}")
         return [f"{one}.{name}" for one, name in names]
 
     def _read_definition(self, kind: Kind, namespace: str, name: str = "") -> bytes:
         """The bytes of an object's definition file (format §6). Raises `ObjectNotFound`."""
-        return _definition_in(self._state_for(kind, namespace, name), kind, namespace, name)
+        return _definition_in(self._state_for(kind, namespace, name), kind, namespace, name, self._place)
 
     def _state_for(self, kind: Kind, namespace: str, name: str) -> _core.Version | _core.Transaction:
         """As `state`, to read the definition of one object."""
@@ -243,12 +253,14 @@ def first_names(state: _core.Version | _core.Transaction, kind: Kind) -> Markup:
     return listed(names[:SHOWN_NAMES], len(names) > SHOWN_NAMES)
 
 
-def _definition_in(state: _core.Version | _core.Transaction, kind: Kind, namespace: str, name: str) -> bytes:
+def _definition_in(
+    state: _core.Version | _core.Transaction, kind: Kind, namespace: str, name: str, place: str
+) -> bytes:
     definition = state.read(kind, namespace, name)
     if definition is None and kind == "namespace":
-        raise ObjectNotFound(f"namespace {namespace} does not exist")
+        raise ObjectNotFound(f"namespace {namespace} does not exist{place}")
     if definition is None:
         other: Literal["table", "view"] = "view" if kind == "table" else "table"
         hint = f", but there is a {other} of that name" if state.exists(other, namespace, name) else ""
-        raise ObjectNotFound(f"{kind} {full_name(namespace, name)} does not exist{hint}")
+        raise ObjectNotFound(f"{kind} {full_name(namespace, name)} does not exist{place}{hint}")
     return definition

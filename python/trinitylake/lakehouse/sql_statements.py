@@ -35,8 +35,8 @@ from trinitylake.tables.queries.statement_text import (
     Statement,
     Update,
     statement_of,
-    tokens_of,
 )
+from trinitylake.tables.queries.tokens import tokens_of
 from trinitylake.tables.sql_sandbox import arrow_result, quoted, refusals, sandbox
 from trinitylake.tables.table import Table
 

@@ -14,6 +14,7 @@ from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import framed, heading, listed, pairs, shown
 from trinitylake.base.pickling import refuse_transaction
 from trinitylake.base.qualified_names import Identifier, split
+from trinitylake.base.version_reference import VersionReference, find_version
 from trinitylake.errors import (
     CheckFailed,
     CommitConflict,
@@ -26,6 +27,7 @@ from trinitylake.errors import (
     TrinityLakeError,
 )
 from trinitylake.lakehouse.checks import Check, Checks
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.statements import OpenTransaction
 
 if TYPE_CHECKING:
@@ -348,6 +350,9 @@ class Transaction(OpenTransaction):
     def _state(self) -> _core.Transaction:
         self._open_core()
         return self._core
+
+    def _at(self, reference: VersionReference) -> LakehouseVersion:
+        return LakehouseVersion(self._storage, find_version(self._lakehouse, reference))
 
     def _table(self, namespace: str, name: str, definition: bytes, state: object) -> Table:
         return self._staged_tables.open(namespace, name, definition)

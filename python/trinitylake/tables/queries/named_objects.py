@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from trinitylake.base.qualified_names import Identifier, full_name
+from trinitylake.base.version_reference import is_number_or_tag
 from trinitylake.errors import InvalidArgument, InvalidName, ObjectNotFound
-from trinitylake.tables.queries.parsed_query import Parsed, Parts, parsed, shortened
+from trinitylake.tables.queries.parsed_query import AtClause, Parsed, Reference, parsed, shortened
 from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.sql_sandbox import folded, quoted
 from trinitylake.tables.table import Table
@@ -38,6 +39,13 @@ class StoredView(Protocol):
 
 class Names(Protocol):
     """A state of a lakehouse in which names are looked up."""
+
+    @property
+    def _place(self) -> str:
+        """The version for errors, such as " in version 14"; empty for the latest one and for transactions."""
+
+    def _at(self, reference: str) -> Names:
+        """A version of the same lakehouse."""
 
     def _kind(self, identifier: Identifier) -> Literal["namespace", "table", "view"] | None:
         """Kind of the object with that name."""
@@ -93,9 +101,10 @@ class NamedObjects:
     found: dict[NameOf, NamedObject] = field(default_factory=dict)
     is_momentary: bool = False
     _within: list[str] = field(default_factory=list)
+    _versions: dict[str, Names] = field(default_factory=dict)
 
-    def resolve(self, sql: str, default_namespace: str = "") -> Parsed:
-        """Look up all names in a text; returns the text with DuckDB's names.
+    def resolve(self, sql: str, default_namespace: str = "", names: Names | None = None) -> Parsed:
+        """Look up all names in a text, in `names` if given; returns the text with DuckDB's names.
 
         Raises:
             ObjectNotFound: for an unknown name.
@@ -106,7 +115,7 @@ class NamedObjects:
         is_open = self.is_open and not is_view
         query = parsed(self.connection, sql, is_open=is_open, way_out="" if is_view else self.way_out)
         self.is_momentary |= query.is_momentary
-        renamed: dict[Parts, str | None] = {}
+        renamed: dict[Reference, str | None] = {}
         for reference in query.references:
             catalog, schema, name = reference.parts
             namespace = full_name(catalog, schema) if catalog else schema
@@ -115,33 +124,49 @@ class NamedObjects:
             namespace = namespace or default_namespace
             if not namespace and not is_view and self.is_open:
                 continue
-            one = self._provide(namespace, name, sql)
-            is_plain = bool(schema) and not catalog and folded(schema) not in _DATABASES
-            renamed[reference.parts] = None if is_plain else one.in_sql
+            state = names or self.names
+            one = self._provide(
+                namespace, name, sql, state if reference.at is None else self._version(reference.at, sql)
+            )
+            is_plain = schema == one.schema and not catalog and folded(schema) not in _DATABASES
+            renamed[reference] = None if is_plain else one.in_sql
         text = query.renamed(renamed.get)
         return query if text == sql else parsed(self.connection, text, is_open=is_open)
 
-    def _provide(self, namespace: str, name: str, sql: str) -> NamedObject:
+    def _version(self, at: AtClause, sql: str) -> Names:
+        """The version that an AT clause names. Raises `InvalidArgument` for other values, and as `Lakehouse.at`."""
+        [(text,)] = self.connection.execute(f"SELECT CAST(({at.expression}\n) AS VARCHAR)").fetchall()
+        if text is None or is_number_or_tag(text) != (at.unit.upper() == "VERSION"):
+            raise InvalidArgument(
+                f"{shortened(sql)}: AT ({at.unit} => {text}): write AT (VERSION => 14) with a number or 'tag:NAME', or "
+                "AT (TIMESTAMP => …) with a time or '2 hours ago'"
+            )
+        if (known := self._versions.get(text)) is None:
+            known = self._versions[text] = self.names._at(text)
+        return known
+
+    def _provide(self, namespace: str, name: str, sql: str, names: Names) -> NamedObject:
         if not namespace:
-            raise self._not_found("", name, sql)
-        if (found := self.found.get((namespace, name))) is not None:
+            raise self._not_found("", name, sql, names)
+        schema = namespace if names is self.names else f"{namespace}{names._place}"
+        if (found := self.found.get((schema, name))) is not None:
             return found
         identifier = namespace, name
         try:
-            kind = self.names._kind(identifier)
+            kind = names._kind(identifier)
         except InvalidName:
             kind = None
         if kind not in ("table", "view"):
-            raise self._not_found(namespace, name, sql)
-        self._refuse_alike(namespace, name)
+            raise self._not_found(namespace, name, sql, names)
+        self._refuse_alike(schema, name)
         if kind == "table":
-            of: TableSource | str = TableSource(self.names.table(identifier))
+            of: TableSource | str = TableSource(names.table(identifier))
         else:
-            of = self._text_of(self.names.view(identifier))
-        self.found[namespace, name] = NamedObject(namespace, name, of)
-        return self.found[namespace, name]
+            of = self._text_of(names.view(identifier), names)
+        self.found[schema, name] = NamedObject(schema, name, of)
+        return self.found[schema, name]
 
-    def _text_of(self, view: StoredView) -> str:
+    def _text_of(self, view: StoredView, names: Names) -> str:
         if view.name in self._within:
             raise InvalidArgument(f"view {view.name} refers to itself")
         try:
@@ -150,7 +175,7 @@ class NamedObjects:
             sql = view.sql
         self._within.append(view.name)
         try:
-            return self.resolve(sql, view.default_namespace or view.namespace).sql.rstrip("; \n\t\r")
+            return self.resolve(sql, view.default_namespace or view.namespace, names).sql.rstrip("; \n\t\r")
         except (InvalidArgument, ObjectNotFound) as error:
             if str(error).startswith("view "):
                 raise
@@ -172,9 +197,9 @@ class NamedObjects:
                     "case: read them in separate queries"
                 )
 
-    def _not_found(self, namespace: str, name: str, sql: str) -> ObjectNotFound:
+    def _not_found(self, namespace: str, name: str, sql: str, names: Names) -> ObjectNotFound:
         wanted = full_name(namespace, name) if namespace else name
-        candidates = list(self.names._similar_names((namespace, name)))
+        candidates = list(names._similar_names((namespace, name)))
         small = {one.lower(): one for one in candidates}
         near = difflib.get_close_matches(wanted.lower(), small, n=3, cutoff=0.6)
         same = [one for one in candidates if one.rpartition(".")[2].lower() == name.lower()]
@@ -184,4 +209,4 @@ class NamedObjects:
         if not namespace and self.way_out and not self._within and ("." in name or "/" in name):
             hint = f"; {self.way_out} lets queries read files"
         shown = wanted if len(wanted) <= _SHOWN_LENGTH else f"{wanted[:_SHOWN_LENGTH]}…"
-        return ObjectNotFound(f"{shortened(sql)}: there is no table or view {shown}{place}{hint}")
+        return ObjectNotFound(f"{shortened(sql)}: there is no table or view {shown}{place or names._place}{hint}")

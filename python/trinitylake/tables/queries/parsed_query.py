@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.queries.tokens import end_of_brackets, tokens_of
 from trinitylake.tables.sql_sandbox import folded
 
 #: Functions that a query may call in the place of a table.
@@ -37,16 +38,33 @@ Parts = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
+class AtClause:
+    """The clause `AT (VERSION => 14)` or `AT (TIMESTAMP => …)` behind a table, from its first byte to the last.
+
+    Attributes:
+        unit: "VERSION" or "TIMESTAMP".
+        expression: the SQL behind the arrow.
+    """
+
+    begin: int
+    end: int
+    unit: str
+    expression: str
+
+
+@dataclass(frozen=True)
 class Reference:
     """A place in the text that names a table or view.
 
     Attributes:
         parts: the name as DuckDB reads it.
         position: the first byte, or None if DuckDB does not tell.
+        at: the version to read, if the text names one.
     """
 
     parts: Parts
     position: int | None
+    at: AtClause | None = None
 
 
 @dataclass
@@ -73,16 +91,18 @@ class Parsed:
         table = self.tree["statements"][0]["node"].get("from_table") or {}
         return bool(table.get("type") == "SHOW_REF")
 
-    def renamed(self, new_name: Callable[[Parts], str | None]) -> str:
-        """The text with the tables renamed by `new_name`, which returns None for no change."""
+    def renamed(self, new_name: Callable[[Reference], str | None]) -> str:
+        """The text with the tables renamed by `new_name`, which returns None for no change, and without their AT."""
         changes: list[tuple[int, int, str]] = []
         written_at = _Names(self.sql)
         for reference in self.references:
-            if (name := new_name(reference.parts)) is not None:
+            if (name := new_name(reference)) is not None:
                 written = [part for part in reference.parts if part]
                 end = written_at.end_of(reference.position, written)
                 changes.append((reference.position or 0, end, name))
-        known = {reference.parts: new_name(reference.parts) for reference in self.references}
+                if reference.at is not None:
+                    changes.append((reference.at.begin, reference.at.end, ""))
+        known = {reference.parts: new_name(reference) for reference in self.references}
         for names, position in self.columns:
             for length in (3, 2):
                 parts = ("",) * (3 - length) + names[:length]
@@ -123,13 +143,8 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
                 query.references.append(Reference(_parts(node, sql), _position(node)))
             case "BASE_TABLE":
                 parts = _parts(node, sql)
-                if node.get("at_clause"):
-                    raise InvalidArgument(
-                        f"{shortened(sql)}: AT is not supported: query an older version of the whole lakehouse with "
-                        "lake.at(version=…).sql(…)"
-                    )
                 if any(parts[:2]) or folded(parts[2]) not in hidden:
-                    query.references.append(Reference(parts, _position(node)))
+                    query.references.append(Reference(parts, _position(node), _at_clause(node, sql)))
             case "SHOW_REF" if not node.get("query") and not is_open:
                 raise InvalidArgument(
                     f"{shortened(sql)}: DuckDB cannot list the objects of a lakehouse: call .tables(), .views() or "
@@ -171,6 +186,19 @@ def _parts(node: dict[str, Any], sql: str) -> Parts:
     if len(node.get("qualified_name", {}).get("path", ())) > 3:  # in DuckDB 2.0; 1.5 does not parse it
         raise InvalidArgument(f"{shortened(sql)}: {_TOO_MANY_PARTS}")
     return node.get("catalog_name", ""), node.get("schema_name", ""), node.get("table_name", "")
+
+
+def _at_clause(node: dict[str, Any], sql: str) -> AtClause | None:
+    """The AT clause of a table. DuckDB's tree has its expression, but not where the clause is in the text."""
+    if not (clause := node.get("at_clause")):
+        return None
+    tokens = tokens_of(sql)
+    begin = next(at for at, token in enumerate(tokens) if token.start >= (_position(node) or 0))
+    while not (tokens[begin].word == "AT" and tokens[begin + 1].text.startswith("(")):
+        begin += 1
+    end = tokens[end_of_brackets(tokens, begin + 1)].start + 1
+    _, _, expression = sql.encode()[tokens[begin].start : end - 1].decode().partition("=>")
+    return AtClause(tokens[begin].start, end, clause["unit"], expression.strip())
 
 
 def _position(node: dict[str, Any]) -> int | None:

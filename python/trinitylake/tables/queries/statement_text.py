@@ -10,51 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.parsed_query import shortened
+from trinitylake.tables.queries.tokens import ANY_WORD, tokens_of
 from trinitylake.tables.sql_sandbox import folded
-
-_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
-_ANY_WORD = re.compile(r"[^\W\d][\w$]*")
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token, from its first byte to the first of the next.
-
-    Attributes:
-        word: in upper case, if it is a word without quotes.
-        depth: of the brackets around it, and of CASE … END.
-    """
-
-    start: int
-    text: str
-    word: str
-    depth: int
-
-
-def tokens_of(sql: str) -> list[Token]:
-    """The tokens of a statement, up to a semicolon at its end."""
-    with optional_dependency("SQL over a lakehouse"):
-        import duckdb
-
-    data = sql.encode()
-    starts = [start for start, _ in duckdb.tokenize(sql)]
-    tokens: list[Token] = []
-    depth = 0
-    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
-        text = data[start:end].decode(errors="replace")
-        match = _ANY_WORD.match(text)
-        word = match[0].upper() if match is not None else ""
-        if text[:1] in _CLOSE or word == "END":
-            depth -= 1
-        tokens.append(Token(start, text, word, depth))
-        if text[:1] in _OPEN or word == "CASE":
-            depth += 1
-    while tokens and tokens[-1].text.startswith(";"):
-        tokens.pop()
-    return tokens
 
 
 class Cursor:
@@ -136,7 +95,7 @@ class Cursor:
         if self.is_at_end:
             raise self.unexpected("expected a name")
         text = self._tokens[self._at].text
-        match = re.match(r'"((?:[^"]|"")*)"', text) if text.startswith('"') else _ANY_WORD.match(text)
+        match = re.match(r'"((?:[^"]|"")*)"', text) if text.startswith('"') else ANY_WORD.match(text)
         if match is None:
             raise self.unexpected("expected a name")
         self._at += 1

@@ -10,6 +10,7 @@ import pyarrow as pa
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.parsed_query import shortened, tree_of
 from trinitylake.tables.queries.scanned_rows import ArrowRows
+from trinitylake.tables.queries.tokens import end_of_brackets, tokens_of
 from trinitylake.tables.sql_sandbox import quoted
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ def with_change_feeds(
         feeds[name] = _feed(names.table(str(table) if is_full else f"{default_namespace}.{table}"), *versions)
         alias = "" if call.get("alias") else f" AS {FUNCTION}"
         begin = int(call["query_location"])
-        text = text[:begin] + f"{quoted(name)}{alias}".encode() + text[_end_of_call(text, begin) :]
+        tokens = tokens_of(text.decode())
+        opening = next(at for at, one in enumerate(tokens) if one.start > begin and one.text.startswith("("))
+        end = tokens[end_of_brackets(tokens, opening)].start + 1
+        text = text[:begin] + f"{quoted(name)}{alias}".encode() + text[end:]
     return text.decode(), feeds
 
 
@@ -85,18 +89,3 @@ def _constant(node: dict[str, Any], sql: str) -> Any:
             value = _constant(child, sql)
             return -value if isinstance(value, int) else value
     raise InvalidArgument(f"{shortened(sql)}: the arguments of {FUNCTION} must be constants: a name, and versions")
-
-
-def _end_of_call(text: bytes, begin: int) -> int:
-    """The end of a call that begins at a position, behind its last bracket."""
-    import duckdb
-
-    depth = 0
-    starts = [(start, kind) for start, kind in duckdb.tokenize(text.decode()) if start >= begin]
-    for (start, kind), end in zip(starts, [*(start for start, _ in starts[1:]), len(text)], strict=True):
-        if kind == duckdb.token_type.operator:
-            for place in range(start, end):
-                depth += {b"(": 1, b")": -1}.get(text[place : place + 1], 0)
-                if depth == 0 and text[place : place + 1] == b")":
-                    return place + 1
-    return len(text)

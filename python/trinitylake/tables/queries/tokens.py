@@ -1,0 +1,56 @@
+"""The tokens of a SQL text, as DuckDB splits it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trinitylake.base.optional_dependencies import optional_dependency
+
+_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
+ANY_WORD = re.compile(r"[^\W\d][\w$]*")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, from its first byte to the first of the next.
+
+    Attributes:
+        word: in upper case, if it is a word without quotes.
+        depth: of the brackets around it, and of CASE … END.
+    """
+
+    start: int
+    text: str
+    word: str
+    depth: int
+
+
+def tokens_of(sql: str) -> list[Token]:
+    """The tokens of a statement, up to a semicolon at its end."""
+    with optional_dependency("SQL over a lakehouse"):
+        import duckdb
+
+    data = sql.encode()
+    starts = [start for start, _ in duckdb.tokenize(sql)]
+    tokens: list[Token] = []
+    depth = 0
+    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
+        text = data[start:end].decode(errors="replace")
+        match = ANY_WORD.match(text)
+        word = match[0].upper() if match is not None else ""
+        if text[:1] in _CLOSE or word == "END":
+            depth -= 1
+        tokens.append(Token(start, text, word, depth))
+        if text[:1] in _OPEN or word == "CASE":
+            depth += 1
+    while tokens and tokens[-1].text.startswith(";"):
+        tokens.pop()
+    return tokens
+
+
+def end_of_brackets(tokens: list[Token], at: int) -> int:
+    """The place of the token that closes the bracket which opens at a place."""
+    return next(
+        (place for place in range(at + 1, len(tokens)) if tokens[place].depth <= tokens[at].depth), len(tokens) - 1
+    )
