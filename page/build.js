@@ -45,13 +45,17 @@ function compiled() {
   return gzipSync(readFileSync(small), { level: 9 });
 }
 
-/** One bundle for the start and one for each part that is loaded later; the worker is a script of its own. */
+/**
+ * One bundle for the start and one for each part that is loaded later; the worker is a script of its own. Returns the
+ * names of the libraries in them.
+ */
 async function bundled(folder) {
   const options = { bundle: true, minify: true, target: "es2022", legalComments: "none", logLevel: "warning" };
-  await build({
+  const { metafile } = await build({
     ...options,
     absWorkingDir: PAGE,
-    // Beside the start, the modules that tests load by name.
+    metafile: true,
+    // Next to the start, the modules that tests load by name.
     entryPoints: ["src/app.js", "src/style.css", "src/dom.js", "src/files/source.js", "src/files/sql/duckdb.js"],
     outbase: "src",
     outdir: folder,
@@ -60,19 +64,26 @@ async function bundled(folder) {
     chunkNames: "[name]-[hash]",
   });
   await build({ ...options, absWorkingDir: PAGE, entryPoints: ["src/files/sql/worker.js"], outfile: join(folder, "worker.js"), format: "iife" });
+  const names = Object.keys(metafile.inputs).map((path) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1]);
+  return [...new Set(names.filter(Boolean))].sort();
+}
+
+/** Name, version and license of a library. */
+function licenseOf(name) {
+  const folder = join(PAGE, "node_modules", name);
+  const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+  return `${name} ${version}\n\n${readFileSync(join(folder, "LICENSE"), "utf8")}`;
 }
 
 async function main(folder) {
   const temporary = join(ROOT, "target", "page");
   rmSync(temporary, { recursive: true, force: true });
   mkdirSync(join(temporary, "ui"), { recursive: true });
-  await bundled(join(temporary, "ui"));
+  const libraries = await bundled(join(temporary, "ui"));
   writeFileSync(join(temporary, "ui/core.bin"), compiled());
   cpSync(join(PAGE, "src/icon.svg"), join(temporary, "ui/icon.svg"));
   cpSync(join(PAGE, "index.html"), join(temporary, "index.html"));
-  const { version } = JSON.parse(readFileSync(join(PAGE, "node_modules/hyparquet/package.json"), "utf8"));
-  const license = readFileSync(join(PAGE, "node_modules/hyparquet/LICENSE"), "utf8");
-  writeFileSync(join(temporary, "ui/licenses.txt"), `hyparquet ${version}\n\n${license}`);
+  writeFileSync(join(temporary, "ui/licenses.txt"), libraries.map(licenseOf).join("\n\n"));
   rmSync(folder, { recursive: true, force: true });
   renameSync(temporary, folder);
 }

@@ -22,25 +22,26 @@ export function facts(pairs) {
 }
 
 /** Names and values, in a column. */
-export function properties(entries, empty = "There are none.") {
+export function properties(entries, empty = "None.") {
   if (!entries.length) return h("p", { class: "quiet" }, empty);
   return h("dl", { class: "properties" }, entries.map(([name, value]) =>
     h("div", {}, h("dt", {}, shown(name)), h("dd", {}, lines(value)))));
 }
 
-/** A table. `columns` are texts or `[text, class]`; `rows` are lists of cell contents. */
-export function grid(label, columns, rows, empty = "There is nothing.") {
+/** A table, of cards on a phone. `columns` are texts or `[text, class]`; `rows` are lists of cell contents. */
+export function grid(label, columns, rows, empty = "Nothing here.") {
   if (!rows.length) return h("p", { class: "quiet" }, empty);
-  const classes = columns.map((one) => (Array.isArray(one) ? one[1] : ""));
+  const [texts, classes] = [columns.map((one) => [one].flat()[0]), columns.map((one) => [one].flat()[1] ?? "")];
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": plain(label) },
-    h("table", {},
-      h("thead", {}, h("tr", {}, columns.map((one, at) =>
-        h("th", { scope: "col", class: classes[at] }, Array.isArray(one) ? one[0] : one)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, at) => h("td", { class: classes[at] }, cell)))))));
+    h("table", { role: "table", class: "cards" },
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((_, at) =>
+        h("th", { scope: "col", role: "columnheader", class: classes[at] }, texts[at])))),
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, row.map((cell, at) =>
+        h("td", { class: classes[at], role: "cell", "data-label": texts[at] }, cell)))))));
 }
 
-export function crumbs(at, name, kind) {
-  const above = kind === "namespace" ? name.slice(0, -1) : name.slice(0, -1);
+export function crumbs(at, name) {
+  const above = name.slice(0, -1);
   return h("nav", { class: "crumbs", "aria-label": "Namespaces above" }, h("ol", {},
     h("li", {}, h("a", { href: link(at, "overview") }, "Lakehouse")),
     above.map((part, number) =>

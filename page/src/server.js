@@ -1,6 +1,6 @@
 // Data of a lakehouse from the server of this page. A token is stored for this tab only.
 
-import { typeText } from "./words.js";
+import { sqlType } from "./types.js";
 
 const KEY = "trinitylake.token";
 const PAGE = "trinitylake/v1/page";
@@ -66,6 +66,11 @@ export class ServerSource {
     return this.#ask(`${PAGE}/${tablePath(at, name)}/rows`, { limit }, signal);
   }
 
+  /** Rows that changed after version `since`. */
+  rowChanges(at, name, since, limit, signal) {
+    return this.#ask(`${PAGE}/${tablePath(at, name)}/rows`, { limit, since }, signal);
+  }
+
   history(at, name, signal) {
     return this.#ask(`${PAGE}/${tablePath(at, name)}/history`, {}, signal);
   }
@@ -81,18 +86,24 @@ export class ServerSource {
       queries: (version.representations ?? []).map((one) => ({ dialect: one.dialect, sql: one.sql })),
       namespace: version["default-namespace"] ?? [],
       columns: schema.fields.map((one) => ({
-        name: one.name, type: typeText(one.type), required: one.required, comment: one.doc ?? "", "is-key": false,
+        name: one.name, type: sqlType(one.type), required: one.required, comment: one.doc ?? "", "is-key": false,
       })),
       properties: metadata.properties ?? {},
     };
   }
 
-  search(at, text, namespace, next, signal) {
-    return this.#ask(`${PAGE}/${escaped(at)}/search`, { text, namespace: namespace?.join("."), next, size: 50 }, signal);
+  search(at, text, namespace, next, signal, size = 50) {
+    return this.#ask(`${PAGE}/${escaped(at)}/search`, { text, namespace: namespace?.join("."), next, size }, signal);
   }
 
-  log(before, text, signal) {
-    return this.#ask(`${PAGE}/log`, { before, search: text, size: 50 }, signal);
+  /** Rows, sizes and last changes of tables, null where unknown. */
+  totals(at, tables, signal) {
+    return this.#ask(`${PAGE}/${escaped(at)}/totals`, {}, signal, "POST", { tables });
+  }
+
+  /** `filters` are `text`, `author`, `object` and `size`. */
+  log(before, { text, author, object, size = 50 }, signal) {
+    return this.#ask(`${PAGE}/log`, { before, search: text, author, object, size }, signal);
   }
 
   diff(from, to, start, signal) {

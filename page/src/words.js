@@ -37,6 +37,13 @@ export function age(millis) {
   return seconds < 0 ? `in ${words}` : `${words} ago`;
 }
 
+export function duration(millis) {
+  const units = [[86_400_000, "day"], [3_600_000, "hour"], [60_000, "minute"], [1000, "second"]];
+  const [unit, word] = units.find(([size]) => millis >= size && millis % size === 0) ?? units.find(([size]) => millis >= size) ?? [1000, "second"];
+  const count = millis / unit;
+  return counted(Number.isInteger(count) ? count : Number(count.toFixed(1)), word);
+}
+
 /** A time: its age, with the exact time as tooltip. */
 export function when(millis) {
   if (millis === null || millis === undefined) return "–";
@@ -52,13 +59,4 @@ export function moment(millis) {
 
 export function title(...words) {
   document.title = [...words.map(plain), "TrinityLake"].join(" · ");
-}
-
-/** A type from Iceberg's JSON. */
-export function typeText(type) {
-  if (typeof type === "string") return type;
-  if (type.type === "struct") return `struct<${type.fields.map((one) => `${one.name}: ${typeText(one.type)}`).join(", ")}>`;
-  if (type.type === "list") return `list<${typeText(type.element)}>`;
-  if (type.type === "map") return `map<${typeText(type.key)}, ${typeText(type.value)}>`;
-  return String(type.type);
 }

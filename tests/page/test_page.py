@@ -34,7 +34,9 @@ HOSTILE = (
     "名前 🦆",
     "x" * 90,
 )
-READY = "return document.querySelector('main h1') !== null && document.querySelector('.waiting') === null"
+READY = (
+    "return document.querySelector('main h1') !== null && document.querySelector('.waiting, main[aria-busy]') === null"
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +84,7 @@ VIEWS = {
     "version": "#/latest/version/5",
     "tree": "#/latest/tree",
     "transactions": "#/latest/transactions",
+    "compare": "#/latest/compare/3/4",
     "maintenance": "#/latest/maintenance",
     "sql": "#/latest/sql",
     "past": "#/version~2/namespace/shop",
@@ -180,28 +183,29 @@ def test_a_wrong_element_is_refused_before_it_is_made(browser: Browser, url: str
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("#/latest/table/shop/none", "Nothing is here"),
-        ("#/latest/table/shop", "Nothing is here"),
-        ("#/latest/table/none/none", "Nothing is here"),
-        ("#/latest/view/shop/none", "Nothing is here"),
-        ("#/latest/namespace/none", "Nothing is here"),
-        ("#/latest/namespace", "Nothing is here"),
-        ("#/version~99999/overview", "Nothing is here"),
-        ("#/version~999999999999999999/table/shop/orders", "Nothing is here"),
-        ("#/tag~none/namespace/shop", "Nothing is here"),
-        ("#/latest/version/99999", "Nothing is here"),
-        ("#/latest/version/x", "Nothing is here"),
-        ("#/latest/version/", "Nothing is here"),
-        ("#/latest/version/3?from=-1", "Nothing is here"),
-        ("#/latest/nowhere", "Nothing is here"),
-        ("#/latest/__proto__", "Nothing is here"),
-        ("#/latest/constructor", "Nothing is here"),
-        ("#/latest/tree?way=77.3", "Nothing is here"),
-        ("#/latest/tree?way=x", "Tree"),
+        ("#/latest/table/shop/none", "Not found"),
+        ("#/latest/table/shop", "Not found"),
+        ("#/latest/table/none/none", "Not found"),
+        ("#/latest/view/shop/none", "Not found"),
+        ("#/latest/namespace/none", "Not found"),
+        ("#/latest/namespace", "Not found"),
+        ("#/version~99999/overview", "Not found"),
+        ("#/version~999999999999999999/table/shop/orders", "Not found"),
+        ("#/tag~none/namespace/shop", "Not found"),
+        ("#/latest/version/99999", "Not found"),
+        ("#/latest/version/x", "Not found"),
+        ("#/latest/version/", "Not found"),
+        ("#/latest/compare/3", "Not found"),
+        ("#/latest/compare/3/-1", "Not found"),
+        ("#/latest/nowhere", "Not found"),
+        ("#/latest/__proto__", "Not found"),
+        ("#/latest/constructor", "Not found"),
+        ("#/latest/tree?way=77.3", "Not found"),
+        ("#/latest/tree?way=x", "Storage"),
         ("#/latest/table/shop/orders?tab=none", "orders"),
         ("#/latest/log?before=x", "Log"),
         ("#/latest/search", "Search"),
-        ("#/%E0%A4%A", "Nothing is here"),
+        ("#/%E0%A4%A", "Not found"),
     ],
 )
 def test_an_address_that_leads_nowhere_says_so(browser: Browser, url: str, address: str, words: str) -> None:
@@ -213,7 +217,7 @@ def test_an_address_that_leads_nowhere_says_so(browser: Browser, url: str, addre
 def test_a_token_is_asked_for_and_kept_for_the_tab_alone(browser: Browser, lake: tl.Lakehouse) -> None:
     with running(lake, token=TOKEN) as server:
         opened(browser, server.url, "#/latest/table/shop/orders")
-        assert "A token, please" in browser.text("main")
+        assert "Sign in with a token" in browser.text("main")
         assert "The shop" not in browser.text()
         for token, words in (("wrong-" + TOKEN, "bearer token"), (TOKEN, "orders")):
             browser.run("document.querySelector('#token').value = arguments[0]", token)
@@ -227,7 +231,7 @@ def test_a_token_is_asked_for_and_kept_for_the_tab_alone(browser: Browser, lake:
         browser.run("location.reload()")
         browser.wait_for_text("orders", "main h1")
         browser.click(".who button")
-        browser.wait_for_text("A token, please")
+        browser.wait_for_text("Sign in with a token")
         assert browser.run("return sessionStorage.length") == 0
 
 
@@ -270,7 +274,7 @@ def test_time_travel(browser: Browser, url: str, lake: tl.Lakehouse) -> None:
     browser.wait(READY)
     assert "t07" not in browser.text("main")
     assert "orders" in browser.text("main")
-    browser.click(".banner a")
+    browser.click(".banner > a")
     browser.wait_for_text("t07")
     browser.click("button.version")
     browser.press("Escape")
@@ -294,20 +298,97 @@ def test_the_log_draws_what_was_undone_beside_the_trunk(browser: Browser, url: s
 def test_a_query_is_written_and_run(browser: Browser, url: str) -> None:
     opened(browser, url, "#/latest/sql")
     browser.click("#query")
-    browser.press(*"SELECT id, '<b>' AS x FROM shop.orders WHERE id = 2")
+    browser.press(*"SELECT id, '<b>' AS x FROM shop.orders WHERE id = 2 ")
+    browser.press("Escape")  # closes the completion
     event = "new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true, bubbles: true})"
-    browser.run(f"document.activeElement.dispatchEvent({event})")
+    content = "document.querySelector('#query').shadowRoot.querySelector('.cm-content')"
+    browser.run(f"{content}.dispatchEvent({event})")
     assert "<b>" in browser.wait_for_text("1 row")
-    browser.run("document.querySelector('#query').value = 'DROP TABLE shop.orders'")
-    browser.click(".query button")
+    browser.click(".switch button:last-child")
+    browser.wait("return document.querySelector('.chart canvas') !== null")
+    browser.run("location.hash = '#/latest/sql?q=' + encodeURIComponent('DROP TABLE shop.orders')")
+    browser.wait(f"return {content}?.innerText === 'DROP TABLE shop.orders'")
+    assert browser.text(".note.bad") == "", "a link runs nothing"
+    browser.click(".query button.main")
     browser.wait("return document.querySelector('.note.bad') !== null")
     assert "orders" in browser.text(".note.bad")
 
 
+def test_a_query_is_completed_by_the_names_of_the_lakehouse(browser: Browser, url: str) -> None:
+    opened(browser, url, "#/latest/sql")
+    browser.click("#query")
+    offered = (
+        "return [...document.querySelector('#query').shadowRoot.querySelectorAll('.cm-completionLabel')]"
+        ".map(one => one.innerText)"
+    )
+    browser.press(*"SELECT * FROM shop.o")
+    browser.wait(f"{offered}.includes('orders')")
+    browser.press("Escape", *"rders x WHERE x.i")
+    browser.wait(f"{offered}.includes('id')")
+
+
+def test_two_versions_are_compared_row_by_row(browser: Browser, url: str, lake: tl.Lakehouse) -> None:
+    """The transaction "A bad load" deleted one of three rows."""
+    [bad] = [entry.version for entry in lake.log() if any(one.message == "A bad load" for one in entry.transactions)]
+    opened(browser, url, "#/latest/log")
+    for version in (bad, bad - 1):
+        browser.click(f".entry input[value='{version}']")
+    browser.click(".selection a")
+    browser.wait_for_text("1 removed")
+    assert browser.run("return location.hash") == f"#/latest/compare/{bad - 1}/{bad}"
+    assert browser.run("return [...document.querySelectorAll('tr.removed td')].map(one => one.innerText)") == ["1"]
+    opened(browser, url, "#/latest/log?author=ana")
+    assert browser.run("return document.querySelectorAll('.entry').length") == 1
+
+
+def test_rows_are_sorted_filtered_and_widened(browser: Browser, url: str) -> None:
+    opened(browser, url, "#/latest/sql?q=" + quote("SELECT i, i % 7 AS j FROM range(20) t(i)"))
+    browser.click(".query button.main")
+    browser.wait_for_text("20 rows")
+    cells = "return [...document.querySelectorAll('.data tbody td:nth-child(2)')].map(one => Number(one.innerText))"
+    assert browser.run(cells) == list(range(20))
+    browser.click(".data th:nth-child(3) .sort")
+    assert browser.run(cells) == sorted(range(20), key=lambda i: (i % 7, i))
+    browser.click(".data th:nth-child(3) .sort")
+    assert browser.run(cells) == sorted(range(20), key=lambda i: (-(i % 7), i))
+    browser.click(".datagrid input")
+    browser.press("1", "9")
+    browser.wait_for_text("1 of 20 rows")
+    assert browser.run(cells) == [19]
+    width = "return document.querySelector('.data th:nth-child(2)').offsetWidth"
+    before = browser.run(width)
+    browser.run("document.querySelector('.data th:nth-child(2) .grip').focus()")
+    event = "new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true})"
+    browser.run(f"document.activeElement.dispatchEvent({event})")
+    assert browser.run(width) == before + 16
+
+
+def test_views_take_few_requests(browser: Browser, url: str) -> None:
+    """Each is a round trip to the server; the names in the sidebar are read once."""
+    asked = "return performance.getEntriesByType('resource').filter(one => one.name.includes('/v1/')).length"
+    opened(browser, url)
+    browser.wait("return document.querySelector('.overview .sortable td.number') !== null")
+    assert browser.run(asked) <= 5
+    for address, most in (
+        ("#/latest/table/shop/orders", 5),
+        ("#/latest/table/shop/orders?tab=rows", 3),
+        ("#/latest/table/shop/orders?tab=snapshots", 2),
+        ("#/latest/view/shop/top", 2),
+        ("#/latest/log", 2),
+    ):
+        before = browser.run(asked)
+        browser.run("location.hash = arguments[0]", address)
+        browser.wait("return document.querySelector('main[aria-busy]') !== null || document.title !== arguments[0]", "")
+        browser.wait("return performance.getEntriesByType('resource').length > 0")
+        browser.wait(READY)
+        assert browser.run(asked) - before <= most, address
+
+
 def test_upkeep_is_estimated_when_it_is_asked_for(browser: Browser, url: str) -> None:
     opened(browser, url, "#/latest/maintenance")
-    browser.click("button.main")
-    assert "Would free" in browser.wait_for_text("What stays", seconds=60)
+    browser.click("main button.main")
+    assert "Would be freed" in browser.wait_for_text("Files in use", seconds=60)
+    assert "7 days, and always the newest 3" in browser.text("main")
 
 
 def test_a_namespace_of_very_many_tables(browser: Browser, tmp_path: Path) -> None:

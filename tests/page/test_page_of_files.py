@@ -101,12 +101,12 @@ def test_a_browser_reads_the_files_of_a_lakehouse(
         opened(browser, url, "#/latest/log")
         assert "Three more rows" in browser.text("main")
         opened(browser, url, f"#/latest/version/{lake.version - 1}")
-        assert browser.wait_for_text("1 difference")
-        assert "shop.t007" in browser.text(".changes")
+        assert browser.wait_for_text("1 changed object")
+        assert "shop.t007" in browser.text(".differences")
         opened(browser, url, "#/tag~q1/table/shop/t007")
         assert browser.text("main h1") == "t007"
         opened(browser, url, "#/latest/table/shop/t007")
-        assert browser.text("main h1") == "Nothing is here"
+        assert browser.text("main h1") == "Not found"
         opened(browser, url, "#/latest/tree")
         browser.click(".child:nth-child(2)")
         browser.wait("return location.hash.includes('way=1')")

@@ -122,6 +122,8 @@ def test_an_error_of_one_run_does_not_end_the_schedule(caplog: Any) -> None:
         assert work.begun.acquire(timeout=30)
     schedule.end()
     assert runs(metrics, "failed") >= 2
+    assert schedule.last_run is not None
+    assert (schedule.last_run.outcome, schedule.last_run.counts) == ("failed", {})
     assert runs(metrics, "done") == 0
     assert "maintenance failed: StorageError" in caplog.text
     assert "canary" not in caplog.text

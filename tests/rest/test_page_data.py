@@ -6,11 +6,14 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -165,6 +168,18 @@ def test_log_is_searched_page_by_page(root: Page, shop: tl.Lakehouse, monkeypatc
     assert page["next"] == shop.version - 2
 
 
+def test_log_is_filtered_by_author_and_object(root: Page, rita: Page, shop: tl.Lakehouse) -> None:
+    """Against the log of the library."""
+    entries = {entry.version: entry for entry in shop.log()}
+    by_ann = [number for number, entry in entries.items() if any(one.author == "ann" for one in entry.transactions)]
+    assert [one["version"] for one in root.found("log", author="ann")["entries"]] == by_ann
+    orders = [one["version"] for one in root.found("log", object="shop.orders")["entries"]]
+    assert orders == [one["version"] for one in rita.found("log", object="shop")["entries"]]
+    assert len(orders) == 3
+    assert [one["version"] for one in root.found("log", object="shop.orders", author="ann")["entries"]] == by_ann
+    assert root.found("log", object="sho")["entries"] == rita.found("log", author="canary-ann")["entries"] == []
+
+
 def test_difference_is_returned_in_pages(root: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MAX_DIFFERENCES", 2)
     found, start = [], 0
@@ -217,13 +232,13 @@ def test_search_ignores_case_and_continues_on_the_next_page(
     page = root.found("latest/search", text="nothing has this")
     assert page["found"] == []
     assert root.found("latest/search", text="nothing has this", next=page["next"]) == {"found": [], "next": None}
-    for bad in ({"text": ""}, {"text": "a" * 201}, {"text": "a", "next": "?"}, {"text": "a", "next": "eg=="}):
+    for bad in ({"text": "a" * 201}, {"text": "a", "next": "?"}, {"text": "a", "next": "eg=="}):
         assert root("latest/search", **bad).code == 400, bad
 
 
 def test_description_of_a_table_has_columns_sizes_and_snapshots(rita: Page, shop: tl.Lakehouse) -> None:
     found = rita.found(table_path("shop", "orders"))
-    assert [(one["name"], one["type"]) for one in found["columns"]] == [("id", "long")]
+    assert [(one["name"], one["type"]) for one in found["columns"]] == [("id", "bigint")]
     assert (found["type"], found["totals"]["rows"], found["n-snapshots"]) == ("managed", 9, 3)
     assert [one["added-rows"] for one in found["snapshots"]] == [3, 3, 3]
     assert found["current-snapshot-id"] == found["snapshots"][0]["id"]
@@ -232,6 +247,21 @@ def test_description_of_a_table_has_columns_sizes_and_snapshots(rita: Page, shop
     assert [(one["version"], one["action"]) for one in history] == [(5, "changed"), (3, "changed"), (1, "created")]
     for path in (table_path("shop", "none"), f"{table_path('shop', 'none')}/history"):
         assert rita(path).code == 404
+
+
+def test_totals_of_tables_are_those_of_their_descriptions(
+    rita: Page, root: Page, shop: tl.Lakehouse, page_server: RestServer
+) -> None:
+    names = [["shop", "orders"], ["canary_payroll", "canary_wages"], ["shop", "none"], ["shop"]]
+    path, body = f"{PAGE}/latest/totals", {"tables": names}
+    seen, all_seen = [Client(page_server)("POST", path, body, token=token).body["tables"] for token in (RITA, ROOT)]
+    for found, table in ((seen[0], "shop.orders"), (all_seen[1], "canary_payroll.canary_wages")):
+        assert found["rows"] == shop.table(table).count()
+        described = root.found(table_path(*table.split(".")))
+        assert found == {**described["totals"], "last-updated-millis": described["last-updated-millis"]}
+    assert (seen[1:], all_seen[2:]) == ([None] * 3, [None] * 2)
+    assert Client(page_server)("POST", path, {"tables": [["a", "b"]] * 101}, token=ROOT).code == 400
+    assert len(root.found("latest/search", size=100)["found"]) == 5
 
 
 def test_former_names_in_hidden_namespaces_are_not_shown(rita: Page, shop: tl.Lakehouse) -> None:
@@ -248,7 +278,7 @@ def test_rows_are_shown_to_readers_if_the_server_allows_it(rita: Page, shop: tl.
     """
     rows = f"{table_path('shop', 'orders')}/rows"
     found = rita.found(rows, limit=4)
-    assert found["columns"] == [{"name": "id", "type": "long"}]
+    assert found["columns"] == [{"name": "id", "type": "bigint", "nulls": 0.0, "min": "1", "max": "3"}]
     assert len(found["rows"]) == 4
     assert {value for [value] in found["rows"]} <= {"1", "2", "3"}
     assert rita(f"{table_path('canary_payroll', 'canary_wages')}/rows").code == 403
@@ -260,6 +290,40 @@ def test_rows_are_shown_to_readers_if_the_server_allows_it(rita: Page, shop: tl.
             assert Page(server, token).found("lakehouse")["may"]["rows"] is False
     with running(shop) as server:
         assert Page(server, "").found(rows, limit=1)["rows"]
+
+
+def test_changed_rows_of_a_table_agree_with_its_two_states(rita: Page, shop: tl.Lakehouse) -> None:
+    """Against dicts of the rows: one added, one removed, one updated, in three versions."""
+    columns = {"id": pa.array([1, 2, 3], pa.int64()), "note": pa.array(["a", "b", None])}
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string())])
+    rows = pa.table(columns, schema=schema)
+    with shop.transaction() as txn:
+        txn.create_table("shop.notes", rows, primary_key=["id"]).append(rows)
+    since = shop.version
+    table = shop.table("shop.notes")
+    table.delete("id = 1")
+    table.upsert(rows.slice(1, 1).set_column(1, "note", pa.array(["c"])))
+    table.append(pa.table({"id": pa.array([4], pa.int64()), "note": ["d"]}, schema=rows.schema))
+    path = f"{table_path('shop', 'notes')}/rows"
+    found = rita.found(path, since=since)
+    changes = dict(zip(found["signs"], zip(found["before"], found["rows"], strict=True), strict=True))
+    assert changes == {"-": (None, ["1", "a"]), "~": (["2", "b"], ["2", "c"]), "+": (None, ["4", "d"])}
+    assert (found["counts"], found["is-counted"]) == ({"+": 1, "-": 1, "~": 1}, True)
+    assert rita.found(path, since=since, limit=1)["counts"] == found["counts"]
+    assert rita.found(path, since=shop.version)["rows"] == []
+    assert rita.found(path, since=0)["signs"] == ["+"] * 3
+    assert rita(path, since=shop.version + 1).code == 400
+
+
+def test_changed_rows_of_a_former_hidden_name_are_not_shown(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
+    """Rows that were deleted while the table had a name that Rita may not read."""
+    since = shop.version
+    shop.rename_table("canary_payroll.canary_wages", "shop.moved")
+    shop.table("shop.moved").delete("id = 1")
+    path = f"{table_path('shop', 'moved')}/rows"
+    assert rita(path, since=since).code == 403
+    assert CANARY not in json.dumps(rita(path, since=since).body)
+    assert root.found(path, since=since)["counts"]["-"]
 
 
 def test_rows_come_from_no_file_of_another_table(page_server: RestServer, rita: Page, root: Page) -> None:
@@ -280,8 +344,9 @@ def test_rows_come_from_no_file_of_another_table(page_server: RestServer, rita: 
     assert client("POST", path, change, token=WALT).code == 403
     assert client("POST", path, change, token=ROOT).code == 200
     rows = f"{table_path('shop', 'orders')}/rows"
-    assert rita(rows).code == 400
-    assert root(rows).code == 200
+    for query in ({}, {"since": 0}):
+        assert rita(rows, **query).code == 400
+        assert root(rows, **query).code == 200
 
 
 def test_rows_come_from_no_file_that_a_link_names(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
@@ -326,6 +391,33 @@ def test_rows_cost_what_a_page_can_show(lake: tl.Lakehouse, tmp_path: Path) -> N
     assert all(len(value) == 1001 for line in answer["rows"] for value in line)
     assert len(json.dumps(answer)) < 4_000_000
     assert "longer than" in answer["problem"]
+
+
+def test_profile_of_a_column_agrees_with_its_values(lake: tl.Lakehouse) -> None:
+    """Against Arrow's own count and bounds, over two files, one of which has no value in one column."""
+    rows = pa.table(
+        {
+            "number": pa.array([3, None, 1, 2], pa.int32()),
+            "price": pa.array([Decimal("1.50"), Decimal("-2.25"), None, Decimal("9.00")]),
+            "note": pa.array(["b", "a", None, "ü"]),
+            "day": pa.array([date(2026, 3, 1), None, date(1969, 12, 31), date(2030, 1, 1)]),
+            "at": pa.array([datetime(2026, 3, 1, 12), datetime(1960, 1, 1), None, None], pa.timestamp("us", "UTC")),
+            "none": pa.nulls(4, pa.string()),
+            "list": pa.array([[1], None, [2], []], pa.list_(pa.int64())),
+        }
+    )
+    lake.create_namespace("shop")
+    table = lake.create_table("shop.mixed", rows.schema)
+    table.append(rows.slice(0, 2))
+    table.append(rows.slice(2))
+    profiles = first_rows(lake.table("shop.mixed").iceberg, 10).profiles
+    for column, profile in zip(rows.column_names, profiles, strict=True):
+        if column == "list":
+            assert profile == (None, None)
+            continue
+        assert profile.nulls == rows[column].null_count / 4, column
+        bounds = None if profile.bounds is None else profile.bounds.to_pylist()
+        assert bounds == (None if column == "none" else list(pc.min_max(rows[column]).as_py().values())), column
 
 
 def test_a_small_file_that_holds_a_gigabyte_takes_no_memory_of_the_server(lake: tl.Lakehouse) -> None:
@@ -414,7 +506,10 @@ def test_maintenance_is_estimated_without_deleting_anything(
     shop._storage.put(f"{folder}/data/left-behind.parquet", b"by a writer that died")
     files = [path for path, *_ in shop._storage.list("")]
     assert rita("maintenance", "POST").code == 403
-    assert root.found("maintenance") == {"state": "none"}
+    shop.alter({"maintenance.compact": "false"}, minimum_versions_to_keep=2)
+    before = root.found("maintenance")
+    assert (before["state"], before["last-run"], before["policy"]["minimum-versions-to-keep"]) == ("none", None, 2)
+    assert before["policy"]["properties"]["maintenance.compact"] == "false"
     assert root("maintenance", "POST").code == 200
     deadline = time.monotonic() + 60
     while (found := root.found("maintenance"))["state"] == "running" and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 // Description of a table from its definition and Iceberg's metadata.
 
-import { typeText } from "../words.js";
+import { sqlType } from "../types.js";
 import { Damaged } from "./core.js";
 
 const MAX_SNAPSHOTS = 200;
@@ -27,7 +27,7 @@ export function describe(name, table, metadata) {
     ...base,
     "format-version": metadata["format-version"], location: metadata.location, "last-updated-millis": metadata["last-updated-ms"],
     columns: schema.fields.map((one) => ({
-      id: one.id, name: one.name, type: typeText(one.type), required: one.required, comment: one.doc ?? "", "is-key": keys.has(one.id),
+      id: one.id, name: one.name, type: sqlType(one.type), required: one.required, comment: one.doc ?? "", "is-key": keys.has(one.id),
     })),
     partitions: spec.fields.map((one) => ({ name: one.name, transform: one.transform, column: columnOf(one["source-id"]) })),
     order: order.fields.map((one) => ({ column: columnOf(one["source-id"]), transform: one.transform, direction: one.direction, nulls: one["null-order"] })),

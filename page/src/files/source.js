@@ -155,7 +155,7 @@ export class FilesSource {
     }
   }
 
-  async log(before, text, signal) {
+  async log(before, { text = "", author, object }, signal) {
     const newest = await this.#latest(signal);
     const entries = [];
     const wanted = text.toLowerCase();
@@ -183,7 +183,8 @@ export class FilesSource {
         version, "created-at-millis": root["created-at-millis"], problem: "", "rollback-from": root["rollback-from"],
         "rollback-to": root["rollback-to"], transactions: root.transactions.map(shownInLog), tags: names.get(version) ?? [],
       };
-      if (!wanted || JSON.stringify(entry).toLowerCase().includes(wanted)) entries.push(entry);
+      const isMeant = (one) => (!author || one.author === author) && (!object || one.changes?.some((each) => `${each.name.join(".")}.`.startsWith(`${object}.`)));
+      if ((!wanted || JSON.stringify(entry).toLowerCase().includes(wanted)) && ((!author && !object) || entry.transactions.some(isMeant))) entries.push(entry);
     }
     return { entries, next: last > 0 ? last : null, "oldest-version": 0 };
   }

@@ -1,44 +1,79 @@
 // The log: versions as a graph, newest first, with undone versions on a separate line.
 
-import { h, replace, shown } from "../dom.js";
+import { h, icon, replace, shown } from "../dom.js";
 import { badge, heading, note } from "../parts.js";
 import { link } from "../routes.js";
 import { counted, number, when } from "../words.js";
 
+const FILTERS = [["text", "Search"], ["author", "Author"], ["object", "Table or namespace"]];
+
 export async function log({ source, route, signal }) {
-  const text = route.options.get("text") ?? "";
+  const filters = Object.fromEntries(FILTERS.map(([key]) => [key, route.options.get(key) ?? ""]));
+  const isFiltered = Object.values(filters).some(Boolean);
   const before = Number(route.options.get("before")) || undefined;
   const list = h("ol", { class: "log" });
   const foot = h("div", { class: "more" });
+  const selection = new Selection(list);
   const walk = { next: undefined };
   async function more(from) {
     replace(foot, h("p", { class: "waiting", role: "status" }, "Reading…"));
     let found;
     try {
-      found = await source.log(from, text, signal);
+      found = await source.log(from, filters, signal);
     } catch (error) {
       if (error.name !== "AbortError") replace(foot, note("bad", error.message));
       return;
     }
     const entries = found.entries.map((one) => ({ ...one, ...place(one, walk) }));
-    for (const [at, one] of entries.entries()) list.append(line(one, entries[at - 1], !text));
+    for (const [at, one] of entries.entries()) list.append(line(one, entries[at - 1], !isFiltered, selection, filters));
     const oldest = found["oldest-version"];
     replace(foot,
-      list.children.length ? null : h("p", { class: "quiet" }, text ? "No version of those that were looked at fits." : "There is nothing to show."),
+      list.children.length ? null : h("p", { class: "quiet" }, isFiltered ? "No version matches so far." : "There is no version."),
       found.next !== null
-        ? h("button", { type: "button", onclick: () => more(found.next) }, text ? `Look further back than version ${number(found.next)}` : "Older versions")
-        : h("p", { class: "quiet" }, oldest > 0 ? `Versions before ${number(oldest)} have expired.` : "This is where it began."));
+        ? h("button", { type: "button", onclick: () => more(found.next) }, isFiltered ? `Search before version ${number(found.next)}` : "Older versions")
+        : h("p", { class: "quiet" }, oldest > 0 ? `Versions before ${number(oldest)} have expired.` : "This is the first version."));
   }
   await more(before);
-  return h("div", {}, heading("Log"), searchForm(text), list, foot);
+  return h("div", {}, heading("Log"), filterForm(filters, isFiltered), selection.element, list, foot);
 }
 
-function searchForm(text) {
-  const field = h("input", { type: "search", id: "log-search", value: text, maxlength: 200, autocomplete: "off", spellcheck: "false" });
-  return h("form", { class: "filter", onsubmit: (event) => {
+function filterForm(filters, isFiltered) {
+  const fields = FILTERS.map(([key, label]) => [key, label, h("input", {
+    type: "search", id: `log-${key}`, value: filters[key], maxlength: 200, autocomplete: "off", spellcheck: "false", placeholder: { text: "message, id, name", author: "name", object: "shop.orders" }[key],
+  })]);
+  return h("form", { class: "filters", role: "search", "aria-label": "Filter the log", onsubmit: (event) => {
     event.preventDefault();
-    location.hash = link("latest", "log", [], { text: field.value.trim() });
-  } }, h("label", { for: "log-search" }, "Messages, authors, ids, names of objects that hold"), h("div", { class: "together" }, field, h("button", { type: "submit" }, "Search")));
+    location.hash = link("latest", "log", [], Object.fromEntries(fields.map(([key, , field]) => [key, field.value.trim()])));
+  } },
+  fields.map(([, label, field]) => h("div", {}, h("label", { for: field.id }, label), field)),
+  h("button", { type: "submit" }, "Filter"), isFiltered ? h("a", { href: link("latest", "log") }, "Show all") : null);
+}
+
+/** Two versions of the log, to compare. */
+class Selection {
+  constructor(list) {
+    this.list = list;
+    this.versions = [];
+    this.element = h("div", { class: "selection", role: "status" });
+    this.#draw();
+  }
+
+  box(version) {
+    return h("input", { type: "checkbox", value: version, "aria-label": `Select version ${version} to compare`, title: "Select two versions to compare", onchange: (event) => {
+      this.versions = this.versions.filter((one) => one !== version);
+      if (event.target.checked) this.versions.push(version);
+      if (this.versions.length > 2) this.versions.shift();
+      for (const one of this.list.querySelectorAll("input[type=checkbox]")) one.checked = this.versions.includes(Number(one.value));
+      this.#draw();
+    } });
+  }
+
+  #draw() {
+    const [from, to] = [...this.versions].sort((one, other) => one - other);
+    replace(this.element, to === undefined
+      ? h("span", { class: "quiet" }, from === undefined ? "Select two versions to compare them." : `Version ${number(from)} is selected; select another one.`)
+      : h("a", { class: "button main", href: link("latest", "compare", [String(from), String(to)]) }, icon("compare"), `Compare version ${number(from)} with ${number(to)}`));
+  }
 }
 
 /** Whether a version is an ancestor of the latest one, or was undone by a rollback. */
@@ -49,18 +84,19 @@ function place(one, walk) {
   return { undone };
 }
 
-function line(one, above, draws) {
+function line(one, above, draws, selection, filters) {
   const branches = draws && !one.undone && above?.undone;
   const lanes = h("span", { class: `lanes${one.undone ? " undone" : ""}${branches ? " branches" : ""}${draws ? "" : " bare"}`, "aria-hidden": "true" },
     h("i", { class: "trunk" }), one.undone && draws ? h("i", { class: above?.undone ? "twig" : "twig ends" }) : null, branches ? h("i", { class: "bend" }) : null, h("b", {}));
+  const authors = [...new Set(one.transactions.map((each) => each.author || each.principal).filter(Boolean))];
   return h("li", { class: "entry" }, lanes, h("div", { class: "what" },
     h("div", { class: "line" }, entryLine(one),
       one["rollback-to"] !== null ? badge(`back to ${number(one["rollback-to"])}`, "warn") : null,
       one.undone ? badge("undone", "warn") : null,
       one.tags.map((name) => badge(shown(name), "good")), one.problem ? badge("damaged", "bad") : null),
-    h("div", { class: "quiet" }, who(one), when(one["created-at-millis"]),
+    h("div", { class: "quiet" }, authors.map((name) => [h("a", { class: "author", href: link("latest", "log", [], { ...filters, author: name }) }, shown(name)), " · "]), when(one["created-at-millis"]),
       summaries(one).map((each) => [" · ", shown(each)]),
-      one.transactions.length > 1 ? ` · ${counted(one.transactions.length, "transaction")}` : "")));
+      one.transactions.length > 1 ? ` · ${counted(one.transactions.length, "transaction")}` : "")), selection.box(one.version));
 }
 
 /** A version in one line: its number and description. */
@@ -72,11 +108,6 @@ export function entryLine(one) {
 /** The summary of transactions that also have a message. */
 function summaries(one) {
   return one.transactions.filter((each) => each.message && each.summary).slice(0, 3).map((each) => (each.summary.length > 160 ? `${each.summary.slice(0, 160)}…` : each.summary));
-}
-
-function who(one) {
-  const names = [...new Set(one.transactions.map((each) => each.author || each.principal).filter(Boolean))];
-  return names.length ? [shown(names.join(", ")), " · "] : "";
 }
 
 /** Description of a version: its messages, or else its changes. */

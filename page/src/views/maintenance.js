@@ -1,14 +1,14 @@
-// Estimates of what maintenance would delete, started by the user.
+// Maintenance: its policy, its last run, and an estimate of what it would delete, started by the user.
 
-import { h, replace, shown } from "../dom.js";
-import { card, facts, grid, heading, note } from "../parts.js";
-import { counted, number, size, when } from "../words.js";
+import { h, icon, replace, shown } from "../dom.js";
+import { badge, card, facts, grid, heading, note, properties } from "../parts.js";
+import { counted, duration, number, size, when } from "../words.js";
 
 const POLL_MILLIS = 1000;
 
 export async function maintenance({ source, signal }) {
   const place = h("div", { "aria-live": "polite" });
-  const button = h("button", { type: "button", class: "main", onclick: begin }, "Estimate");
+  const button = h("button", { type: "button", class: "main", onclick: begin }, icon("play"), "Estimate");
   async function begin() {
     button.disabled = true;
     try {
@@ -20,37 +20,62 @@ export async function maintenance({ source, signal }) {
     }
   }
   async function watch(found) {
-    replace(place, draw(found));
+    replace(place, estimate(found, button));
     while (found.state === "running") {
       await new Promise((done) => setTimeout(done, POLL_MILLIS));
       found = await source.maintenance(signal);
-      replace(place, draw(found));
+      replace(place, estimate(found, button));
     }
   }
   const found = await source.maintenance(signal);
-  replace(place, draw(found));
+  replace(place, estimate(found, button));
   if (found.state === "running") watch(found).catch(() => {});
-  return h("div", {}, heading("Maintenance", button),
-    h("p", { class: "quiet lead" }, "What an expiry of old versions and a vacuum would delete now, by the lakehouse’s own settings. Nothing is deleted here: trinitylake maintenance does that."),
+  return h("div", {}, heading("Maintenance"),
+    h("p", { class: "quiet lead" }, "Maintenance compacts small files, expires old versions and deletes files that nothing needs. This page changes nothing: trinitylake maintain does, or the server on its schedule."),
+    h("div", { class: "columns" }, card("Policy", policy(found.policy)), card("Last run by this server", lastRun(found))),
     place);
 }
 
-function draw(found) {
-  if (found.state === "none") return card(null, h("p", { class: "quiet" }, "No estimate was made yet. One reads what all tables consist of."));
+function policy(one) {
+  const of = (name) => one.properties[`maintenance.${name}`];
+  const steps = [["compact", "compact small files"], ["compact-tree", "compact the tree"], ["expire-snapshots", "expire snapshots of tables"], ["expire", "expire versions"], ["vacuum", "delete unused files"]];
+  return properties([
+    ["Versions are kept for", `${duration(one["maximum-version-age-millis"])}, and always the newest ${number(one["minimum-versions-to-keep"])}`],
+    ["Compaction", of("compact") === "true" ? `of ${of("compact.min-files")} or more small files, and of files with ${of("compact.min-deleted-percent")} % deleted rows` : "off"],
+    ["Unused files are deleted after", of("grace") || duration(one["transaction-age-millis"])],
+    ["Steps", steps.filter(([name]) => of(name) === "true").map(([, text]) => text).join(", ") || "none"],
+    ["Schedule of this server", one["period-seconds"] ? `every ${duration(1000 * one["period-seconds"])}` : "none"],
+  ]);
+}
+
+function lastRun(found) {
+  const run = found["last-run"];
+  if (!run) return h("p", { class: "quiet" }, found.policy["period-seconds"] ? "No run has ended since the server started." : "This server runs no maintenance (serve --maintenance-every). Runs of the command line are not known here.");
+  const { counts } = run;
+  return [
+    facts([["Ended", when(run["ended-at-millis"])], ["Result", badge(run.outcome, run.outcome === "done" ? "good" : "bad")], ["Duration", duration(1000 * run.seconds)]]),
+    run.outcome === "done" ? properties([["Tables compacted", counts.tables_compacted], ["Tables skipped", counts.tables_skipped], ["Versions expired", counts.versions_expired],
+      ["Files deleted", `${number(counts.files_deleted)}, ${size(counts.bytes_deleted)}`]]) : null,
+  ];
+}
+
+function estimate(found, button) {
+  const head = (...rest) => h("div", { class: "heading" }, h("h2", {}, "What maintenance would delete now"), h("div", { class: "beside" }, ...rest));
+  if (found.state === "none") return card(null, head(button), h("p", { class: "quiet" }, "There is no estimate yet. It reads the metadata of all tables."));
   if (found.state === "running") {
     const done = Object.entries(found.progress).map(([what, files]) => `${counted(files, "file")} ${what}`).join(", ");
-    return card("At work", h("p", { class: "waiting", role: "status" }, done || "Beginning…"));
+    return card(null, head(button), h("p", { class: "waiting", role: "status" }, done || "Starting…"));
   }
-  return h("div", {},
+  return h("div", {}, card(null,
+    head(button, h("span", { class: "quiet" }, "Estimated ", when(found["ended-at-millis"]))),
     found.state === "failed" ? note("bad", shown(found.problem)) : null,
-    h("p", { class: "quiet lead" }, "Estimated ", when(found["ended-at-millis"])),
-    found.expire ? card("Expiry", expire(found.expire)) : null,
-    found.vacuum ? vacuum(found.vacuum) : null);
+    found.expire ? expire(found.expire) : null),
+  found.vacuum ? vacuum(found.vacuum) : null);
 }
 
 function expire(one) {
-  if (!one.versions) return h("p", { class: "quiet" }, "No version is old enough.");
-  return facts([["Versions", number(one.versions)], ["From", number(one.first)], ["To", number(one.last)], ["Their roots", size(one["size-bytes"])]]);
+  if (!one.versions) return h("p", { class: "quiet" }, "No version is old enough to expire.");
+  return facts([["Versions that expire", number(one.versions)], ["From", number(one.first)], ["To", number(one.last)], ["Their roots", size(one["size-bytes"])]]);
 }
 
 function vacuum(one) {
@@ -58,12 +83,12 @@ function vacuum(one) {
   const most = Math.max(...[...Object.values(one.deleted), ...Object.values(one.kept)].map((each) => each["size-bytes"]), 1);
   const lines = (files) => Object.entries(files).sort((a, b) => b[1]["size-bytes"] - a[1]["size-bytes"]).map(([what, each]) => [
     shown(what), number(each.files), h("span", { class: "bar" }, h("meter", { min: 0, max: most, value: each["size-bytes"], "aria-label": "Share" }), size(each["size-bytes"]))]);
-  const columns = ["What", ["Files", "number"], "Size"];
+  const columns = ["Kind", ["Files", "number"], "Size"];
   return [
-    card("Vacuum", facts([["Would free", size(sum(one.deleted))], ["Stays", size(sum(one.kept))], ["Too young", size(one.young["size-bytes"])],
-      one.unknown.files ? ["Of unknown origin", `${number(one.unknown.files)} files`] : null]),
-    grid("What would be deleted", columns, lines(one.deleted), "Nothing would be deleted.")),
-    Object.keys(one["deleted-by-folder"]).length ? card("By folder of a table", grid("By folder", columns, lines(one["deleted-by-folder"]))) : null,
-    card("What stays", grid("What stays", columns, lines(one.kept), "Nothing.")),
+    card("Unused files", facts([["Would be freed", size(sum(one.deleted))], ["In use", size(sum(one.kept))], ["Too young to delete", size(one.young["size-bytes"])],
+      one.unknown.files ? ["Of unknown origin", counted(one.unknown.files, "file")] : null]),
+    grid("Unused files", columns, lines(one.deleted), "Nothing would be deleted.")),
+    Object.keys(one["deleted-by-folder"]).length ? card("Unused files by table folder", grid("By folder", columns, lines(one["deleted-by-folder"]))) : null,
+    card("Files in use", grid("Files in use", columns, lines(one.kept), "None.")),
   ];
 }

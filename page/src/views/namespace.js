@@ -3,8 +3,9 @@
 import { h, icon, shown } from "../dom.js";
 import { badge, card, crumbs, heading, later, longList, objectLink, properties } from "../parts.js";
 import { link } from "../routes.js";
+import { MAX_TOTALS, tableList } from "./table_list.js";
 
-export async function namespace({ source, route, signal }) {
+export async function namespace({ source, names, route, signal }) {
   const { at, parts: name, options } = route;
   if (!name.length) throw Object.assign(new Error("A namespace has a name."), { code: 404 });
   const found = await source.namespace(at, name, signal);
@@ -17,21 +18,28 @@ export async function namespace({ source, route, signal }) {
     return { items: page.found, next: page.next };
   };
   return h("div", {},
-    crumbs(at, name, "namespace"),
+    crumbs(at, name),
     heading([icon("namespace"), shown(name.at(-1))], badge("namespace")),
     filter(at, name, text),
     text
-      ? card(["Names with “", shown(text), "”"], longList({
-        label: "Names that fit", load: searched, empty: "No name fits.", signal,
+      ? card(["Names that contain “", shown(text), "”"], longList({
+        label: "Matching names", load: searched, empty: "No name matches.", signal,
         draw: (one) => objectLink(at, one.kind, one.name, false),
       }))
       : [
-        card("Tables", list("table", (next) => source.objects(at, "table", name, next, signal), "There is no table here.")),
+        card("Tables", tables({ source, names, at, name, signal }, () => list("table", (next) => names.objects("table", name, next), "No tables."))),
         h("div", { class: "columns" },
-          card("Views", list("view", (next) => source.objects(at, "view", name, next, signal), "There is no view here.")),
-          card("Namespaces", list("namespace", (next) => source.namespaces(at, name, next, signal), "None is nested in this one."))),
+          card("Views", list("view", (next) => names.objects("view", name, next), "No views.")),
+          card("Namespaces", list("namespace", (next) => names.namespaces(name, next), "No nested namespaces."))),
       ],
     card("Properties", properties(Object.entries(found.properties))));
+}
+
+/** With rows and sizes, if there are not too many. */
+function tables({ source, names, at, name, signal }, list) {
+  if (!source.totals) return list();
+  return later(signal, () => names.objects("table", name), (page) => (page.next || page.items.length > MAX_TOTALS || !page.items.length
+    ? list() : tableList({ source, at, names: page.items, label: `Tables of ${name.join(".")}`, signal, whole: false })));
 }
 
 function filter(at, name, text) {
@@ -39,5 +47,5 @@ function filter(at, name, text) {
   return h("form", { class: "filter", onsubmit: (event) => {
     event.preventDefault();
     location.hash = link(at, "namespace", name, { text: field.value.trim() });
-  } }, h("label", { for: "filter" }, "Names here that hold"), h("div", { class: "together" }, field, h("button", { type: "submit" }, "Filter")));
+  } }, h("label", { for: "filter" }, "Filter by name"), h("div", { class: "together" }, field, h("button", { type: "submit" }, "Filter")));
 }

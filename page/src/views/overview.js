@@ -1,40 +1,68 @@
-// The lakehouse: its content and latest versions.
+// The lakehouse: its sizes, latest versions, and tables.
 
-import { h, shown } from "../dom.js";
+import { h, replace, shown } from "../dom.js";
 import { badge, card, facts, heading, later, longList, objectLink, properties } from "../parts.js";
 import { link } from "../routes.js";
-import { number, when } from "../words.js";
+import { sparkline } from "../sparkline.js";
+import { number, size, when } from "../words.js";
 import { entryLine } from "./log.js";
+import { MAX_TOTALS, tableList } from "./table_list.js";
 
-export async function overview({ source, lakehouse, route, signal }) {
+const MAX_CHANGES = 8;
+
+export async function overview({ source, lakehouse, names, route, signal }) {
   const { at } = route;
   const state = at === "latest" ? lakehouse : await source.address(`@${at.replace("~", "/")}`, signal);
-  const counted = (value, most) => (value > most ? `${number(most)}+` : number(value));
+  const newest = source.log(state.version + 1, { size: 100 }, signal);
+  const numbers = h("div", {});
+  const tables = h("div", {});
+  const draw = (counts, totals) => replace(numbers, facts([
+    ["Version", number(state.version)], ["Last change", when(state["created-at-millis"])],
+    counts ? ["Namespaces", counts.namespaces] : null, counts ? ["Tables", counts.tables] : null, counts?.views ? ["Views", counts.views] : null,
+    totals ? ["Rows", number(sum(totals, "rows"))] : null, totals ? ["Size of data", size(sum(totals, "size-bytes"))] : null,
+  ]));
+  draw();
+  if (source.totals) content({ source, lakehouse, at, newest, signal, draw, tables });
   return h("div", {},
     heading(lakehouse.name ? shown(lakehouse.name) : "Lakehouse"),
     lakehouse.uri ? h("p", { class: "uri" }, shown(lakehouse.uri)) : null,
-    lakehouse.may.counts
-      ? later(signal, () => source.counts(at, signal), (found) => facts([
-        ["Version", number(state.version)], ["Made", when(state["created-at-millis"])],
-        ["Namespaces", counted(found.namespaces, found["max-counted"])],
-        ["Tables", counted(found.tables, found["max-counted"])],
-        ["Views", counted(found.views, found["max-counted"])],
-      ]), "Counting…")
-      : facts([["Version", number(state.version)], ["Made", when(state["created-at-millis"])]]),
-    h("div", { class: "columns" },
-      card("Namespaces", longList({
-        label: "Namespaces", empty: "There is no namespace yet.", signal,
-        load: (next) => source.namespaces(at, [], next, signal),
-        draw: (name) => objectLink(at, "namespace", name, false),
-      })),
-      card("Newest changes",
-        later(signal, () => source.log(state.version + 1, "", signal), (found) =>
-          found.entries.length
-            ? h("ul", { class: "brief" }, found.entries.slice(0, 8).map((one) => h("li", {}, entryLine(one), h("span", { class: "quiet" }, when(one["created-at-millis"])))))
-            : h("p", { class: "quiet" }, "Nothing has changed yet.")),
-        h("p", {}, h("a", { href: link(at, "log") }, "The whole log")))),
+    numbers,
+    h("div", { class: "overview" },
+      h("div", {}, source.totals ? tables : card("Namespaces", longList({
+        label: "Namespaces", empty: "No namespace yet.", signal, load: (next) => names.namespaces([], next), draw: (name) => objectLink(at, "namespace", name, false),
+      }))),
+      card("Activity", later(signal, () => newest, (found) => (found.entries.length
+        ? [sparkline(found.entries), h("ul", { class: "brief" }, found.entries.slice(0, MAX_CHANGES).map((one) => h("li", {}, entryLine(one), h("span", { class: "quiet" }, when(one["created-at-millis"])))))]
+        : h("p", { class: "quiet" }, "Nothing has changed yet."))),
+      h("p", {}, h("a", { href: link(at, "log") }, "Show the log")))),
     tags(lakehouse),
     Object.keys(lakehouse.properties ?? {}).length ? card("Properties", properties(Object.entries(lakehouse.properties))) : null);
+}
+
+/** All tables of a small lakehouse, else the tables that changed last. */
+async function content({ source, lakehouse, at, newest, signal, draw, tables }) {
+  const all = await source.search(at, "", undefined, undefined, signal, MAX_TOTALS).catch(() => null);
+  if (signal.aborted || !all) return;
+  const show = (title, found, then) => replace(tables, card(title, found.length ? tableList({ source, at, names: found, label: title, signal, then }) : h("p", { class: "quiet" }, "No table yet.")));
+  if (all.next === null) {
+    const of = (kind) => all.found.filter((one) => one.kind === kind);
+    const counts = { namespaces: number(of("namespace").length), tables: number(of("table").length), views: of("view").length };
+    draw(counts);
+    return show("Tables", of("table").map((one) => one.name), (totals) => draw(counts, totals));
+  }
+  if (lakehouse.may.counts) source.counts(at, signal).then((found) => {
+    const most = found["max-counted"], text = (one) => (one > most ? `${number(most)}+` : number(one));
+    draw({ namespaces: text(found.namespaces), tables: text(found.tables), views: found.views ? text(found.views) : null });
+  }, () => {});
+  const changed = new Map();
+  for (const entry of (await newest.catch(() => ({ entries: [] }))).entries) {
+    for (const one of entry.transactions.flatMap((each) => each.changes ?? [])) if (one.kind === "table" && one.sign !== "-") changed.set(JSON.stringify(one.name), one.name);
+  }
+  if (!signal.aborted) show("Tables that changed last", [...changed.values()].slice(0, 20));
+}
+
+function sum(totals, name) {
+  return totals.reduce((all, one) => all + (one?.[name] ?? 0), 0);
 }
 
 function tags(lakehouse) {

@@ -6,11 +6,11 @@ import { badge, card, heading, longList, objectLink } from "../parts.js";
 export async function search({ source, route, signal, field }) {
   const text = (route.options.get("text") ?? "").trim();
   if (document.activeElement !== field) field.value = text;
-  if (!text) return h("div", {}, heading("Search"), h("p", { class: "quiet" }, "Write a part of a name above."));
+  if (!text) return h("div", {}, heading("Search"), h("p", { class: "quiet" }, "Enter a part of a name in the field of the sidebar."));
   return h("div", {},
-    heading(["Names with “", shown(text), "”"]),
+    heading(["Names that contain “", shown(text), "”"]),
     card(null, longList({
-      label: "What was found", empty: "No name has this in it.", signal,
+      label: "Matching names", empty: "No name matches.", signal,
       load: async (next) => {
         const found = await source.search(route.at, text, undefined, next, signal);
         return { items: found.found, next: found.next };

@@ -1,11 +1,15 @@
 // A table: its columns, rows, snapshots, properties, and the versions that changed it.
 
 import { h, icon, lines, shown } from "../dom.js";
+import { dataGrid } from "../datagrid.js";
 import { badge, card, crumbs, facts, grid, heading, later, note, properties, tabs } from "../parts.js";
 import { link, versionState } from "../routes.js";
+import { readable } from "../sql/completion.js";
 import { counted, number, size, when } from "../words.js";
 
-const TABS = [["columns", "Columns"], ["rows", "Rows"], ["snapshots", "Snapshots"], ["properties", "Properties"], ["history", "History"]];
+const TABS = [["columns", "Columns"], ["rows", "Preview"], ["snapshots", "Snapshots"], ["properties", "Properties"], ["history", "History"]];
+
+const PREVIEW_ROWS = 200;
 
 export async function table({ source, lakehouse, route, signal }) {
   const { at, parts: name, options } = route;
@@ -21,13 +25,14 @@ export async function table({ source, lakehouse, route, signal }) {
   };
   const { totals } = found;
   return h("div", {},
-    crumbs(at, name, "table"),
-    heading([icon("table"), shown(name.at(-1))], badge(found.type === "managed" ? "table" : `${found.type} table`)),
+    crumbs(at, name),
+    heading([icon("table"), shown(name.at(-1))], badge(found.type === "managed" ? "table" : `${found.type} table`),
+      lakehouse.may.sql ? h("a", { class: "button", href: link(at, "sql", [], { q: `SELECT * FROM ${readable(name)} LIMIT 100` }) }, icon("sql"), "Query") : null),
     found.properties.comment ? h("p", { class: "comment" }, lines(found.properties.comment)) : null,
     facts([
       ["Rows", number(totals.rows)], ["Size", size(totals["size-bytes"])], ["Files", number(totals.files)],
       totals["delete-files"] ? ["Delete files", number(totals["delete-files"])] : null,
-      ["Snapshots", number(found["n-snapshots"])], ["Changed", when(found["last-updated-millis"])],
+      ["Snapshots", number(found["n-snapshots"])], ["Last change", when(found["last-updated-millis"])],
     ]),
     tabs("Parts of the table", chosen, offeredTabs(lakehouse).map(([key, text]) =>
       [key, text, link(at, "table", name, key === "columns" ? {} : { tab: key })])),
@@ -57,23 +62,16 @@ function layout(found) {
 }
 
 function rows({ source, at, name, signal }) {
-  return later(signal, () => source.rows(at, name, 50, signal), rowsOf, "Reading rows…");
+  return later(signal, () => source.rows(at, name, PREVIEW_ROWS, signal), (found) => rowsOf(found, `Rows of ${name.join(".")}`, name.at(-1)), "Reading rows…");
 }
 
 /** Rows of a preview or a query. */
-export function rowsOf(found) {
-  const value = (one) => (one === null ? h("span", { class: "null" }, "null") : one === "" ? h("span", { class: "null" }, "empty") : shown(one));
+export function rowsOf(found, label, name, tools = []) {
   return [
-    found.problem ? note("", `There may be more rows: ${found.problem}.`) : null,
-    found["omitted-columns"].length ? note("", `${counted(found["omitted-columns"].length, "more column")} are not shown.`) : null,
-    grid("Rows", found.columns.map((one) => [
-      [h("span", { class: "column" }, shown(one.name)), h("span", { class: "type" }, shown(one.type))], isNumber(one.type) ? "number" : "",
-    ]), found.rows.map((row) => row.map(value)), "There are no rows."),
+    found.problem ? note("", `Preview: ${found.problem}.`) : null,
+    found["omitted-columns"].length ? note("", `${counted(found["omitted-columns"].length, "more column")} not shown.`) : null,
+    dataGrid({ label, name, columns: found.columns, rows: found.rows, tools }),
   ];
-}
-
-function isNumber(type) {
-  return /^(int|long|float|double|decimal|bigint|smallint|hugeint|u?(big|small|tiny)int)/i.test(type);
 }
 
 function snapshots(found) {
@@ -81,18 +79,19 @@ function snapshots(found) {
   for (const [name, one] of Object.entries(found.references)) names.set(one["snapshot-id"], [...(names.get(one["snapshot-id"]) ?? []), name]);
   const hidden = found["n-snapshots"] - found.snapshots.length;
   return [
-    grid("Snapshots", ["Snapshot", "Operation", ["Rows added", "number"], ["Rows removed", "number"], ["Rows after", "number"], "Made"], found.snapshots.map((one) => [
+    grid("Snapshots", ["Snapshot", "Operation", ["Rows added", "number"], ["Rows removed", "number"], ["Rows after", "number"], "Committed"], found.snapshots.map((one) => [
       [h("code", {}, one.id), (names.get(one.id) ?? []).map((name) => badge(shown(name), "good"))],
       shown(one.operation), number(one["added-rows"]), number(one["deleted-rows"]), number(one.rows), when(one["created-at-millis"]),
-    ]), "Nothing was ever written to it."),
+    ]), "Nothing was written yet."),
     hidden > 0 ? h("p", { class: "quiet" }, `${counted(hidden, "older snapshot")} are not shown.`) : null,
   ];
 }
 
 function history(entries) {
-  return grid("Versions that changed the table", ["Version", "What", "Name", "Made", "Then"], entries.map((one) => [
+  return grid("Versions that changed the table", ["Version", "Change", "Name", "Committed", "Then", "Rows"], entries.map((one) => [
     h("a", { href: link("latest", "version", [String(one.version)]) }, number(one.version)), badge(one.action), shown(one.name.join(".")),
     when(one["created-at-millis"]),
-    one.action === "dropped" ? "" : h("a", { href: link(versionState(one.version), "table", one.name) }, "As it was then"),
-  ]), "Nothing tells of it.");
+    one.action === "dropped" ? "" : h("a", { href: link(versionState(one.version), "table", one.name) }, "Table in this version"),
+    one.action === "dropped" || one.version === 0 ? "" : h("a", { href: link("latest", "compare", [String(one.version - 1), String(one.version)], { object: one.name.join(".") }) }, "What changed"),
+  ]), "No version is known.");
 }

@@ -11,7 +11,7 @@ export async function tree({ source, route, signal }) {
   const nodes = await Promise.all(
     [...Array(way.length + 1).keys()].map((depth) => source.tree(at, way.slice(0, depth).join("."), signal)));
   return h("div", {},
-    heading("Tree"),
+    heading("Storage tree"),
     h("p", { class: "quiet lead" }, "Every version is the root of a search tree of files that never change. New entries wait in a node’s buffer before they sink towards the leaves."),
     h("ol", { class: "levels" }, nodes.map((node, depth) => level(at, node, way, depth))),
     content(at, nodes.at(-1)));

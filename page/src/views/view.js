@@ -9,10 +9,10 @@ export async function view({ source, route, signal }) {
   if (name.length < 2) throw Object.assign(new Error("A view has a namespace and a name."), { code: 404 });
   const found = await source.view(at, name, signal);
   return h("div", {},
-    crumbs(at, name, "view"),
+    crumbs(at, name),
     heading([icon("view"), shown(name.at(-1))], badge("view")),
-    found.namespace.length ? facts([["Names are looked up in", shown(found.namespace.join("."))]]) : null,
-    found.queries.map((one) => card(["Text ", badge(shown(one.dialect))], h("pre", { tabindex: "0", role: "region", "aria-label": "Text of the view" }, h("code", {}, lines(one.sql))))),
+    found.namespace.length ? facts([["Default namespace", shown(found.namespace.join("."))]]) : null,
+    found.queries.map((one) => card(["Query ", badge(shown(one.dialect))], h("pre", { tabindex: "0", role: "region", "aria-label": "Text of the view" }, h("code", {}, lines(one.sql))))),
     found.columns.length ? card("Columns", columns(found.columns)) : null,
     card("Properties", properties(Object.entries(found.properties))));
 }

@@ -16,6 +16,7 @@ from pyiceberg.table import FileScanTask, Table
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
+from trinitylake.tables.column_profiles import ColumnProfile, column_profiles
 
 #: Limits: manifests of a snapshot, uncompressed bytes of data files, and delete files.
 MAX_MANIFESTS_SIZE_BYTES = 32 << 20
@@ -34,11 +35,13 @@ class FirstRows:
         rows: the rows, with as many columns as fit.
         omitted_columns: names of columns that are not among them.
         problem: the reason for fewer rows than requested although the table may have more; else "".
+        profiles: of the columns of `rows`; empty if unknown.
     """
 
     rows: pa.Table
     omitted_columns: list[str] = field(default_factory=list)
     problem: str = ""
+    profiles: list[ColumnProfile] = field(default_factory=list)
 
 
 def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYTES) -> FirstRows:
@@ -59,6 +62,7 @@ def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYT
     if sum(one.manifest_length for one in snapshot.manifests(table.io)) > MAX_MANIFESTS_SIZE_BYTES:
         return FirstRows(none, omitted, "the table has too many files to look for its first rows here")
     tasks = list(table.scan().plan_files())
+    profiles = column_profiles([task.file for task in tasks], schema.fields[: len(columns)], types)
     parts: list[pa.Table] = []
     n_rows, room = 0, max_size_bytes
     for task in tasks[:_MAX_FILES]:
@@ -67,7 +71,7 @@ def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYT
         live, size_bytes = _opened(table, task, columns, room)
         if live is None:
             problem = "the next rows are in a file of which too much would have to be read at once"
-            return FirstRows(_joined(parts, none), omitted, problem)
+            return FirstRows(_joined(parts, none), omitted, problem, profiles)
         room -= size_bytes
         for batch in live.batches(task, columns):
             parts.append(typed(pa.Table.from_batches([batch.slice(0, limit - n_rows)]), types))
@@ -75,8 +79,8 @@ def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYT
             if n_rows >= limit:
                 break
     has_more = n_rows < limit and len(tasks) > _MAX_FILES
-    problem = f"rows were looked for in the first {_MAX_FILES} files" if has_more else ""
-    return FirstRows(_joined(parts, none), omitted, problem)
+    problem = f"this preview reads the first {_MAX_FILES} files only" if has_more else ""
+    return FirstRows(_joined(parts, none), omitted, problem, profiles)
 
 
 def _opened(table: Table, task: FileScanTask, columns: list[str], room: int) -> tuple[LiveRows | None, int]:

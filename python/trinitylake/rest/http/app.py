@@ -81,26 +81,25 @@ class App:
         outbound = Outbound()
         delegation = None if options.s3_access is None else S3Delegation(io, options.s3_access, outbound)
         signs = delegation is not None and delegation.signs
+        metrics, workers = ServerMetrics(), WorkerPool()
         self.service = Service(
             lake=lake,
             transactions=OpenTransactions(lake, options),
             reports=MetricsReports(),
             endpoints=[(one.method, one.path, one.writes) for one in CATALOG if signs or one is not SIGN],
             options=options,
-            metrics=ServerMetrics(),
+            metrics=metrics,
             io=io,
             delegation=delegation,
             outbound=outbound,
             plans=PlanCache(),
             oldest_version=OldestVersion(lake),
             estimates=MaintenanceEstimates(lake),
-            workers=WorkerPool(),
+            schedule=MaintenanceSchedule(lake, options.maintenance_seconds, metrics, workers),
+            workers=workers,
             long_requests=limits.SharedLimit(limits.MAX_LONG_REQUESTS, limits.MAX_LONG_REQUESTS_OF_ONE),
             manifests=ManifestLimit(),
             shows_rows=_shows_rows(options, bool(bearers)),
-        )
-        self._maintenance = MaintenanceSchedule(
-            lake, options.maintenance_seconds, self.service.metrics, self.service.workers
         )
         self._ready: tuple[float, bool] = (0.0, False)
         self._asking: asyncio.Task[int] | None = None
@@ -262,14 +261,14 @@ class App:
     @asynccontextmanager
     async def _lifespan(self, app: object) -> AsyncIterator[None]:
         checking = asyncio.create_task(self._end_idle())
-        self._maintenance.begin()
+        self.service.schedule.begin()
         try:
             yield
         finally:
             self._is_ending = True
             checking.cancel()
             await run_sync(self.service.transactions.close)
-            await run_sync(self._maintenance.end)
+            await run_sync(self.service.schedule.end)
             await run_sync(self.service.workers.close)
 
     async def _end_idle(self) -> None:

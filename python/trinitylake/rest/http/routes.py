@@ -168,6 +168,7 @@ PAGE = (
     Endpoint("POST", f"{_PAGE}/maintenance", maintenance.begin, Role.ADMIN),
     _read("GET", f"{_PAGE}/{{prefix}}/counts", lakehouse.counts),
     _read("GET", f"{_PAGE}/{{prefix}}/search", search.search),
+    Endpoint("POST", f"{_PAGE}/{{prefix}}/totals", objects.totals, Role.READER, ends_with_client=True),
     _read("GET", f"{_PAGE}/{{prefix}}/tree", tree.node),
     Endpoint("POST", f"{_PAGE}/{{prefix}}/sql", rows.query_rows, Role.READER, ends_with_client=True, shows_rows=True),
     _read("GET", _PAGE_TABLE, objects.table),

@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trinitylake.base.commit_info import CommitInfo
@@ -32,8 +33,29 @@ logger = logging.getLogger("trinitylake.rest.maintenance")
 PATIENCE_SECONDS = 5.0
 
 
+@dataclass(frozen=True)
+class FinishedRun:
+    """The last run of a schedule.
+
+    Attributes:
+        ended_at: seconds since 1970.
+        outcome: "done", "failed" or "stopped".
+        seconds: its duration.
+        counts: what a run that is done changed, by the names of the log.
+    """
+
+    ended_at: float
+    outcome: str
+    seconds: float
+    counts: dict[str, int] = field(default_factory=dict)
+
+
 class MaintenanceSchedule:
     """The schedule of one server. Thread-safe.
+
+    Attributes:
+        period_seconds: as given.
+        last_run: the last run since the server started, if any.
 
     Args:
         lake: the lakehouse to maintain.
@@ -46,7 +68,8 @@ class MaintenanceSchedule:
         self, lake: Lakehouse, period_seconds: float | None, metrics: ServerMetrics, workers: WorkerPool
     ) -> None:
         self._lake = lake
-        self._period_seconds = period_seconds
+        self.period_seconds = period_seconds
+        self.last_run: FinishedRun | None = None
         self._metrics = metrics
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -55,11 +78,11 @@ class MaintenanceSchedule:
 
     def begin(self) -> None:
         """Start the schedule, if there is one."""
-        if self._period_seconds is None or self._thread is not None:
+        if self.period_seconds is None or self._thread is not None:
             return
         self._thread = threading.Thread(
             target=self._run_periodically,
-            args=(self._period_seconds,),
+            args=(self.period_seconds,),
             name="trinitylake-maintenance-schedule",
             daemon=True,
         )
@@ -81,6 +104,7 @@ class MaintenanceSchedule:
 
     def _run(self) -> None:
         began, outcome = time.monotonic(), "done"
+        counts: dict[str, int] = {}
         try:
             report = self._maintained()
         except (_Stopped, JobAbandoned):
@@ -91,8 +115,9 @@ class MaintenanceSchedule:
             logger.error("maintenance failed: %s", without_secrets(f"{type(error).__name__}: {error}"))
         else:
             self._metrics.maintenance_done.set_to_current_time()
-            self._report(report, time.monotonic() - began)
-        self._metrics.maintenance_seconds.set(time.monotonic() - began)
+            counts = self._report(report, time.monotonic() - began)
+        self.last_run = FinishedRun(time.time(), outcome, time.monotonic() - began, counts)
+        self._metrics.maintenance_seconds.set(self.last_run.seconds)
         self._metrics.maintenance_runs.labels(outcome).inc()
 
     def _maintained(self) -> MaintenanceReport:
@@ -107,25 +132,26 @@ class MaintenanceSchedule:
         if self._ending.is_set():
             raise _Stopped
 
-    def _report(self, done: MaintenanceReport, seconds: float) -> None:
+    def _report(self, done: MaintenanceReport, seconds: float) -> dict[str, int]:
+        """Log and count what a run changed."""
         deleted = None if done.vacuumed is None else done.vacuumed.total_deleted
         files, size_bytes = (0, 0) if deleted is None else (deleted.files, deleted.size_bytes)
         versions = 0 if done.expired is None else len(done.expired)
         self._metrics.deleted_files.inc(files)
         self._metrics.deleted_bytes.inc(size_bytes)
         self._metrics.expired_versions.inc(versions)
-        fields = {
+        counts = {
             "tables_compacted": len(done.compacted),
             "tables_skipped": len(done.skipped),
             "versions_expired": versions,
             "files_deleted": files,
             "bytes_deleted": size_bytes,
-            "seconds": round(seconds, 3),
         }
-        logger.info("maintenance done", extra={"fields": fields})
+        logger.info("maintenance done", extra={"fields": {**counts, "seconds": round(seconds, 3)}})
         for table, why in done.skipped.items():
             self._metrics.skipped_tables.labels(why.kind).inc()
             logger.warning("maintenance skipped table %s: %s", without_secrets(table), without_secrets(why.message))
+        return counts
 
 
 class _Stopped(Exception):

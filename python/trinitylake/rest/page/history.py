@@ -42,7 +42,10 @@ _COMPARES_TREES = frozenset({"register", "rollback", "export", "repair"})
 
 
 def log(call: Call) -> Response:
-    """Entries of the log before a version, newest first, that contain the text `search`.
+    """Entries of the log before a version, newest first.
+
+    They contain the text `search`; with `author` (or principal) or `object` (also one below it) only transactions of
+    that author, or that changed that object.
 
     `next` is the value of `before` for the next page, null at the end. Other pages may be short or empty too.
     """
@@ -64,7 +67,9 @@ def log(call: Call) -> Response:
             shown = _visible(call, entry)
             if shown is not None:
                 shown["tags"] = names.get(entry.version, [])
-                if not wanted or wanted in _text_of(shown):
+                if _matches(shown, wanted, call.query.get("author", ""), call.query.get("object", "")):
+                    for one in shown["transactions"]:
+                        one["changes"] = one["changes"] and one["changes"][:MAX_NAMED]
                     shown_entries.append(shown)
     return answer({"entries": shown_entries, "next": following, "oldest-version": lake._core.oldest()})
 
@@ -179,7 +184,7 @@ def _transaction(
     document: dict[str, Any] = {
         "is-whole": is_whole,
         "operation": properties.get(_OPERATION, ""),
-        "changes": None if changes is None else changes[:MAX_NAMED],
+        "changes": changes,
         "n-changes": None if changes is None else len(changes),
     }
     if is_whole:
@@ -194,6 +199,17 @@ def _transaction(
             "properties": properties,
         }
     return document
+
+
+def _matches(shown: dict[str, Any], text: str, author: str, name: str) -> bool:
+    """Whether a visible entry contains a text, and one of its transactions is by an author and changed an object."""
+    if text and text not in _text_of(shown):
+        return False
+    return (not author and not name) or any(
+        (not author or author in (one.get("author"), one.get("principal")))
+        and (not name or any(f"{'.'.join(change['name'])}.".startswith(f"{name}.") for change in one["changes"] or ()))
+        for one in shown["transactions"]
+    )
 
 
 def _text_of(shown: dict[str, Any]) -> str:

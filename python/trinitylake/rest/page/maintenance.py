@@ -1,4 +1,4 @@
-"""Estimates of what maintenance would delete, for admins of everything."""
+"""Policy and last run of maintenance, and estimates of what it would delete, for admins of everything."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 from starlette.responses import Response
 
 from trinitylake.base.timestamps import millis_of
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.maintenance_policy import DEFAULTS
 from trinitylake.lakehouse.vacuum import Files
 from trinitylake.rest.maintenance.estimates import Estimate
+from trinitylake.rest.maintenance.schedule import MaintenanceSchedule
 from trinitylake.rest.page.answers import answer
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.security.principals import forbidden
@@ -18,20 +21,43 @@ _MAX_FOLDERS = 50
 
 
 def load(call: Call) -> Response:
-    """The newest estimate."""
+    """The policy, the last run, and the newest estimate."""
     _require_admin(call)
-    return answer(_document(call.service.estimates.newest))
+    service = call.service
+    return answer({**_document(service.estimates.newest), **_policy(service.lake, service.schedule)})
 
 
 def begin(call: Call) -> Response:
     """Start an estimate. Deletes nothing."""
     _require_admin(call)
-    return answer(_document(call.service.estimates.begin()))
+    service = call.service
+    return answer({**_document(service.estimates.begin()), **_policy(service.lake, service.schedule)})
 
 
 def _require_admin(call: Call) -> None:
     if not call.principal.is_admin_of_everything:
         raise forbidden(f"maintenance needs an admin of *, and {call.principal.name} is none")
+
+
+def _policy(lake: Lakehouse, schedule: MaintenanceSchedule) -> dict[str, Any]:
+    definition, run = lake.at().definition, schedule.last_run
+    return {
+        "policy": {
+            "maximum-version-age-millis": definition.maximum_version_age_millis,
+            "minimum-versions-to-keep": definition.minimum_versions_to_keep,
+            "transaction-age-millis": definition.txn_ttl_millis,
+            "period-seconds": schedule.period_seconds,
+            "properties": {name: definition.properties.get(name, default) for name, default in DEFAULTS.items()},
+        },
+        "last-run": None
+        if run is None
+        else {
+            "ended-at-millis": int(run.ended_at * 1000),
+            "outcome": run.outcome,
+            "seconds": round(run.seconds, 3),
+            "counts": run.counts,
+        },
+    }
 
 
 def _document(estimate: Estimate | None) -> dict[str, Any]:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, Summary
 from starlette.responses import Response
 
 from trinitylake.base.timestamps import millis_of
-from trinitylake.errors import ObjectNotFound
+from trinitylake.definitions.iceberg_types import from_iceberg
+from trinitylake.errors import ObjectNotFound, TrinityLakeError
 from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
 from trinitylake.lakehouse.object_history import changes_of_object
 from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.page import visibility
-from trinitylake.rest.page.answers import answer, version_of
+from trinitylake.rest.page.answers import answer, require_something, version_of
 from trinitylake.rest.request.call import Call
 
 #: Number of snapshots of a table in the response, newest first.
 MAX_SNAPSHOTS = 200
 _MAX_HISTORY = 50
+#: Limits of one request for totals: tables, their metadata files read at once, and its duration.
+MAX_TOTALS, _TOTALS_THREADS, _TOTALS_SECONDS = 100, 8, 3.0
 
 
 def table(call: Call) -> Response:
@@ -32,6 +38,42 @@ def table(call: Call) -> Response:
         document = with_deadline(call, catalog, identifier, lambda: _described(catalog.load_table(identifier)))
         document["type"] = catalog.source.table(identifier).type
     return answer({"name": list(identifier), **document})
+
+
+class TableNames(BaseModel):
+    """Body of `totals`: names of tables, each a list of parts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tables: list[list[str]] = Field(max_length=MAX_TOTALS)
+
+
+def totals(call: Call) -> Response:
+    """Rows, size and last change of tables.
+
+    Null for a table that the version does not have, that the principal cannot see, whose metadata is elsewhere or
+    damaged, or that was not read within `_TOTALS_SECONDS`.
+    """
+    require_something(call)
+    view = version_of(call)
+    deadline = time.monotonic() + _TOTALS_SECONDS
+
+    def of(parts: list[str]) -> dict[str, Any] | None:
+        if time.monotonic() > deadline or len(parts) < 2 or not visibility.sees(call.principal, "table", tuple(parts)):
+            return None
+        try:
+            table = view.table((".".join(parts[:-1]), parts[-1]))
+            if table.type != "managed":
+                return None
+            return {
+                **_totals(table.iceberg.current_snapshot()),
+                "last-updated-millis": table.iceberg.metadata.last_updated_ms,
+            }
+        except TrinityLakeError:
+            return None
+
+    with call.service.long_requests.lease(call.principal.name), ThreadPoolExecutor(_TOTALS_THREADS) as pool:
+        return answer({"tables": list(pool.map(of, call.parsed(TableNames).tables))})
 
 
 def history(call: Call) -> Response:
@@ -81,12 +123,12 @@ def _described(table: Table) -> dict[str, Any]:
             {
                 "id": one.field_id,
                 "name": one.name,
-                "type": str(one.field_type),
+                "type": str(column.type),
                 "required": one.required,
                 "comment": one.doc or "",
                 "is-key": one.field_id in keys,
             }
-            for one in schema.fields
+            for one, column in zip(schema.fields, from_iceberg(schema)[0], strict=True)
         ],
         "partitions": [
             {

@@ -18,13 +18,14 @@ from starlette.responses import Response
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.rest.errors import bad_request
 from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, version_of, whole_number, work
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.security.locations import has_role_on_files, is_own, path_of_object
 from trinitylake.rest.security.principals import Role, forbidden
-from trinitylake.rest.workers.page_jobs import QueryJob, TableRowsJob
+from trinitylake.rest.workers.page_jobs import QueryJob, RowChangesJob, TableRowsJob
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -40,7 +41,7 @@ def can_show(call: Call) -> bool:
 
 
 def rows(call: Call) -> Response:
-    """The first rows of a table: a text for each value, null for NULL.
+    """The first rows of a table, or with `since` those that changed after that version: texts, null for NULL.
 
     Raises `RestError` 403 if the server does not show rows, or not to this principal.
     """
@@ -48,6 +49,7 @@ def rows(call: Call) -> Response:
         raise forbidden("this server shows no rows: --page-rows is off, or its lakehouse is in memory")
     view = version_of(call)
     limit = whole_number(call, "limit", 50, MAX_ROWS)
+    since = whole_number(call, "since", view.version, view.version) if "since" in call.query else None
     identifier = call.identifier("table")
     name = object_name(identifier, NoSuchTableError)
     with call.service.long_requests.lease(call.principal.name), call.catalog() as catalog:
@@ -55,7 +57,15 @@ def rows(call: Call) -> Response:
         def shown() -> Response:
             folder = _folder(call, catalog.load_table(identifier))
             storage = StorageForTasks(call.service.lake._storage)
-            return answer(work(call, TableRowsJob(storage, view.version, name, limit, folder)))
+            if since is None:
+                return answer(work(call, TableRowsJob(storage, view.version, name, limit, folder)))
+            if catalog.source.table(identifier).type != "managed":
+                raise bad_request("rows of a table in another catalog have no versions here")
+            changes = work(call, RowChangesJob(storage, view.version, name, limit, folder, since))
+            former = changes.pop("former-name")
+            if former is not None and not call.principal.may(Role.READER, visibility.parts_of("table", *former)):
+                raise forbidden("the table had another name in the earlier version, whose rows you may not read")
+            return answer(changes)
 
         return with_deadline(call, catalog, identifier, shown)
 

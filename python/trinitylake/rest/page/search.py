@@ -27,15 +27,15 @@ _fernet = Fernet(Fernet.generate_key())
 
 
 def search(call: Call) -> Response:
-    """Namespaces, tables and views whose full name contains a text, in key order.
+    """Namespaces, tables and views whose full name contains a text, all without one, in key order.
 
     With `namespace`, the tables and views of that namespace whose own name contains it. `next` is the token of the next
     page, null at the end. A page that is not the last may be short or empty.
     """
     require_something(call)
     text = call.query.get("text", "").strip()
-    if not 0 < len(text) <= MAX_TEXT:
-        raise bad_request(f"the text to search for must have 1 to {MAX_TEXT} characters")
+    if len(text) > MAX_TEXT:
+        raise bad_request(f"the text to search for must have at most {MAX_TEXT} characters")
     size, token = max(whole_number(call, "size", 50, MAX_FOUND), 1), call.query.get("next")
     found: list[dict[str, Any]] = []
     looked_at, following = 0, None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trinitylake.rest.catalog.plan_cache import PlanCache
     from trinitylake.rest.limits import SharedLimit
     from trinitylake.rest.maintenance.estimates import MaintenanceEstimates
+    from trinitylake.rest.maintenance.schedule import MaintenanceSchedule
     from trinitylake.rest.metadata_limits import ManifestLimit
     from trinitylake.rest.outbound import Outbound
     from trinitylake.rest.server_metrics import MetricsReports, ServerMetrics
@@ -111,6 +112,7 @@ class Service:
     plans: PlanCache
     oldest_version: OldestVersion
     estimates: MaintenanceEstimates
+    schedule: MaintenanceSchedule
     workers: WorkerPool
     long_requests: SharedLimit
     """Limit on requests of the page that search, compare versions or read rows."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -12,19 +15,27 @@ import pyarrow.compute as pc
 
 from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
+from trinitylake.definitions.iceberg_types import from_iceberg
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.workers.worker import Job
+from trinitylake.tables.change_feed.feed import CHANGE_TYPE, ChangeFeed
+from trinitylake.tables.change_feed.table_versions import TableName, net_step_of_table, state_of
+from trinitylake.tables.first_rows import MAX_COLUMNS as MAX_COLUMNS_OF_TABLE
 from trinitylake.tables.first_rows import FirstRows, first_rows
+from trinitylake.tables.frozen_table import table_of_state
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions
 from trinitylake.tables.row_values import float_text, json_text, python_values
 
 MAX_ROWS, MAX_COLUMNS = 1000, 200
 #: Characters of one value, and of all values of a result.
 MAX_VALUE_LENGTH, MAX_TEXTS_LENGTH = 1000, 2_000_000
+
+#: Time limit for counting changed rows.
+COUNT_SECONDS = 4.0
 
 #: The lakehouse that this process opened last, and the arguments of its storage.
 _opened: tuple[object, _core.Lakehouse] | None = None
@@ -102,8 +113,74 @@ class TableRowsJob(PageJob):
             table.io = TableFileIO(table.io, self.folder)
         with translated(lambda: f"table {'.'.join(self.name)}"):
             found = first_rows(table, self.limit)
-        types = {field.name: str(field.field_type) for field in table.schema().fields}
-        return _document_of(found, [types[name] for name in found.rows.column_names])
+        types = [str(column.type) for column in from_iceberg(table.schema())[0]]
+        document = _document_of(found, types[: found.rows.num_columns])
+        for column, profile in zip(document["columns"], found.profiles, strict=False):
+            bounds = [None, None] if profile.bounds is None else texts_of(pa.chunked_array([profile.bounds]))
+            column |= {"nulls": profile.nulls, "min": bounds[0], "max": bounds[1]}
+        return document
+
+
+@dataclass(frozen=True)
+class RowChangesJob(PageJob):
+    """The first rows of a table that differ between an earlier version and this one, and the number of all of them.
+
+    Attributes:
+        name, limit, folder: as for `TableRowsJob`.
+        since: number of the earlier version.
+    """
+
+    name: tuple[str, str]
+    limit: int
+    folder: str | None
+    since: int
+
+    def document(self, lakehouse: _core.Lakehouse) -> dict[str, Any]:
+        """Rows as of `TableRowsJob`, and for each of them in `signs` "+", "-" or "~", in `before` the old values.
+
+        `counts` is the number of rows of each sign; a part of them if `is-counted` is false. `former-name` is the name
+        of the table in the earlier version, null if it did not exist.
+        """
+        storage, until = self.storage.storage, lakehouse.version(self.version)
+        state = state_of(until, TableName(*self.name))
+        assert state is not None
+        schema = table_of_state(storage, state).schema()
+        all_names = [field.name for field in schema.fields]
+        names = all_names[:MAX_COLUMNS_OF_TABLE]
+        open_table, subject = partial(table_of_state, storage), lambda: f"table {'.'.join(self.name)}"
+        feed = ChangeFeed(storage, open_table, schema, names, "trinitylake", self.since, subject, self.folder)
+        [step] = net_step_of_table(lakehouse, state.definition.id, state.key, lakehouse.version(self.since), until)
+        counts, parts, n_rows, deadline = Counter[str](), [], 0, time.monotonic() + COUNT_SECONDS
+        is_counted = True
+        for batch in feed.reader([step]):
+            counts.update(batch[CHANGE_TYPE].to_pylist())
+            if n_rows <= 2 * self.limit:  # an updated row is two
+                parts.append(batch.slice(0, 2 * self.limit + 1 - n_rows))
+                n_rows += len(parts[-1])
+            if time.monotonic() > deadline:
+                is_counted = False
+                break
+        rows = pa.Table.from_batches(parts, feed.schema)
+        changes = rows[CHANGE_TYPE].to_pylist()
+        types = [str(column.type) for column in from_iceberg(schema)[0]][: len(names)]
+        document = _document_of(FirstRows(rows.select(names), all_names[len(names) :]), types)
+        lines: list[tuple[str, list[str | None], list[str | None] | None]] = []
+        before: list[str | None] | None = None
+        for change, line in zip(changes, document["rows"], strict=False):  # the texts may be cut
+            if change == "update_postimage":
+                lines.append(("~", line, before))
+            before = line
+            if change in ("insert", "delete"):
+                lines.append(("+" if change == "insert" else "-", line, None))
+        signs, shown, old = zip(*lines[: self.limit], strict=True) if lines else ((), (), ())
+        return document | {
+            "rows": shown,
+            "signs": signs,
+            "before": old,
+            "counts": {"+": counts["insert"], "-": counts["delete"], "~": counts["update_postimage"]},
+            "is-counted": is_counted,
+            "former-name": None if step.before is None else list(step.before.key),
+        }
 
 
 @dataclass(frozen=True)

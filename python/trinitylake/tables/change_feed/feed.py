@@ -30,6 +30,7 @@ from trinitylake.iceberg_storage.data_files.row_lineage import ROW_ID
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.tables.change_feed.file_changes import (
     FileChanges,
     TableFiles,
@@ -127,6 +128,7 @@ class ChangeFeed:
         names: of the columns that follow.
         kept: a version that is kept as long as the files are.
         subject: the table, in errors.
+        folder: path of the folder outside of which no file is read; None for no such limit.
 
     Raises `InvalidArgument` for an unknown column, and for a table that has a column with the name of one that follows.
     """
@@ -140,10 +142,13 @@ class ChangeFeed:
         names: Names,
         kept: int,
         subject: Callable[[], str],
+        folder: str | None = None,
     ) -> None:
         self._storage = storage
         self._open_table = open_table
         self._io = LakehouseFileIO(storage, check_kept=partial(storage.check_retained, kept))
+        if folder is not None:
+            self._io = TableFileIO(self._io, folder)
         self._subject = subject
         if names not in tuple(COLUMNS):
             raise InvalidArgument(f"names must be 'trinitylake' or 'iceberg', got {names!r}")

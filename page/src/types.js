@@ -1,0 +1,22 @@
+// Names of types as in SQL: of Iceberg's JSON (static page), and of DuckDB (queries).
+
+const OF_ICEBERG = { long: "bigint", float: "real", string: "varchar", timestamp_ns: "timestamp(9)", timestamptz_ns: "timestamptz(9)" };
+const OF_DUCKDB = {
+  integer: "int", float: "real", blob: "binary", "timestamp with time zone": "timestamptz", timestamp_ns: "timestamp(9)", "time with time zone": "timetz",
+};
+
+/** The SQL name of a type in Iceberg's JSON. */
+export function sqlType(type) {
+  if (typeof type === "string") return OF_ICEBERG[type] ?? type.replace(/^fixed\[(\d+)\]$/, "fixed($1)").replace(/^decimal\((\d+),\s*(\d+)\)$/, "decimal($1,$2)");
+  if (type.type === "struct") return `row(${type.fields.map((one) => `${one.name} ${sqlType(one.type)}`).join(", ")})`;
+  if (type.type === "list") return `array<${sqlType(type.element)}>`;
+  if (type.type === "map") return `map<${sqlType(type.key)},${sqlType(type.value)}>`;
+  return String(type.type);
+}
+
+/** A type of a header: nested ones without their parts. */
+export function shortType(type) {
+  const name = type === type.toUpperCase() ? OF_DUCKDB[type.toLowerCase()] ?? type.toLowerCase() : type;
+  if (/^(row|struct)\b/.test(name)) return "row";
+  return name.length > 24 ? `${name.slice(0, 23)}…` : name;
+}
