@@ -271,3 +271,27 @@ def test_history_and_undrop_commands(tmp_path: Path) -> None:
     moment = datetime.now(UTC).isoformat()
     assert "nothing to do" in run(app, ["undrop", "shop.t", "--at", moment, "--root", root]).stdout
     assert run(app, ["history", "shop.x", "--root", root]).exit_code == 4
+
+
+def test_undrop_finds_the_last_version_of_an_object(tmp_path: Path) -> None:
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, durability="none")
+    lake.create_namespace("shop")
+    lake.create_table("shop.t", ROWS).append(ROWS)
+    lake.drop_table("shop.t")
+    lake.create_namespace("other")
+
+    def undrop(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["undrop", *arguments, "--root", root])
+        return result.exit_code, result.output
+
+    assert undrop("shop.t")[0] == 0
+    assert lake.table("shop.t").count() == ROWS.num_rows
+    code, output = undrop("shop.t")
+    assert (code, "rollback VERSION shop.t" in output) == (2, True)
+    assert undrop("shop.t", "--to", "shop.copy")[0] == 0
+    assert lake.table("shop.copy").count() == ROWS.num_rows
+    lake.rename_table("shop.t", "shop.u")
+    code, output = undrop("shop.t")
+    assert (code, "its name is shop.u now" in output) == (2, True)
+    assert undrop("shop.never")[0] == 4

@@ -80,6 +80,7 @@ COMMANDS = {
     "stats": Entry("inspect", "Count objects, tree nodes and bytes."),
     "tree": Entry("inspect", "Draw the tree of node files."),
     "serve": Entry("serve", "Serve the lakehouse as an Iceberg REST catalog and a web page."),
+    "token": Entry("token", "Tokens of `serve`: create, list, revoke."),
     "page": Entry("serve", "Write the web page as files that need no server."),
     "demo": Entry("demo", "Load real data; show transactions, conflicts and history."),
 }

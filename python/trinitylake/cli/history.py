@@ -16,9 +16,11 @@ from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import age_text, emit, grid
 from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.cli.rows import print_changed_rows
+from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry
 
 if TYPE_CHECKING:
+    from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.object_history import ObjectChange
     from trinitylake.lakehouse.object_rollback import ObjectRollback
 
@@ -114,17 +116,42 @@ def rollback(
 def undrop(
     root: Root,
     identifier: Annotated[str, typer.Argument(help="Table, view or namespace, by its name in that version.")],
-    at: Annotated[str, typer.Option("--at", metavar="VERSION", help=f"A version that contains it: {REFERENCES}.")],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="VERSION",
+            help=f"A version that contains it: {REFERENCES}; default: the last one.",
+            show_default=False,
+        ),
+    ] = None,
     to: Annotated[str | None, typer.Option("--to", help="New name; a copy if the object still exists.")] = None,
     message: Message = "",
     author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Restore a dropped object from an older version."""
+    """Restore a dropped object from an older version, by default as it was when it was dropped."""
+    lake = open_lakehouse(root, options)
     objects = [identifier] if to is None else {identifier: to}
-    done = open_lakehouse(root, options).rollback(at, objects=objects, message=message, author=author)
+    version = at if at is not None else _last_version_with(lake, identifier, to)
+    done = lake.rollback(version, objects=objects, message=message, author=author)
     _emit_rolled_back(done, [identifier], as_json)
+
+
+def _last_version_with(lake: Lakehouse, identifier: str, to: str | None) -> int:
+    """The last version that has an object. Raises `InvalidArgument` if that is the latest one, unless for a copy."""
+    latest = lake.at()
+    if latest._kind(identifier) is None:
+        [newest] = lake.log(1, of=identifier)
+        if newest.action != "dropped":
+            raise InvalidArgument(f"{identifier} was not dropped: its name is {newest.name} now")
+        return newest.version - 1
+    if to is None:
+        raise InvalidArgument(
+            f"{identifier} exists: `rollback VERSION {identifier}` restores an older state, and --to makes a copy"
+        )
+    return latest.version
 
 
 @command

@@ -22,8 +22,14 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 8181,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File of tokens, one per line: TOKEN or sha256:HEX, a name, role:pattern grants."),
+        typer.Option(
+            envvar="TRINITYLAKE_TOKEN_FILE",
+            help="File of tokens, from `token create`. Without one only programs on this machine have access.",
+        ),
     ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="No client may change anything, whatever its token allows.")
+    ] = False,
     jwt_issuer: Annotated[str, typer.Option(help="Accept JSON Web Tokens of this issuer.")] = "",
     jwt_audience: Annotated[str, typer.Option(help="Required audience of JSON Web Tokens.")] = "",
     jwt_keys: Annotated[str, typer.Option(help="Key set (JWKS) of the issuer: a file or an https:// URL.")] = "",
@@ -103,13 +109,15 @@ def serve(
             s3_access=s3_access,
             has_page=page,
             page_shows_rows=page_rows,
+            is_read_only=read_only,
             maintenance_every=maintenance_every,
         ),
     )
     log_to_standard_error()
     if page and not is_built():
         emit_warning(NOT_BUILT)
-    emit({"url": server.url}, Text(f"serving {server.url}"), as_json)
+    text = Text(f"serving {server.url}{', read-only' if read_only else ''}")
+    emit({"url": server.url, "read_only": read_only}, text, as_json)
     try:
         server.run_process()
     except KeyboardInterrupt:  # after a clean shutdown

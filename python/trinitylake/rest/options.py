@@ -53,6 +53,7 @@ class ServerOptions:
         page_shows_rows: whether the page shows the first rows of tables to their readers; the server reads them with
             its own credentials. None: yes, if clients have access to data files anyway, without tokens or with
             `s3_access`.
+        is_read_only: no request changes the lakehouse: every client is at most a reader.
         maintenance_every: period at which the server runs the maintenance policy (`lake.maintenance.run()`), such as
             "6 hours", at least a second; None for never.
     """
@@ -71,6 +72,7 @@ class ServerOptions:
     transaction_idle_seconds: float = 900.0
     has_page: bool = True
     page_shows_rows: bool | None = None
+    is_read_only: bool = False
     maintenance_every: Duration | None = None
 
     @property

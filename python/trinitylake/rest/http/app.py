@@ -119,7 +119,9 @@ class App:
         )
         probes: dict[str, ASGIApp] = {"/healthz": Response("ok\n", media_type="text/plain"), "/readyz": self._is_ready}
         assets = asset_responders() if options.has_page else {}
-        self._guarded = Observer(Guard(self._routed, bearers, probes | assets), self.service.metrics)
+        self._guarded = Observer(
+            Guard(self._routed, bearers, probes | assets, options.is_read_only), self.service.metrics
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (refusal := _head_refusal(scope)) is not None:

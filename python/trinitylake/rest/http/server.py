@@ -350,6 +350,8 @@ def serve(
     names: frozenset[str] = frozenset()
     if token_file is not None or token is not None:
         tokens = Tokens.from_file(token_file) if token_file is not None else Tokens([token or ""], grants=["admin:*"])
+        if not tokens.names:
+            raise InvalidArgument(f"the token file {token_file} has no token")
         bearers.append(tokens)
         names = tokens.names
     if jwt is not None:
@@ -386,9 +388,12 @@ def _check_access(
     if is_loopback(host):
         return
     if not bearers:
-        raise InvalidArgument(f"{host} can be reached from other machines: the server needs a token")
+        raise InvalidArgument(
+            f"{host} can be reached from other machines, so the server needs a token: make one by `trinitylake token "
+            'create NAME --read "*"` and pass token_file (--token-file), or a token, or settings for JSON Web Tokens'
+        )
     if certificate_file is None and not behind_proxy:
         raise InvalidArgument(
-            f"{host} can be reached from other machines: give a certificate and its key, or set "
-            "behind_proxy if a proxy in front of the server terminates TLS"
+            f"{host} can be reached from other machines: pass certificate_file and key_file (--certificate, --key), or "
+            "behind_proxy (--behind-proxy) if a proxy in front of the server terminates TLS"
         )

@@ -44,12 +44,20 @@ class Guard:
         app: the application behind it.
         bearers: sources of principals; empty for a server that is open to programs on this machine.
         probes: applications by path that need no authentication: health checks and the files of the page.
+        is_read_only: every principal is at most a reader.
     """
 
-    def __init__(self, app: ASGIApp, bearers: tuple[Bearers, ...], probes: Mapping[str, ASGIApp]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        bearers: tuple[Bearers, ...],
+        probes: Mapping[str, ASGIApp],
+        is_read_only: bool = False,
+    ) -> None:
         self._app = app
         self._bearers = bearers
         self._probes = probes
+        self._is_read_only = is_read_only
         self._limiter: CapacityLimiter | None = None
         self._n_waiting = 0
 
@@ -63,7 +71,7 @@ class Guard:
         else:
             found = await self._principal(scope)
             if isinstance(found, Principal):
-                scope[PRINCIPAL] = found
+                scope[PRINCIPAL] = found.as_reader() if self._is_read_only else found
                 await self._app(scope, receive, send)
             else:
                 await found(scope, receive, send)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Self, TypeAlias
 
@@ -88,6 +88,10 @@ class Principal:
     def of(cls, name: str, grants: Iterable[str]) -> Self:
         """From grants as text. Raises `InvalidArgument`."""
         return cls(name, tuple(Grant.parse(text) for text in grants))
+
+    def as_reader(self) -> Self:
+        """The same principal with the role of a reader, wherever it has a role."""
+        return replace(self, grants=tuple(Grant(Role.READER, grant.pattern) for grant in self.grants))
 
     @property
     def is_admin_of_everything(self) -> bool:

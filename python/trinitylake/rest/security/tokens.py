@@ -25,8 +25,6 @@ class Tokens:
         """From lines as in a file (`from_file`). `grants` are for lines without any. Raises `InvalidArgument`."""
         default = tuple(grants)
         self._principals = [_parsed(line, default) for line in tokens]
-        if not self._principals:
-            raise InvalidArgument("no token given: a token file needs at least one line")
 
     @classmethod
     def from_file(cls, path: Path) -> Tokens:
@@ -35,16 +33,25 @@ class Tokens:
         A token is plain or `sha256:<hex>`. Without a name, its principal is named by the start of its hash. Without
         grants (`role:pattern`) it has no rights.
 
-        Raises `InvalidArgument` for a file that other users can read, that cannot be read, or that has no token.
+        Raises `InvalidArgument` for a file that other users can read, or that cannot be read.
         """
         try:
             mode = path.stat().st_mode
             if stat.S_IMODE(mode) & 0o077 and not _is_credential(path):
                 raise InvalidArgument(f"the token file {path} can be read by other users: run chmod 600 on it")
             lines = [line.strip() for line in path.read_text().splitlines()]
+        except FileNotFoundError:
+            raise InvalidArgument(
+                f"the token file {path} does not exist: `trinitylake token create` makes one"
+            ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"the token file {path} cannot be read: {error}") from error
         return cls(line for line in lines if line and not line.startswith("#"))
+
+    @property
+    def principals(self) -> list[Principal]:
+        """The principals, in the order of the lines."""
+        return [principal for _, principal in self._principals]
 
     @property
     def names(self) -> frozenset[str]:

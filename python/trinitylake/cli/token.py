@@ -1,0 +1,77 @@
+"""`token create|ls|revoke`: tokens of `serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from trinitylake.cli.app import app
+from trinitylake.cli.command import Json, command
+from trinitylake.cli.output import emit, grid
+from trinitylake.cli.plain_values import PlainGroup
+from trinitylake.rest.security.token_file import create_token, listed_tokens, revoke_tokens
+
+token = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Tokens of `serve`: create, list, revoke.")
+app.add_typer(token, name="token")
+
+TokenFile = Annotated[
+    Path,
+    typer.Option(
+        "--token-file",
+        envvar="TRINITYLAKE_TOKEN_FILE",
+        help="The file for `serve --token-file`.",
+    ),
+]
+_DEFAULT_FILE = Path("trinitylake-tokens")
+Name = Annotated[str, typer.Argument(help="Name of the person or program, the author of its commits.")]
+_Patterns = list[str] | None
+
+
+def create(
+    name: Name,
+    read: Annotated[
+        _Patterns, typer.Option("--read", metavar="PATTERN", help='May read these names: "shop.*", "*"; repeatable.')
+    ] = None,
+    write: Annotated[
+        _Patterns, typer.Option("--write", metavar="PATTERN", help="May also write tables and views; repeatable.")
+    ] = None,
+    admin: Annotated[
+        _Patterns, typer.Option("--admin", metavar="PATTERN", help="May also write namespaces; repeatable.")
+    ] = None,
+    token_file: TokenFile = _DEFAULT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Create a token and print it, once.
+
+    The file has its hash only. Without --read, --write or --admin the token has no rights.
+    """
+    roles = {"reader": read, "writer": write, "admin": admin}
+    grants = [f"{role}:{pattern}" for role, patterns in roles.items() for pattern in patterns or ()]
+    made = create_token(token_file, name, grants)
+    text = Text(f"{made}\n")
+    rights = f"may: {' '.join(grants)}" if grants else "has no rights: none of --read, --write and --admin was given"
+    text.append(f"{name} {rights}\nstored as a hash in {token_file}; restart servers that use the file", "dim")
+    emit({"token": made, "name": name, "grants": grants, "token_file": str(token_file)}, text, as_json)
+
+
+def ls(token_file: TokenFile = _DEFAULT_FILE, as_json: Json = False) -> None:
+    """List names and rights, without tokens."""
+    listed = listed_tokens(token_file)
+    picture = grid("name", "rights")
+    for one in listed:
+        picture.add_row(Text(one.name), Text(" ".join(one.grants)) if one.grants else Text("none", "yellow"))
+    emit([one._asdict() for one in listed], picture, as_json)
+
+
+def revoke(name: Name, token_file: TokenFile = _DEFAULT_FILE, as_json: Json = False) -> None:
+    """Remove the tokens of a name."""
+    revoke_tokens(token_file, name)
+    text = Text(f"{name} has no token any more; restart servers that use {token_file}")
+    emit({"name": name, "token_file": str(token_file)}, text, as_json)
+
+
+for _function in (create, ls, revoke):
+    command(_function, token)
