@@ -107,7 +107,7 @@ def export_again(bench: Bench) -> None:
     lake.create_namespace("mill")
     for number in range(10):
         lake.create_table(f"mill.t{number}", pa.table({"id": [1]})).append(pa.table({"id": [1]}))
-    lake.export(target, durability="none")
+    lake.export(target, durability="none", mode="minimal")
     for number in range(3):
         lake.table(f"mill.t{number}").append(pa.table({"id": [2]}))
     for number in range(3, 6):
@@ -118,7 +118,7 @@ def export_again(bench: Bench) -> None:
     lake.rename_table("mill.t8", "mill.t88")
     source = tl.open(lake.uri, durability="none")
     before = source._storage.counters()
-    done = source.export(target, durability="none")
+    done = source.export(target, durability="none", mode="minimal")
     after = source._storage.counters()
     here = sum(after[verb] - before[verb] for verb in after if not verb.endswith("_bytes"))
     what = f"second export after 10 changes among {tables:,} objects"

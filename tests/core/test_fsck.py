@@ -350,7 +350,7 @@ def test_files_of_a_saved_transaction_that_cannot_be_resumed_may_be_missing(tmp_
     expired.create_namespace("m")
     expired.save()
     copy = str(tmp_path / "copy")
-    lake.export(copy)
+    lake.export(copy, mode="minimal")
     assert tl.open(copy).maintenance.fsck("all").is_sound
     time.sleep(1.1)
     lake.maintenance.expire(keep=1)

@@ -134,17 +134,17 @@ def test_export_continues_after_a_vacuum_of_the_mirror(shop: tl.Lakehouse, tmp_p
     later exports were refused.
     """
     mirror = tmp_path / "mirror"
-    shop.export(mirror, durability="none")
+    shop.export(mirror, durability="none", mode="minimal")
     for _ in range(2):
         (mirror / "_probe").mkdir(exist_ok=True)
         (mirror / "_probe/left").write_text("garbage")
         age(mirror)
         swept = tl.open(mirror, durability="none")
         assert swept.maintenance.vacuum(grace="1 minute").version is not None
-        assert shop.export(mirror, durability="none").files == 0, "nothing has changed"
+        assert shop.export(mirror, durability="none", mode="minimal").files == 0, "nothing has changed"
         shop.table("shop.orders").append(ROWS)
-        assert shop.export(mirror, durability="none").files
+        assert shop.export(mirror, durability="none", mode="minimal").files
         assert contents(tl.open(mirror, durability="none")) == contents(shop)
     swept.table("shop.orders").append(ROWS)
     with pytest.raises(tl.CommitConflict, match="was written to"):
-        shop.export(mirror, durability="none")
+        shop.export(mirror, durability="none", mode="minimal")

@@ -373,7 +373,7 @@ class History:
         self._table.maintenance.rewrite_manifests()
 
     def _export(self) -> None:
-        self._lake.export(str(self._folder / "export"))
+        self._lake.export(str(self._folder / "export"), mode="minimal")
         self._lake = tl.open(str(self._folder / "export"))
         assert self._lake.maintenance.fsck("all").is_sound
 

@@ -23,7 +23,7 @@ READERS: dict[str, Read] = {
     "delete": lambda lake, _: lake.table("n.b").delete("id = 1"),
     "compact": lambda lake, _: lake.table("n.b").maintenance.compact(),
     "pyiceberg": lambda lake, _: tl.iceberg.load(lake.uri).load_table("n.b").scan().to_arrow(),
-    "export": lambda lake, other: lake.export(str(other)),
+    "export": lambda lake, other: lake.export(str(other), mode="minimal"),
 }
 
 

@@ -59,7 +59,7 @@ def _is_sound(root: Path) -> bool:
 
 
 def test_a_minimal_export_opens_on_its_own_and_in_any_engine(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    done = shop.export(tmp_path / "copy", message="nightly", author="cron", durability="none")
+    done = shop.export(tmp_path / "copy", message="nightly", author="cron", durability="none", mode="minimal")
     assert (done.version, done.source_version) == (0, shop.version)
     expected = _contents(shop)
     shutil.move(tmp_path / "lake", tmp_path / "gone")
@@ -78,14 +78,14 @@ def test_a_minimal_export_opens_on_its_own_and_in_any_engine(shop: tl.Lakehouse,
 
 
 def test_a_second_export_copies_what_changed(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    shop.export(tmp_path / "copy", durability="none")
-    again = shop.export(tmp_path / "copy", durability="none")
+    shop.export(tmp_path / "copy", durability="none", mode="minimal")
+    again = shop.export(tmp_path / "copy", durability="none", mode="minimal")
     assert (again.version, again.files) == (0, 0), "nothing changed, nothing is written"
     shop.table("shop.orders").append(ROWS)
     shop.drop_view("shop.v")
     shop.create_namespace("new")
     data_before = len(list((tmp_path / "copy").rglob("*.parquet")))
-    done = shop.export(tmp_path / "copy", durability="none")
+    done = shop.export(tmp_path / "copy", durability="none", mode="minimal")
     copy = tl.open(tmp_path / "copy", durability="none")
     assert (done.version, copy.version) == (1, 1)
     assert done.present < 5, "of 14 objects two changed, and only theirs are looked at"
@@ -133,7 +133,7 @@ def test_partial_export_has_the_named_objects_and_is_updated(shop: tl.Lakehouse,
     assert part.table("shop.orders").scan().count() == 7
     assert _is_sound(tmp_path / "part")
     with pytest.raises(tl.InvalidArgument, match="other namespaces"):
-        shop.export(tmp_path / "part")
+        shop.export(tmp_path / "part", mode="minimal")
     with pytest.raises(tl.ObjectNotFound):
         shop.export(tmp_path / "x", namespaces=["nowhere"])
     with pytest.raises(tl.InvalidArgument, match="history"):
@@ -159,17 +159,17 @@ def test_a_backup_becomes_a_lakehouse_again(shop: tl.Lakehouse, tmp_path: Path) 
 def test_targets_that_overlap_or_are_not_empty_are_refused(shop: tl.Lakehouse, tmp_path: Path) -> None:
     for target in (tmp_path / "lake" / "inside", tmp_path, tmp_path / "lake"):
         with pytest.raises(tl.InvalidLocation):
-            shop.export(target)
+            shop.export(target, mode="minimal")
     other = tl.create(tmp_path / "other", durability="none")
     with pytest.raises(tl.InvalidArgument, match="no export of this one"):
-        shop.export(tmp_path / "other")
+        shop.export(tmp_path / "other", mode="minimal")
     assert other.version == 0
-    shop.export(tmp_path / "copy", durability="none")
+    shop.export(tmp_path / "copy", durability="none", mode="minimal")
     with pytest.raises(tl.InvalidArgument, match="minimal"):
         shop.export(tmp_path / "copy", mode="full")
     tl.open(tmp_path / "copy", durability="none").create_namespace("own")
     with pytest.raises(tl.CommitConflict, match="written to"):
-        shop.export(tmp_path / "copy")
+        shop.export(tmp_path / "copy", mode="minimal")
     assert tl.open(tmp_path / "copy").exists("own"), "what others did there stays"
 
 
@@ -185,7 +185,7 @@ def test_federated_tables_are_exported_under_their_local_name(shop: tl.Lakehouse
     properties = {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
     shop.create_external_table("shop.fed", catalog=properties, table="a.b")
     files = len(list((tmp_path / "elsewhere").rglob("*")))
-    shop.export(tmp_path / "copy", durability="none")
+    shop.export(tmp_path / "copy", durability="none", mode="minimal")
     copy = tl.open(tmp_path / "copy")
     assert copy.table("shop.ext").scan().count() == 3
     assert copy.table("shop.fed").type == "federated"
@@ -198,7 +198,7 @@ def test_exported_objects_keep_unusual_names(tmp_path: Path) -> None:
     for name in names:
         lake.create_namespace((name,))
         lake.create_table((name, "t.1"), ROWS).append(ROWS)
-    lake.export(tmp_path / "copy", durability="none")
+    lake.export(tmp_path / "copy", durability="none", mode="minimal")
     copy = tl.open(tmp_path / "copy")
     for name in names:
         assert copy.table((name, "t.1")).scan().count() == 3
@@ -290,7 +290,7 @@ def test_exports_during_writes_equal_versions_of_the_source(shop: tl.Lakehouse, 
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        done = [shop.export(tmp_path / "copy", durability="none") for _ in range(4)]
+        done = [shop.export(tmp_path / "copy", durability="none", mode="minimal") for _ in range(4)]
     finally:
         stop.set()
         writer.join()
@@ -301,13 +301,13 @@ def test_exports_during_writes_equal_versions_of_the_source(shop: tl.Lakehouse, 
 
 
 def test_concurrent_exports_are_complete_or_refused(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    shop.export(tmp_path / "copy", durability="none")
+    shop.export(tmp_path / "copy", durability="none", mode="minimal")
     shop.table("shop.orders").append(ROWS)
     outcomes: list[object] = []
 
     def run() -> None:
         try:
-            outcomes.append(tl.open(shop.uri).export(tmp_path / "copy", durability="none").version)
+            outcomes.append(tl.open(shop.uri).export(tmp_path / "copy", durability="none", mode="minimal").version)
         except tl.CommitConflict as conflict:
             outcomes.append(conflict)
 
@@ -323,16 +323,16 @@ def test_concurrent_exports_are_complete_or_refused(shop: tl.Lakehouse, tmp_path
 
 
 def test_missing_file_fails_an_export_before_its_version_is_published(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    shop.export(tmp_path / "copy", durability="none")
+    shop.export(tmp_path / "copy", durability="none", mode="minimal")
     shop.table("shop.orders").append(ROWS)
     folder = Path(shop.table("shop.orders").location.removeprefix("file://"))
     newest = max(folder.rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-1])
     with pytest.raises(tl.CorruptFile, match="bytes"):
-        shop.export(tmp_path / "copy", durability="none")
+        shop.export(tmp_path / "copy", durability="none", mode="minimal")
     newest.unlink()
     with pytest.raises(tl.CorruptFile, match="missing"):
-        shop.export(tmp_path / "copy", durability="none")
+        shop.export(tmp_path / "copy", durability="none", mode="minimal")
     assert tl.open(tmp_path / "copy").version == 0
 
 
@@ -340,9 +340,30 @@ def test_export_and_restore_commands(shop: tl.Lakehouse, tmp_path: Path) -> None
     run = CliRunner().invoke
     root = str(tmp_path / "lake")
     done = run(app, ["export", str(tmp_path / "copy"), "--root", root, "--json"])
-    assert (done.exit_code, json.loads(done.stdout)["version"]) == (0, 0)
+    assert (done.exit_code, json.loads(done.stdout)["version"]) == (0, shop.version)
     assert "0 files written" in run(app, ["export", str(tmp_path / "copy"), "--root", root]).stdout
     back = run(app, ["restore", str(tmp_path / "copy"), "--root", str(tmp_path / "back")])
-    assert (back.exit_code, "is at version 1" in back.stdout) == (0, True)
+    assert (back.exit_code, f"is at version {shop.version + 1}" in back.stdout) == (0, True)
     assert run(app, ["export", root + "/x", "--root", root]).exit_code == 2
     assert run(app, ["export", str(tmp_path / "y"), "--root", root, "--mode", "half"]).exit_code == 2
+
+
+def test_history_is_included_by_default_and_the_first_line_says_so(shop: tl.Lakehouse, tmp_path: Path) -> None:
+    done = shop.export(tmp_path / "copy")
+    assert (done.version, done.history_since) == (shop.version, 0)
+    shop.create_namespace("later")
+    assert shop.export(tmp_path / "copy").version == shop.version
+    assert tl.open(tmp_path / "copy").at(1).version == 1
+    part = shop.export(tmp_path / "part", tables=["shop.orders"])
+    assert (part.version, part.history_since) == (0, None)
+    shop.export(tmp_path / "one", mode="minimal")
+    shop.create_namespace("latest")
+    assert shop.export(tmp_path / "one").history_since is None, "the mode of the earlier export"
+
+    def first_line(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["export", *arguments, "--root", shop.uri])
+        assert result.exit_code == 0, result.output
+        return result.stdout.splitlines()[0]
+
+    assert first_line(str(tmp_path / "copy")) == f"copied with history: versions 0 to {shop.version}"
+    assert first_line(str(tmp_path / "one")) == f"copied without history: only version {shop.version}"

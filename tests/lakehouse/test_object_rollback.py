@@ -295,3 +295,28 @@ def test_undrop_finds_the_last_version_of_an_object(tmp_path: Path) -> None:
     code, output = undrop("shop.t")
     assert (code, "its name is shop.u now" in output) == (2, True)
     assert undrop("shop.never")[0] == 4
+
+
+def test_maintenance_compacts_a_copy_that_shares_files(tmp_path: Path) -> None:
+    """A copy names files in the folder of its origin, so maintenance skipped it, for good."""
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("shop")
+    lake.create_table("shop.t", ROWS)
+    for _ in range(6):
+        lake.table("shop.t").append(ROWS)
+    lake.rollback(lake.version, objects={"shop.t": "shop.copy"})
+    lake.table("shop.copy").append(ROWS)
+    lake.rollback(lake.version, objects={"shop.copy": "shop.second"})
+    rows = lake.table("shop.copy").count()
+    lake.drop_table("shop.t")
+    done = lake.maintenance.run()
+    assert (done.skipped, set(done.compacted)) == ({}, {"shop.copy", "shop.second"})
+    assert lake.table("shop.copy").maintenance.rewrite_manifests().manifests_after
+    lake.maintenance.expire(keep=1)
+    lake.maintenance.vacuum(grace="0 s")
+    for name in ("shop.copy", "shop.second"):
+        table = tl.open(tmp_path / "lake").table(name)
+        assert table.to_arrow().num_rows == rows
+        folder = table.iceberg.location()
+        assert all(task.file.file_path.startswith(folder) for task in table.scan().iceberg.plan_files())
+    assert lake.maintenance.fsck("all", data=True).is_sound

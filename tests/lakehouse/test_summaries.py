@@ -296,7 +296,7 @@ def test_maintenance_has_a_summary(tmp_path: Path) -> None:
 
 
 def test_summary_of_an_export_names_the_source_version(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    shop.export(str(tmp_path / "copy"), version=1)
+    shop.export(str(tmp_path / "copy"), version=1, mode="minimal")
     copy = tl.open(str(tmp_path / "copy"))
     assert "copy of version 1" in {one.summary for entry in copy.log(None) for one in entry.transactions}
 

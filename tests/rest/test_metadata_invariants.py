@@ -294,7 +294,7 @@ def test_missing_statistics_are_refused(http_client: Client, shop: tl.Lakehouse,
     assert "has 3 bytes, not -1" in refusal(statistics(**{"file-size-in-bytes": -1}))
     assert "statistics of snapshot 4" in refusal(statistics(**{"snapshot-id": 4}))
     assert commit(http_client, statistics()).code == 200
-    shop.export(str(tmp_path / "export"))
+    shop.export(str(tmp_path / "export"), mode="minimal")
 
 
 @pytest.mark.usefixtures("shop")

@@ -57,11 +57,13 @@ def counts(done: Export) -> tuple[int, ...]:
 def test_executors_copy_the_same_files_as_one_machine(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path) -> None:
     """Byte by byte, so both copies lie at the same place, one after the other."""
     copy, before = tmp_path / "copy", tmp_path / "before"
-    alone = lake.export(copy, durability="none")
+    alone = lake.export(copy, durability="none", mode="minimal")
     expected = contents(copy)
     shutil.rmtree(copy)
     steps: list[tuple[int, int]] = []
-    shared = lake.export(copy, durability="none", engine=spark, progress=lambda *step: steps.append(step))
+    shared = lake.export(
+        copy, durability="none", engine=spark, progress=lambda *step: steps.append(step), mode="minimal"
+    )
     assert counts(shared) == counts(alone)
     assert contents(copy) == expected
     assert steps[-1][0] == N_TABLES + 1 + 11
@@ -71,16 +73,16 @@ def test_executors_copy_the_same_files_as_one_machine(spark: SparkSession, lake:
     lake.table("shop.t2").append(ROWS)
     lake.drop_table("shop.t3")
     shutil.copytree(copy, before)
-    alone = lake.export(copy, durability="none")
+    alone = lake.export(copy, durability="none", mode="minimal")
     expected = contents(copy)
     shutil.rmtree(copy)
     before.rename(copy)
-    shared = lake.export(copy, durability="none", engine=spark)
+    shared = lake.export(copy, durability="none", engine=spark, mode="minimal")
     assert counts(shared) == counts(alone)
     assert shared.version == 1
     assert shared.files < 20, "what changed, and nothing else"
     assert contents(copy) == expected
-    assert lake.export(copy, durability="none", engine=spark).files == 0
+    assert lake.export(copy, durability="none", engine=spark, mode="minimal").files == 0
     assert tl.open(copy).table("shop.t2").scan().count() == 20
 
 
@@ -89,7 +91,7 @@ def test_a_task_that_dies_is_run_again(
 ) -> None:
     """Each sort of task loses its worker once, after it has written its files and before Spark knows."""
     copy = tmp_path / "copy"
-    lake.export(copy, durability="none")
+    lake.export(copy, durability="none", mode="minimal")
     expected = contents(copy)
     shutil.rmtree(copy)
     for name in ("_described_ranges", "_copied"):
@@ -105,7 +107,7 @@ def test_a_task_that_dies_is_run_again(
                 os._exit(1)
 
         monkeypatch.setattr(export, name, dying)
-    lake.export(copy, durability="none", engine=spark)
+    lake.export(copy, durability="none", engine=spark, mode="minimal")
     assert (tmp_path / "_described_ranges").exists()
     assert (tmp_path / "_copied").exists()
     assert contents(copy) == expected
@@ -117,7 +119,7 @@ def test_a_file_that_is_missing_leaves_the_copy_as_it_was(
 ) -> None:
     """A job that fails shows nothing: the copy has its old version, and the next export goes on."""
     many = tmp_path / "many"
-    lake.export(many, durability="none", engine=spark)
+    lake.export(many, durability="none", engine=spark, mode="minimal")
     table = lake.table("shop.t1")
     table.append(ROWS)
     folder = Path(table.iceberg.location().removeprefix("file://"))
@@ -125,11 +127,11 @@ def test_a_file_that_is_missing_leaves_the_copy_as_it_was(
     kept = newest.read_bytes()
     newest.unlink()
     with pytest.raises(tl.CorruptFile, match="missing"):
-        lake.export(many, durability="none", engine=spark)
+        lake.export(many, durability="none", engine=spark, mode="minimal")
     assert tl.open(many).version == 0
     assert tl.open(many).maintenance.fsck(files=True).is_sound
     newest.write_bytes(kept)
-    assert lake.export(many, durability="none", engine=spark).version == 1
+    assert lake.export(many, durability="none", engine=spark, mode="minimal").version == 1
     assert tl.open(many).maintenance.fsck(files=True).is_sound
 
 

@@ -190,7 +190,7 @@ def test_files_of_deletes_are_files_of_the_table(lake: tl.Lakehouse, table: tl.T
     assert lake.maintenance.fsck("all").is_sound
     lake.maintenance.vacuum(grace="0 s")
     assert rows(table) == expected
-    lake.export(str(tmp_path / "export"))
+    lake.export(str(tmp_path / "export"), mode="minimal")
     exported = tl.open(str(tmp_path / "export"))
     assert exported.maintenance.fsck("all").is_sound
     assert rows(exported.table("n.t")) == expected

@@ -211,7 +211,7 @@ def test_rows_keep_their_lineage_through_random_statements(
     history = History(lake, seed)
     for _ in range(25):
         history.step()
-    lake.export(str(tmp_path / "export"))
+    lake.export(str(tmp_path / "export"), mode="minimal")
     assert shown(tl.open(str(tmp_path / "export")).table("ns.t")) == history.rows
     (tmp_path / "lake").rename(tmp_path / "moved")
     moved = tl.open(str(tmp_path / "moved"), durability="none")

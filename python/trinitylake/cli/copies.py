@@ -26,7 +26,8 @@ from trinitylake.cli.command import (
 from trinitylake.cli.output import counted, emit, progress
 from trinitylake.lakehouse.export import Mode
 
-_Mode = Annotated[Mode, typer.Option("--mode", help='"minimal": one version; "full": all versions up to it.')]
+_MODES = '"full": all versions up to it; "minimal": one version'
+_Mode = Annotated[Mode, typer.Option("--mode", help=f"{_MODES}.")]
 
 
 @command
@@ -34,7 +35,12 @@ def export(
     root: Root,
     target: Annotated[str, typer.Argument(help="An empty root, or an earlier export of this lakehouse.")],
     at: At = None,
-    mode: _Mode = "minimal",
+    mode: Annotated[
+        Mode | None,
+        typer.Option(
+            "--mode", help=f"{_MODES}. Default: as before, else full, or minimal for a part.", show_default=False
+        ),
+    ] = None,
     namespaces: Annotated[
         list[str] | None, typer.Option("--namespace", help="Only this namespace and its objects, repeatable.")
     ] = None,
@@ -66,7 +72,13 @@ def export(
             progress=on_progress,
         )
     size = filesize.decimal(done.size_bytes)
-    text = Text(f"{done.root} is at version {done.version}, which is version {done.source_version} of {lake.uri}")
+    history = (
+        f"with history: versions {done.history_since} to {done.version}"
+        if done.history_since is not None
+        else f"without history: only version {done.source_version}"
+    )
+    text = Text(f"copied {history}\n", "bold")
+    text.append(f"{done.root} is at version {done.version}, which is version {done.source_version} of {lake.uri}", "")
     text.append(f"\n{done.files} files written, {size}; {done.present} existed", "dim")
     emit(asdict(done), text, as_json)
 

@@ -10,7 +10,7 @@ from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_su
 from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES
 
 
-def cloned_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str) -> str:
+def cloned_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str) -> tuple[str, str]:
     """Write metadata for a second table with the same files, another id and another folder for its writes.
 
     Args:
@@ -19,7 +19,7 @@ def cloned_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str
         table_uuid: of the second one.
         folder: the URI of the second one.
 
-    Returns: the path of the new metadata file. Raises as `read_metadata` does.
+    Returns: the paths of the new metadata file, and of the folder of the first table. Raises as `read_metadata` does.
     """
     metadata = read_metadata(io, io.uri_of(path), path)
     properties = {name: value for name, value in metadata.properties.items() if name not in LOCATION_PROPERTIES}
@@ -33,4 +33,4 @@ def cloned_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str
     )
     new_path = io.path_of(f"{folder}/metadata/{new_file_stem(None)}{file_suffix(properties)}")
     io.put(new_path, file_bytes(encoder.encode(copy), new_path), overwrite=False)
-    return new_path
+    return new_path, io.path_of(metadata.location.rstrip("/"))

@@ -7,7 +7,7 @@ read the rows of a table that it may not see.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -23,18 +23,20 @@ class TableFileIO(LakehouseFileIO):
     Args:
         io: how they are reached.
         path: the folder, below the root.
+        shared: folders of other tables that may be read as well.
     """
 
-    def __init__(self, io: LakehouseFileIO, path: str) -> None:
+    def __init__(self, io: LakehouseFileIO, path: str, shared: Sequence[str] = ()) -> None:
         super().__init__(io.storage, io.properties, check_kept=io.check_kept)
         self._lakehouse = io.of_lakehouse()
         self._path = path
-        self._folder = f"{path}/"
-        self._real_folder = self.local_path(path)
+        self._shared = tuple(shared)
+        self._folders = [(f"{one}/", f"{self.local_path(one)}/") for one in (path, *self._shared)]
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
         """Pickling keeps the restriction."""
-        return TableFileIO, (LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept), self._path)
+        io = LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept)
+        return TableFileIO, (io, self._path, self._shared)
 
     def of_lakehouse(self) -> LakehouseFileIO:
         """The access to the whole lakehouse."""
@@ -45,17 +47,22 @@ class TableFileIO(LakehouseFileIO):
         that a symbolic link of a local disk leads out of it."""
         path = super().path_of(location)
         real_path = self.local_path(path)
-        leaves = real_path is not None and not real_path.startswith(f"{self._real_folder}/")
-        if leaves or not path.startswith(self._folder):
+        if not any(
+            path.startswith(folder) and (real_path is None or real_path.startswith(real_folder))
+            for folder, real_folder in self._folders
+        ):
             raise InvalidLocation(
-                f"{location!r} is outside of the table, whose files are below {self.uri_of(self._folder)!r}: it may "
+                f"{location!r} is outside of the table, whose files are below {self.uri_of(self._path)!r}: it may "
                 "belong to another table, so it is not read here"
             )
         return path
 
 
-def own_files(io: FileIO, metadata: TableMetadata) -> FileIO:
+def own_files(io: FileIO, metadata: TableMetadata, shared_folders: Sequence[str] = ()) -> FileIO:
     """File access of a managed table, limited to its folder; `io` itself for any other table.
+
+    A copy has files in the folders of the tables of which it was made, which its definition names. No client can change
+    these names, but a client that may write the copy can have any file in these folders read.
 
     For work on behalf of other principals. The folder is the location of the table, which the lakehouse or an
     administrator chose, and which never changes afterwards, also for a renamed or registered table. In a moved
@@ -63,7 +70,7 @@ def own_files(io: FileIO, metadata: TableMetadata) -> FileIO:
     """
     if not isinstance(io, LakehouseFileIO):
         return io
-    return TableFileIO(io, io.path_of(metadata.location.rstrip("/")))
+    return TableFileIO(io, io.path_of(metadata.location.rstrip("/")), shared_folders)
 
 
 def own_file_check(io: FileIO, metadata: TableMetadata) -> Callable[[str], bool]:

@@ -75,6 +75,7 @@ class Export:
         size_bytes: of these files.
         present: number of files that existed at the target.
         requests: number of requests of this process to the target's storage.
+        history_since: the oldest version of the copy, which has all later ones; None for a copy without history.
     """
 
     root: str
@@ -84,6 +85,7 @@ class Export:
     size_bytes: int
     present: int
     requests: int
+    history_since: int | None
 
 
 class Part(NamedTuple):
@@ -129,7 +131,7 @@ def export(
     target: _core.Storage,
     state: _core.Version,
     *,
-    mode: Mode = "minimal",
+    mode: Mode | None = None,
     part: Part = Part(),  # noqa: B008 (a tuple)
     message: str = "",
     author: str = "",
@@ -138,11 +140,14 @@ def export(
 ) -> Export:
     """Run `Lakehouse.export` for version `state`, on `workers` or in this process."""
     _check_apart(source.storage, target)
-    if mode not in ("minimal", "full"):
+    if mode not in ("minimal", "full", None):
         raise InvalidArgument(f'mode must be "minimal" or "full", got {mode!r}')
     if mode == "full" and not part.is_all:
         raise InvalidArgument("a part of a lakehouse is exported without its history: leave mode out")
     there = opened_at(target)
+    if mode is None:
+        before = "" if there is None else parse_lakehouse_def(there.latest().definition).properties.get(MODE_PROPERTY)
+        mode = "minimal" if before == "minimal" or not part.is_all else "full"
     if there is not None:
         _check_is_mirror(source, there, mode, part)
     copy = _Copy(source, target, there, mode, workers or ExportWorkers(progress))
@@ -159,7 +164,8 @@ def export(
             raise expired from error
         raise
     requests = sum(count for verb, count in target.counters().items() if not verb.endswith("_bytes"))
-    return Export(target.root, version, state.number, *copy.copied, requests)
+    first = _core.Lakehouse.open(target).oldest() if mode == "full" else None
+    return Export(target.root, version, state.number, *copy.copied, requests, first)
 
 
 class _Copy:

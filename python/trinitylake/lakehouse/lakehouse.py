@@ -385,7 +385,7 @@ class Lakehouse(Statements):
         target: str | PathLike[str],
         version: VersionReference | None = None,
         *,
-        mode: Mode = "minimal",
+        mode: Mode | None = None,
         namespaces: Iterable[Identifier] = (),
         tables: Iterable[Identifier] = (),
         storage_options: Mapping[str, str] | None = None,
@@ -404,8 +404,9 @@ class Lakehouse(Statements):
         Args:
             target: an empty root, or one with an earlier export of this lakehouse.
             version: the version to copy, as for `at`; a tag keeps it however long the export takes.
-            mode: "minimal" copies one version, and the current snapshots of its tables; "full" all versions up to that
-                one, under their numbers, with all snapshots.
+            mode: "full" copies all kept versions up to that one, under their numbers, with all snapshots; "minimal"
+                one version, and the current snapshots of its tables. By default the mode of an earlier export to the
+                target; else "full", or "minimal" with `namespaces` or `tables`.
             namespaces: only these, with everything in them and below.
             tables: only these tables and views, and their namespaces.
             storage_options: for the target. Never stored.

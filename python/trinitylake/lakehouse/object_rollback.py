@@ -17,6 +17,7 @@ from trinitylake.base.qualified_names import Identifier, namespace_name, split
 from trinitylake.definitions import (
     MANAGED,
     PREVIOUS_METADATA_LOCATION,
+    SHARED_FOLDERS,
     TableDef,
     object_id,
     parse_definition,
@@ -179,8 +180,10 @@ class _Rollback:
 
         io = LakehouseFileIO(self._storage)
         folder = default_location(io, target.namespace, target.name, definition.id)
-        path = cloned_metadata(io, metadata_path(definition, location), definition.id, folder)
+        path, origin = cloned_metadata(io, metadata_path(definition, location), definition.id, folder)
         name_metadata(definition, path)
+        shared = [*definition.format_properties.get(SHARED_FOLDERS, "").splitlines(), origin]
+        definition.format_properties[SHARED_FOLDERS] = "\n".join(dict.fromkeys(shared))
         definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
 
     def _present_name(self, source: ObjectKey, id: str) -> ObjectKey | None:

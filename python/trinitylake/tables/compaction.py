@@ -78,6 +78,7 @@ def compact(
     sort_by: Sequence[str],
     progress: Callable[[int, int], None] = lambda done, total: None,
     dry_run: bool = False,
+    shared_folders: Sequence[str] = (),
 ) -> CompactResult:
     """Replace small files by larger ones, in one snapshot.
 
@@ -90,6 +91,7 @@ def compact(
         sort_by: columns by which the rows of a partition are sorted; then files of any size are rewritten.
         progress: called with the number of files read, and of all files.
         dry_run: choose the files, and read and write none.
+        shared_folders: of other tables, with files of a copy.
 
     Raises `InvalidArgument` for a table that is not managed here, and `InvalidLocation` for one that names files
     outside of its folder.
@@ -105,7 +107,7 @@ def compact(
         )
         assert size is not None
         order = row_order(sort_by, metadata.schema()) if sort_by else None
-        readable = own_files(change.io, metadata)
+        readable = own_files(change.io, metadata, shared_folders)
         scan = ReadAheadScan(metadata, readable, row_filter=filter)
         tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
         choice = FileGroups(metadata, size, min_files, min_deleted_percent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -50,9 +50,10 @@ class TableMaintenance:
     versions need them, and `lake.maintenance.vacuum` deletes unreachable ones.
     """
 
-    def __init__(self, write: Write, subject: Callable[[], str]) -> None:
+    def __init__(self, write: Write, subject: Callable[[], str], shared_folders: Callable[[], Sequence[str]]) -> None:
         self._write = write
         self._subject = subject
+        self._shared_folders = shared_folders
 
     @checked_as(target_file_size_bytes=_AT_LEAST_ONE, min_files=_AT_LEAST_ONE, min_deleted_percent=_PERCENT)
     def compact(
@@ -99,7 +100,15 @@ class TableMaintenance:
             with translated(self._subject):
                 report = progress or (lambda done, total: None)
                 return compact(
-                    iceberg, matching, target_file_size_bytes, min_files, min_deleted_percent, order, report, dry_run
+                    iceberg,
+                    matching,
+                    target_file_size_bytes,
+                    min_files,
+                    min_deleted_percent,
+                    order,
+                    report,
+                    dry_run,
+                    self._shared_folders(),
                 )
 
         return self._write(operation, note=CommitInfo(message, author))
@@ -113,14 +122,15 @@ class TableMaintenance:
 
         def operation(iceberg: IcebergTable) -> RewriteManifestsResult:
             with translated(self._subject):
-                before = _manifests(iceberg)
+                shared = self._shared_folders()
+                before = _manifests(iceberg, shared)
                 if before == 0:
                     return RewriteManifestsResult(0, 0)
                 with iceberg.transaction() as change:
                     if not hasattr(change, "rewrite_manifests"):
                         raise InvalidArgument("only the manifests of managed tables are rewritten")
                     change.rewrite_manifests()
-                return RewriteManifestsResult(before, _manifests(iceberg))
+                return RewriteManifestsResult(before, _manifests(iceberg, shared))
 
         return self._write(operation, note=CommitInfo(message, author))
 
@@ -189,11 +199,11 @@ class TableMaintenance:
         return going
 
 
-def _manifests(iceberg: IcebergTable) -> int:
+def _manifests(iceberg: IcebergTable, shared_folders: Sequence[str]) -> int:
     snapshot = iceberg.current_snapshot()
     if snapshot is None:
         return 0
-    io = own_files(iceberg.io, iceberg.metadata)
+    io = own_files(iceberg.io, iceberg.metadata, shared_folders)
     manifests = snapshot.manifests(io)
     for manifest in manifests:
         io.new_input(manifest.manifest_path)  # another table's would tell what its files hold

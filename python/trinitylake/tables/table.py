@@ -21,7 +21,7 @@ from trinitylake.base.markup import shown
 from trinitylake.base.qualified_names import full_name
 from trinitylake.base.tracing import span, traced
 from trinitylake.base.version_reference import VersionReference, find_version
-from trinitylake.definitions import Schema
+from trinitylake.definitions import SHARED_FOLDERS, Schema
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
@@ -597,7 +597,10 @@ class Table(ABC):
     @property
     def maintenance(self) -> TableMaintenance:
         """Compaction and metadata maintenance: `table.maintenance.compact()`, `.expire_snapshots()`, …"""
-        return TableMaintenance(self._write, self._subject)
+        return TableMaintenance(self._write, self._subject, self._shared_folders)
+
+    def _shared_folders(self) -> list[str]:
+        return self._definition.format_properties.get(SHARED_FOLDERS, "").splitlines()
 
     # Changing the table itself
 
