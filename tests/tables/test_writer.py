@@ -417,7 +417,8 @@ def test_writes_are_awaited_in_asyncio(lake: tl.Lakehouse) -> None:
     async def main() -> set[int]:
         async with lake.aio.table("raw.events").writer(max_delay="50 ms", producer="p") as writer:
             assert await writer.last_sequence() is None
-            tasks = [asyncio.ensure_future(writer.write([{"id": id}], sequence=id)) for id in range(3)]
+            await writer.write([{"id": 0}], sequence=0)
+            tasks = [asyncio.ensure_future(writer.write([{"id": id}], sequence=1, producer=f"p{id}")) for id in (1, 2)]
             cancelled = asyncio.ensure_future(writer.write([{"id": 3}], producer="q", sequence=1))
             await asyncio.sleep(0.01)
             cancelled.cancel()

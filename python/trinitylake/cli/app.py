@@ -57,6 +57,7 @@ COMMANDS = {
     "head": Entry("rows", "Print the first rows of a table."),
     "count": Entry("rows", "Count the rows of a table."),
     "cat": Entry("rows", "Write the rows of a table as CSV, JSON lines or Parquet."),
+    "ingest": Entry("ingest", "Ingest JSON lines or CSV as they arrive."),
     "load": Entry("load", "Load CSV, JSON or Parquet files into a table, in one version."),
     "sql": Entry("sql", "Run SQL over tables and views, with DuckDB."),
     "log": Entry("history", "Print the newest versions, newest first."),

@@ -160,7 +160,7 @@ def load(
     )
     target = _Target(table, mode, on, create, partition_by or [], primary_key or [], evolve_schema)
     with (
-        counting("reading") as on_progress,
+        counting("reading", "rows") as on_progress,
         input_files(files, known, text_options, storage_options(options)) as inputs,
     ):
         if bad_rows is not None:
@@ -169,7 +169,7 @@ def load(
             raise InvalidArgument(
                 f"--type: no file has the column {unknown[0]!r}, only {', '.join(inputs.schema.names)}"
             )
-        rows = inputs.reader(lambda done: on_progress("rows", done), select)
+        rows = inputs.reader(lambda done: on_progress("read", done), select)
         columns = [{"name": column.name, "type": str(column.type)} for column in as_schema(rows.schema).columns]
         document: dict[str, Any] = {
             "table": table,

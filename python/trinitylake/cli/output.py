@@ -186,10 +186,10 @@ def progress(description: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def counting(description: str) -> Iterator[Callable[[str, int], object]]:
+def counting(description: str, noun: str = "files") -> Iterator[Callable[[str, int], object]]:
     """A counter on standard error, if that is a terminal, for work of unknown size.
 
-    Yields a function that takes a description and the number of finished parts.
+    Yields a function that takes what was done, such as "listed", and the number of parts.
     """
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
@@ -197,7 +197,7 @@ def counting(description: str) -> Iterator[Callable[[str, int], object]]:
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task(description, total=None)
-        yield lambda what, done: bar.update(task, description=f"{done} files {what}")
+        yield lambda what, done: bar.update(task, description=f"{done:,} {noun} {what}")
 
 
 def time_text(time: datetime) -> str:

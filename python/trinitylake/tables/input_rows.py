@@ -421,6 +421,9 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     decimals = _become_decimals(values.type, kind)
     if any(map(pa.types.is_integer, decimals)):
         values = values.cast(_with_decimals(values.type, kind))
+    if pa.types.is_struct(values.type) and values.null_count:
+        # Arrow casts the parts of a null, too: an empty text, which is no number.
+        values = pa.StructArray.from_arrays(values.flatten(), fields=list(values.type), mask=values.is_null())
     made = _made(values, kind)
     if _infinities(made) > _infinities(values):
         raise pa.ArrowInvalid("a number is out of range")

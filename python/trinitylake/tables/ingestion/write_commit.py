@@ -170,10 +170,11 @@ def conforming(table: DescribedTable) -> Callable[[pa.Table], pa.Table]:
 
 
 def stage(transaction: WritingTransaction, target: Target, writes: Iterable[Write]) -> Staged:
-    """Add writes to a transaction. A producer advances past all of its writes that are new, also those that fail."""
+    """Add writes to a transaction. Producers advance to the last of their writes that do not fail."""
     table = target.table_in(transaction)
     staged = Staged()
-    new = _new_writes(table, target, writes, staged)
+    producers: dict[str, Producer] = {}
+    new = _new_writes(table, target, writes, producers, staged)
     conform = conforming(table)
     by_rows = {write.rows: write for write in new}
     found = fitted(by_rows, conform, splits=target.dead_letter_table is not None)
@@ -191,13 +192,19 @@ def stage(transaction: WritingTransaction, target: Target, writes: Iterable[Writ
         rejected = {by_rows[rows]: bad for rows, bad in found.rejected.items()}
         staged.rejected = {write: len(bad) for write, bad in rejected.items()}
         _append_dead_letters(transaction, target.dead_letter_table, rejected)
+    advanced = {write.producer: write.sequence for write in new if write not in staged.failed}
+    for name, sequence in advanced.items():
+        if name in producers:
+            producers[name].store(sequence, target.writer)
     return staged
 
 
-def _new_writes(table: StagedTable, target: Target, writes: Iterable[Write], staged: Staged) -> list[Write]:
+def _new_writes(
+    table: StagedTable, target: Target, writes: Iterable[Write], producers: dict[str, Producer], staged: Staged
+) -> list[Write]:
+    """The writes that the table does not have; adds the others to `staged`, and the producers to `producers`."""
     new: list[Write] = []
-    producers: dict[str, Producer] = {}
-    advanced: dict[str, int] = {}
+    last: dict[str, int | None] = {}
     for write in writes:
         if write.sequence is not None:
             if write.producer not in producers:
@@ -209,17 +216,15 @@ def _new_writes(table: StagedTable, target: Target, writes: Iterable[Write], sta
             except ProducerFenced as error:
                 staged.failed[write] = error
                 continue
-            last = advanced.get(write.producer, producer.sequence)
-            if last is not None and write.sequence <= last:
+            before = last.get(write.producer, producer.sequence)
+            if before is not None and write.sequence <= before:
                 staged.duplicates.add(write)
                 continue
-            advanced[write.producer] = write.sequence
+            last[write.producer] = write.sequence
         if write.rows.error is not None:
             staged.failed[write] = write.rows.error
         else:
             new.append(write)
-    for name, sequence in advanced.items():
-        producers[name].store(sequence, target.writer)
     return new
 
 

@@ -1,0 +1,255 @@
+"""`ingest`: JSON lines or CSV from a pipe or a file that grows, into a table."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal, NamedTuple, Protocol
+
+import typer
+from rich.text import Text
+
+from trinitylake.base.durations import milliseconds
+from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
+from trinitylake.cli.completion import object_names
+from trinitylake.cli.output import counted, counting, emit
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.ingestion.event_rows import TextRows
+from trinitylake.tables.ingestion.text_rows import CsvRows, Records, json_rows
+
+#: How often a followed file is read.
+_POLL_SECONDS = 0.1
+_PART_SIZE_BYTES = 1 << 20
+#: So many bytes are committed before the delay has passed.
+_CHUNK_SIZE_BYTES = 16 << 20
+
+
+@command
+def ingest(
+    root: Root,
+    table: Annotated[str, typer.Argument(help="The table, which exists.", autocompletion=object_names("table"))],
+    file: Annotated[str, typer.Argument(help="A file, or - for standard input.")] = "-",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for more at the end of the file, until Ctrl-C.")
+    ] = False,
+    format: Annotated[
+        Literal["csv", "json"] | None,
+        typer.Option("--format", "-f", help="JSON lines or CSV; default: csv for a file named .csv, else json."),
+    ] = None,
+    delimiter: Annotated[str, typer.Option(help="Between fields of CSV.")] = ",",
+    header: Annotated[
+        bool, typer.Option("--header/--no-header", help="Without a header the fields are the columns of the table.")
+    ] = True,
+    nulls: Annotated[
+        list[str] | None,
+        typer.Option("--null", metavar="TEXT", help="Text that is NULL in CSV, besides the empty field; repeatable."),
+    ] = None,
+    producer: Annotated[
+        str | None,
+        typer.Option(help="Name of this stream: a second run continues after the bytes that are in the table."),
+    ] = None,
+    dead_letter: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Write rows that do not fit to this table, and go on.")
+    ] = None,
+    max_delay: Annotated[
+        str, typer.Option(metavar="TIME", help="How long rows wait before they are committed.")
+    ] = "1s",
+    message: Message = "",
+    author: Author = "",
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Ingest JSON lines or CSV into a table as they arrive, in a version about every second.
+
+    With --producer each row is written once, also if the command is killed and run again: the number of bytes that the
+    table has is stored in the same commit. Without it a second run writes all rows again. Times of timestamptz have an
+    offset, such as Z.
+    """
+    delay_seconds = milliseconds(max_delay, "--max-delay") / 1000
+    if follow and file == "-":
+        raise InvalidArgument("--follow needs a file: standard input is read until it ends")
+    lake = open_lakehouse(root, options)
+    target = lake.table(table)
+    name = f"{table}: {'standard input' if file == '-' else file}"
+    is_csv = (format or ("csv" if Path(file).suffix.lower() == ".csv" else "json")) == "csv"
+    done = _Done()
+    with contextlib.ExitStack() as stack:
+        source = _Source(stack.enter_context(_opened(file, follow)), is_csv)
+        on_progress = stack.enter_context(counting("ingesting", "rows"))
+        # Chunks are the commits: a writer that collected them could commit the ones after a row that does not fit.
+        writer = stack.enter_context(
+            target.writer(
+                max_delay="0 s", producer=producer, dead_letter_table=dead_letter, message=message, author=author
+            )
+        )
+        last = writer.last_sequence() if producer is not None else None
+        rows_of: Callable[[Iterable[bytes]], TextRows] = json_rows
+        if is_csv:
+            rows_of = CsvRows(target.schema.names, delimiter, nulls or ())
+            if header:
+                rows_of.read_header(source.header())
+        source.skip_to(last or 0)
+        if follow:
+            stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        for records, end in source.chunks(delay_seconds):
+            rows = rows_of(records)
+            future = writer.write(rows, sequence=None if producer is None else end)
+            try:
+                done = _Done(done.rows + len(rows.rows), done.rejected, future.result(), end)
+            except InvalidArgument as error:
+                place = f"{name}, bytes {end - sum(map(len, records)):,} to {end:,}"
+                raise InvalidArgument(f"{place}: {error}; use --dead-letter TABLE") from error
+            done = done._replace(rejected=done.rejected + future.rows_rejected)
+            on_progress("ingested", done.rows)
+    text = Text(f"{counted(done.rows - done.rejected, 'row')} ingested into {table}")
+    if done.rejected:
+        text.append(f"\n{counted(done.rejected, 'row')} rejected, see {dead_letter}", "yellow")
+    document = {"table": table, "rows": done.rows - done.rejected, "rejected": done.rejected}
+    emit(document | {"version": done.version, "bytes": done.end}, text, as_json)
+
+
+class _Done(NamedTuple):
+    """What was ingested: numbers of rows, the last version, and the bytes up to there."""
+
+    rows: int = 0
+    rejected: int = 0
+    version: int | None = None
+    end: int = 0
+
+
+class _Parts(Protocol):
+    """The bytes of an input."""
+
+    def read(self) -> bytes | None:
+        """The next bytes; none if there are none yet, and None at the end."""
+
+    def seek(self, end: int) -> bool | None:
+        """Continue at a number of bytes; returns whether a line ends there. None if the input cannot do that."""
+
+
+class _File:
+    """A file, which may grow."""
+
+    def __init__(self, stream: BinaryIO, follows: bool) -> None:
+        self._stream, self._follows = stream, follows
+
+    def read(self) -> bytes | None:
+        part = self._stream.read(_PART_SIZE_BYTES)
+        if part or not self._follows:
+            return part or None
+        if os.fstat(self._stream.fileno()).st_size < self._stream.tell():
+            raise InvalidArgument("the followed file became shorter: begin again with another producer")
+        return part
+
+    def seek(self, end: int) -> bool | None:
+        self._stream.seek(end - 1)
+        return self._stream.read(1) == b"\n"
+
+
+class _Pipe:
+    """Standard input, read by a thread, because a read waits for a program that writes nothing."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._parts: queue.Queue[bytes | None] = queue.Queue(maxsize=2 * _CHUNK_SIZE_BYTES // _PART_SIZE_BYTES)
+        threading.Thread(target=self._read_all, args=(stream,), daemon=True).start()
+
+    def _read_all(self, stream: BinaryIO) -> None:
+        while part := stream.read1(_PART_SIZE_BYTES):  # type: ignore[attr-defined]
+            self._parts.put(part)
+        self._parts.put(None)
+
+    def read(self) -> bytes | None:
+        try:
+            return self._parts.get(timeout=_POLL_SECONDS)
+        except queue.Empty:
+            return b""
+
+    def seek(self, end: int) -> bool | None:
+        return None
+
+
+@contextlib.contextmanager
+def _opened(file: str, follows: bool) -> Iterator[_Parts]:
+    if file == "-":
+        yield _Pipe(sys.stdin.buffer)
+        return
+    try:
+        stream = open(file, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise InvalidArgument(f"{file} cannot be read: {error.strerror}") from error
+    with stream:
+        yield _File(stream, follows)
+
+
+class _Source:
+    """Records of an input, with the number of bytes up to their ends."""
+
+    def __init__(self, parts: _Parts, has_quotes: bool) -> None:
+        self._parts = parts
+        self._records = Records(has_quotes)
+        self._ended: list[bytes] = []
+        self._end = 0
+        self._is_at_end = False
+
+    def header(self) -> bytes:
+        """The first record."""
+        while not self._ended and not self._is_at_end:
+            self._read()
+        if not self._ended:
+            raise InvalidArgument("the input has no header: it is empty")
+        record = self._ended.pop(0)
+        self._end += len(record)
+        return record.rstrip(b"\r\n")
+
+    def skip_to(self, end: int) -> None:
+        """Continue at a number of bytes. Raises `InvalidArgument` if no record ends there."""
+        if end <= self._end:
+            return
+        if (is_record_end := self._parts.seek(end)) is not None:
+            self._ended, self._records.rest, self._end, self._is_at_end = [], b"", end, False
+        else:
+            while self._end < end and (self._ended or not self._is_at_end):
+                if self._ended:
+                    self._end += len(self._ended.pop(0))
+                else:
+                    self._read()
+            is_record_end = self._end == end
+        if not is_record_end:
+            raise InvalidArgument(
+                f"the producer ingested {end:,} bytes, and the input has no row that ends there: it is another input, "
+                "which needs another --producer"
+            )
+
+    def chunks(self, delay_seconds: float) -> Iterator[tuple[list[bytes], int]]:
+        """Records that arrived within a time, and the number of bytes up to their end."""
+        chunk: list[bytes] = []
+        size_bytes, due = 0, 0.0
+        while chunk or self._ended or not self._is_at_end:
+            if not self._ended:
+                self._read()
+            if self._ended and not chunk:
+                due = time.monotonic() + delay_seconds
+            chunk += self._ended
+            size_bytes += sum(map(len, self._ended))
+            self._ended = []
+            if chunk and (self._is_at_end or size_bytes >= _CHUNK_SIZE_BYTES or time.monotonic() >= due):
+                self._end += size_bytes
+                yield chunk, self._end
+                chunk, size_bytes = [], 0
+
+    def _read(self) -> None:
+        part = self._parts.read()
+        if part is None:
+            self._is_at_end = True
+            if self._records.rest:
+                self._ended, self._records.rest = [self._records.rest], b""
+        elif part:
+            self._ended = self._records(part)
+        else:
+            time.sleep(_POLL_SECONDS)

@@ -1,0 +1,137 @@
+"""Rows of JSON lines and CSV that arrive in parts, such as from a pipe, a file that grows, or a request.
+
+Numbers stay texts, which the table's types then read without loss: a fraction is no floating-point number before it is
+a decimal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.ingestion.event_rows import TextRows
+
+#: The largest text of one row.
+MAX_ROW_SIZE_BYTES = 16 << 20
+
+
+def json_rows(lines: Iterable[bytes]) -> TextRows:
+    """Rows of JSON lines; blank lines are skipped. A line that is no JSON object is an `InvalidArgument` instead."""
+    texts = [line.strip() for line in lines]
+    texts = [text for text in texts if text]
+    return TextRows([_json_row(text) for text in texts], [text.decode(errors="replace") for text in texts])
+
+
+def _json_row(text: bytes) -> Mapping[str, Any] | InvalidArgument:
+    try:
+        row = _JSON.decode(text.decode())
+    except (ValueError, RecursionError) as error:
+        return InvalidArgument(f"no JSON: {error}")
+    if not isinstance(row, dict) or not row:
+        return InvalidArgument("a row of JSON is an object with fields")
+    return row
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("an object has a field twice")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+#: Made once: `json.loads` would make one for each line.
+_JSON = json.JSONDecoder(object_pairs_hook=_object, parse_int=str, parse_float=str, parse_constant=_no_number)
+
+
+class CsvRows:
+    """Converts records of CSV to rows.
+
+    Args:
+        columns: their names, in the order of the fields.
+        delimiter: between fields, one character.
+        nulls: texts that are NULL without quotes, besides the empty field.
+    """
+
+    def __init__(self, columns: Sequence[str], delimiter: str, nulls: Iterable[str] = ()) -> None:
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise InvalidArgument(f"a delimiter is one character, not {delimiter!r}")
+        other = re.escape(delimiter)
+        self._field = re.compile(rf'(?:"((?:[^"]|"")*)"|([^"{other}]*))({other}|\Z)')
+        self._nulls = {"", *nulls}
+        self._columns = columns
+
+    def read_header(self, record: bytes) -> None:
+        """Take the columns from a record. Raises `InvalidArgument`."""
+        names = self._fields(record.decode("utf-8-sig", errors="replace").rstrip("\r\n"))
+        if None in names or len(set(names)) < len(names):
+            raise InvalidArgument("the header has a column without a name, or one twice")
+        self._columns = [name for name in names if name is not None]
+
+    def __call__(self, records: Iterable[bytes]) -> TextRows:
+        """Rows of records; blank ones are skipped. One with other fields is an `InvalidArgument` instead."""
+        texts = [record.decode(errors="replace").rstrip("\r\n") for record in records]
+        texts = [text for text in texts if text]
+        return TextRows([self._row(text) for text in texts], texts)
+
+    def _row(self, text: str) -> Mapping[str, Any] | InvalidArgument:
+        try:
+            fields = self._fields(text)
+        except InvalidArgument as error:
+            return error
+        if len(fields) != len(self._columns):
+            return InvalidArgument(f"the row has {len(fields)} fields, and the header {len(self._columns)}")
+        return dict(zip(self._columns, fields, strict=True))
+
+    def _fields(self, text: str) -> list[str | None]:
+        if "\ufffd" in text:
+            raise InvalidArgument("the row is not UTF-8")
+        fields: list[str | None] = []
+        at = 0
+        while (found := self._field.match(text, at)) is not None:
+            quoted, plain, delimiter = found.groups()
+            fields.append(quoted.replace('""', '"') if quoted is not None else None if plain in self._nulls else plain)
+            if not delimiter:
+                return fields
+            at = found.end()
+        raise InvalidArgument(f"no CSV: a quote in field {len(fields) + 1} does not begin or end it")
+
+
+class Records:
+    """Splits bytes that arrive in parts into records, each with the line break at its end.
+
+    Args:
+        has_quotes: whether a line break between quotes belongs to the record, as in CSV.
+
+    Attributes:
+        rest: bytes of a record that has not ended yet.
+    """
+
+    def __init__(self, has_quotes: bool) -> None:
+        self._has_quotes = has_quotes
+        self.rest = b""
+
+    def __call__(self, part: bytes) -> list[bytes]:
+        """The records that a part ends. Raises `InvalidArgument` for one that is too large."""
+        records = list(self._records(self.rest + part))
+        self.rest = records.pop()
+        if len(self.rest) > MAX_ROW_SIZE_BYTES:
+            raise InvalidArgument(f"a row is larger than {MAX_ROW_SIZE_BYTES >> 20} MiB: is it one row a line?")
+        return records
+
+    def _records(self, text: bytes) -> Iterator[bytes]:
+        """All records, and the rest at the end."""
+        lines = text.split(b"\n")
+        record = b""
+        for line in lines[:-1]:
+            record += line + b"\n"
+            if not self._has_quotes or record.count(b'"') % 2 == 0:
+                yield record
+                record = b""
+        yield record + lines[-1]
