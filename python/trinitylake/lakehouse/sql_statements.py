@@ -1,20 +1,20 @@
-"""Statements in SQL that write: INSERT, UPDATE, DELETE, MERGE, CREATE and DROP, in a transaction.
+"""Statements in SQL that write: INSERT, UPDATE, DELETE, MERGE, CREATE, DROP, ALTER and COMMENT, in a transaction.
 
 DuckDB computes the rows. They are written by the same statements that Python has, such as `append` and `create_table`;
-changes of rows are in `tables/queries/changes.py`.
+changes of rows are in `tables/queries/changes.py`, ALTER and COMMENT in `sql_definitions.py`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from trinitylake.base.markup import element, framed, shown
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidArgument
+from trinitylake.lakehouse.sql_definitions import Alter, Definitions, alter_statement, declared_columns
 from trinitylake.tables.merge import WriteResult, with_version
 from trinitylake.tables.queries.changes import Changes
 from trinitylake.tables.queries.column_types import with_uuids
@@ -34,10 +34,11 @@ from trinitylake.tables.queries.statement_text import (
     MergeInto,
     Statement,
     Update,
+    Written,
     statement_of,
 )
-from trinitylake.tables.queries.tokens import tokens_of
-from trinitylake.tables.sql_sandbox import arrow_result, quoted, refusals, sandbox
+from trinitylake.tables.queries.tokens import first_word, tokens_of
+from trinitylake.tables.sql_sandbox import quoted, refusals
 from trinitylake.tables.table import Table
 
 if TYPE_CHECKING:
@@ -45,15 +46,50 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.view import View
 
 _WRITING = frozenset({"CREATE", "DELETE", "DROP", "INSERT", "MERGE", "TRUNCATE", "UPDATE"})
+_TRANSACTION = (
+    "use `with lake.transaction() as txn` and txn.sql, or the option --single-transaction of the command line"
+)
+_SETTING = "queries run with fixed settings, and times without a zone are in UTC"
+_CLOSED = "queries are confined to the lakehouse; allow_external=True lets them read files and URLs"
+#: Statements of DuckDB that are not supported, and what to use instead.
+_UNSUPPORTED = {
+    "ANALYZE": "statistics are written with the files",
+    "ATTACH": "use lake.import_catalog or create_external_table",
+    "BEGIN": _TRANSACTION,
+    "CALL": "use the methods of the lakehouse, such as lake.maintenance.run()",
+    "CHECKPOINT": "every commit is durable",
+    "COMMIT": _TRANSACTION,
+    "COPY": "read files with `trinitylake load`, or INSERT INTO … FROM 'file' with allow_external; write them with "
+    "`trinitylake cat --format parquet` or lake.sql(…).to_arrow()",
+    "DEALLOCATE": "pass values as parameters",
+    "DETACH": "no database is attached",
+    "EXECUTE": "pass values as parameters",
+    "EXPORT": "use lake.export or `trinitylake export`",
+    "GRANT": "roles and tokens belong to the server: `trinitylake serve`",
+    "IMPORT": "use tl.restore or `trinitylake restore`",
+    "INSTALL": _CLOSED,
+    "LOAD": _CLOSED,
+    "PRAGMA": _SETTING,
+    "PREPARE": "pass values as parameters",
+    "RESET": _SETTING,
+    "REVOKE": "roles and tokens belong to the server: `trinitylake serve`",
+    "ROLLBACK": _TRANSACTION,
+    "SET": _SETTING,
+    "START": _TRANSACTION,
+    "USE": "write namespace.table, or give default_namespace",
+    "VACUUM": "use lake.maintenance.run() or `trinitylake maintain`",
+}
 _NO_KEY: tuple[str, ...] = ()
 _NO_ROWS = WriteResult(0, 0, 0)
-_FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
 
 
-def writing_statement(sql: str) -> Statement | None:
+def writing_statement(sql: str) -> Statement | Alter | None:
     """Parse a text as a writing statement; None for a query. Raises `InvalidArgument` for an unsupported statement."""
-    first = _FIRST_WORD.match(sql)
-    word = first[1].upper() if first is not None else ""
+    word = first_word(sql)
+    if why := _UNSUPPORTED.get(word):
+        raise InvalidArgument(f"{shortened(sql)}: {word} is not supported: {why}")
+    if word in ("ALTER", "COMMENT"):
+        return alter_statement(sql)
     if word not in _WRITING and word != "WITH":
         return None
     with planning(NEEDS) as connection, refusals(f"statement {shortened(sql)}", quotes_rows=False):
@@ -62,7 +98,7 @@ def writing_statement(sql: str) -> Statement | None:
         return statement_of(connection, numbered(sql))
 
 
-class Transaction(Names, Protocol):
+class Transaction(Definitions, Protocol):
     """The methods of an open transaction that SQL statements need."""
 
     def create_namespace(self, identifier: Identifier, *, exist_ok: bool) -> Namespace: ...
@@ -124,7 +160,7 @@ class SqlStatements:
         self._transaction = transaction
         self._options = options
 
-    def run(self, statement: Statement) -> WriteResult | None:
+    def run(self, statement: Statement | Alter) -> WriteResult | None:
         """Run one statement; None if it changes no rows. Raises as the statements in Python do, and as queries do."""
         match statement:
             case Insert():
@@ -143,6 +179,8 @@ class SqlStatements:
                 self._transaction.create_namespace(".".join(statement.name), exist_ok=statement.if_not_exists)
             case Drop():
                 self._drop(statement)
+            case Alter():
+                self._alter(statement)
         return None
 
     def _changes(self, statement: Statement) -> Changes:
@@ -181,7 +219,7 @@ class SqlStatements:
         if query is not None and rows is not None:
             schema, keys = _as_in_table(rows.schema, [kind for _, kind in query.columns]), _NO_KEY
         else:
-            schema, keys = _declared(statement)
+            schema, keys = declared_columns(statement.sql, statement.columns or [])
         partitions = [one.strip() for one in statement.partitions]
         table = self._transaction.create_table(name, schema, partition_spec=partitions or None, primary_key=keys)
         return None if rows is None else table.append(rows)
@@ -213,10 +251,15 @@ class SqlStatements:
         else:
             self._transaction.drop_table(self._name(statement), missing_ok=statement.if_exists)
 
+    def _alter(self, statement: Alter) -> None:
+        name = statement.name if statement.kind == "namespace" else self._name(statement)
+        if not statement.if_exists or self._transaction._kind(name) == statement.kind:
+            statement.change(self._transaction, name)
+
     def _prepared(self, sql: str) -> PreparedQuery:
         return PreparedQuery(sql, self._transaction, self._options)
 
-    def _name(self, statement: Statement) -> tuple[str, str]:
+    def _name(self, statement: Written) -> tuple[str, str]:
         *namespace, name = statement.name
         if not namespace and self._options.default_namespace:
             return self._options.default_namespace, name
@@ -228,23 +271,3 @@ class SqlStatements:
 def _as_in_table(schema: pa.Schema, types: Sequence[str]) -> pa.Schema:
     with planning(NEEDS) as connection:
         return with_uuids(schema, types, connection)
-
-
-def _declared(statement: CreateTable) -> tuple[pa.Schema, tuple[str, ...]]:
-    """Columns and primary key of a declared table. Raises `InvalidArgument` for unsupported constraints."""
-    subject = f"statement {shortened(statement.sql)}"
-    with sandbox(subject, needs=NEEDS, quotes_rows=True) as connection:
-        connection.execute(f"CREATE TABLE declared ({', '.join(statement.columns or [])}\n)")
-        kinds = connection.execute("SELECT DISTINCT constraint_type FROM duckdb_constraints()").fetchall()
-        if others := {kind for (kind,) in kinds} - {"NOT NULL", "PRIMARY KEY"}:
-            raise InvalidArgument(f"{subject}: tables have no constraint {', '.join(sorted(others))}")
-        described: list[tuple[Any, ...]] = connection.execute("DESCRIBE declared").fetchall()
-        schema: pa.Schema = arrow_result(connection, "SELECT * FROM declared").to_arrow_table().schema
-        schema = with_uuids(schema, [kind for _, kind, *_ in described], connection)
-    if defaults := [name for name, *_, default, _ in described if default is not None]:
-        raise InvalidArgument(f"{subject}: columns have no default values here: {', '.join(defaults)}")
-    fields = [
-        field.with_nullable(nullable == "YES") for field, (_, _, nullable, *_) in zip(schema, described, strict=True)
-    ]
-    keys = tuple(name for name, _, _, key, *_ in described if key == "PRI")
-    return pa.schema(fields), keys

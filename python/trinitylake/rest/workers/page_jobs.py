@@ -84,6 +84,8 @@ class QueryJob(PageJob):
         """Raises `InvalidArgument` for a query with too many columns, and as `PreparedQuery`."""
         view = LakehouseVersion(self.storage.storage, lakehouse.version(self.version))
         prepared = PreparedQuery(self.sql, view, QueryOptions(limits=QueryLimits(self.memory_size_bytes)))
+        if prepared.explain:  # a plan names files of the server
+            raise InvalidArgument("EXPLAIN is not supported on this page: use lake.sql or `trinitylake sql`")
         if len(prepared.columns) > MAX_COLUMNS:
             raise InvalidArgument(
                 f"a query has at most {MAX_COLUMNS} columns here, and this one has {len(prepared.columns)}"

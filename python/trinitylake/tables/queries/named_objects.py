@@ -7,16 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
+import pyarrow as pa
+
 from trinitylake.base.qualified_names import Identifier, full_name
 from trinitylake.base.version_reference import is_number_or_tag
 from trinitylake.errors import InvalidArgument, InvalidName, ObjectNotFound
+from trinitylake.tables.queries import information_schema
 from trinitylake.tables.queries.parsed_query import AtClause, Parsed, Reference, parsed, shortened
 from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.sql_sandbox import folded, quoted
-from trinitylake.tables.table import Table
 
 #: Characters of an unknown name that an error shows.
 _SHOWN_LENGTH = 200
+#: Prefix of the schemas of rows that are no objects of the lakehouse.
+_OWN_SCHEMA = "trinitylake "
 #: Schemas of DuckDB's own.
 _RESERVED = frozenset({"information_schema", "pg_catalog"})
 #: Names that DuckDB takes for databases when they stand before a table.
@@ -37,7 +41,7 @@ class StoredView(Protocol):
     def sql_for(self, dialect: str) -> str: ...
 
 
-class Names(Protocol):
+class Names(information_schema.Objects, Protocol):
     """A state of a lakehouse in which names are looked up."""
 
     @property
@@ -49,9 +53,6 @@ class Names(Protocol):
 
     def _kind(self, identifier: Identifier) -> Literal["namespace", "table", "view"] | None:
         """Kind of the object with that name."""
-
-    def table(self, identifier: Identifier) -> Table:
-        """A table."""
 
     def view(self, identifier: Identifier) -> StoredView:
         """A view."""
@@ -65,12 +66,12 @@ class NamedObject:
     """A table or view of a query, with its name in DuckDB.
 
     Attributes:
-        of: the table, or the text of the view, in which names are DuckDB's.
+        of: the table, the text of the view, in which names are DuckDB's, or the rows of `information_schema`.
     """
 
     schema: str
     name: str
-    of: TableSource | str
+    of: TableSource | str | pa.Table
 
     @property
     def in_sql(self) -> str:
@@ -151,6 +152,11 @@ class NamedObjects:
         schema = namespace if names is self.names else f"{namespace}{names._place}"
         if (found := self.found.get((schema, name))) is not None:
             return found
+        if folded(namespace) == information_schema.NAME:
+            self.found[schema, name] = NamedObject(
+                f"{_OWN_SCHEMA}{schema}", name, information_schema.rows_of(names, name)
+            )
+            return self.found[schema, name]
         identifier = namespace, name
         try:
             kind = names._kind(identifier)

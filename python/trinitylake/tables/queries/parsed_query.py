@@ -146,10 +146,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
                 if any(parts[:2]) or folded(parts[2]) not in hidden:
                     query.references.append(Reference(parts, _position(node), _at_clause(node, sql)))
             case "SHOW_REF" if not node.get("query") and not is_open:
-                raise InvalidArgument(
-                    f"{shortened(sql)}: DuckDB cannot list the objects of a lakehouse: call .tables(), .views() or "
-                    ".namespaces() instead"
-                )
+                raise InvalidArgument(f"{shortened(sql)}: SHOW is no part of a query: read information_schema.tables")
             case "TABLE_FUNCTION" if not is_open:
                 name = str(node.get("function", {}).get("function_name", "")).lower()
                 if name not in TABLE_FUNCTIONS:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.queries.information_schema import query_of_show
 from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
 from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, replaced
 from trinitylake.tables.queries.parsed_query import Parsed, shortened, tree_of
@@ -22,7 +23,9 @@ from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.running import RunningQuery
 from trinitylake.tables.queries.scanned_rows import ArrowRows, table_in_duckdb
 from trinitylake.tables.queries.source import PlannedRows, TableSource
+from trinitylake.tables.queries.statement_text import split_explain
 from trinitylake.tables.queries.table_changes import with_change_feeds
+from trinitylake.tables.queries.tokens import first_word
 from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals, unfiltered
 
 NEEDS = "SQL over a lakehouse"
@@ -81,6 +84,7 @@ class PreparedQuery:
 
     Attributes:
         columns: name and DuckDB's type of each column, in order.
+        explain: EXPLAIN and its options before the query, or "".
 
     Raises `InvalidArgument` and `ObjectNotFound` for a text that cannot run.
     """
@@ -90,6 +94,9 @@ class PreparedQuery:
         self.subject = options.subject or f"query {shortened(sql)}"
         self._given = {folded(name): rows for name, rows in (options.given or {}).items()}
         with planning(NEEDS, is_open=options.is_open) as connection, self._refusals():
+            self.explain, sql = split_explain(sql)
+            if first_word(sql) in ("SHOW", "DESCRIBE", "DESC"):
+                sql = query_of_show(tree_of(connection, sql), options.default_namespace) or sql
             sql, feeds = with_change_feeds(connection, sql, names, options.default_namespace)
             self._given |= feeds
             objects = NamedObjects(connection, names, self._given, options.is_open, options.way_out)
@@ -106,6 +113,9 @@ class PreparedQuery:
             self._create(connection, {})
             self.columns = self._bound(connection, query)
             self._pushed = self._pushed_of(connection, query, objects.is_momentary)
+            if self.explain:
+                self.sql = f"{self.explain} {self.sql}"
+                self.columns = [("explain_key", "VARCHAR"), ("explain_value", "VARCHAR")]
 
     def filter_of(self, table: NameOf) -> BooleanExpression:
         """Filter that matches all rows that the query reads from a table, given by namespace and name."""
@@ -166,6 +176,9 @@ class PreparedQuery:
         for number, one in enumerate(self._objects):
             if isinstance(one.of, str):
                 connection.execute(f"CREATE VIEW {one.in_sql} AS {one.of}")
+            elif isinstance(one.of, pa.Table):
+                connection.register(f"{OWN_NAME}{number}", one.of)
+                connection.execute(f"CREATE VIEW {one.in_sql} AS FROM temp.main.{OWN_NAME}{number}")
             elif (rows := planned.get((one.schema, one.name))) is None:
                 connection.execute(f"CREATE TABLE {one.in_sql} ({one.of.column_definitions()})")
             else:

@@ -87,6 +87,8 @@ class Query(RowResult):
 
     def text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
         """The first rows as a table, in lines of that width, or with each value on its own line."""
+        if self._prepared.explain:
+            return "\n".join(plan.rstrip() for _, plan in self.fetchall())
         return text_table(self._preview(limit), width, one_by_one=one_by_one)
 
     def _preview(self, limit: int) -> Preview:

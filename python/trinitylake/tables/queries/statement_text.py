@@ -12,7 +12,7 @@ from typing import Any
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.parsed_query import shortened
-from trinitylake.tables.queries.tokens import ANY_WORD, tokens_of
+from trinitylake.tables.queries.tokens import ANY_WORD, first_word, tokens_of
 from trinitylake.tables.sql_sandbox import folded
 
 
@@ -66,6 +66,17 @@ class Cursor:
         """Read these words. Raises `InvalidArgument` for others."""
         if not self.took(*words):
             raise self.unexpected(f"expected {' '.join(words)}")
+
+    def took_before(self, word: str, sign: str) -> bool:
+        """Read this word if it is next and a token with this sign follows; whether it was."""
+        return self.peek_sign(1) == sign and self.took(word)
+
+    def text(self) -> str:
+        """A text in single quotes."""
+        if self.sign != "'":
+            raise self.unexpected("expected a text in single quotes")
+        self._at += 1
+        return self._tokens[self._at - 1].text.strip()[1:-1].replace("''", "'")
 
     def refuse(self, words: str, why: str) -> None:
         """Raises `InvalidArgument` if these words come next."""
@@ -303,11 +314,23 @@ def statement_of(connection: Any, sql: str) -> Statement | None:
     return found
 
 
+def split_explain(sql: str) -> tuple[str, str]:
+    """EXPLAIN with its options, or "", and the statement after it."""
+    if first_word(sql) != "EXPLAIN":
+        return "", sql
+    cursor = Cursor(sql)
+    cursor.expect("EXPLAIN")
+    words = ["EXPLAIN", *(["ANALYZE"] if cursor.took("ANALYZE") else [])]
+    if cursor.sign == "(" and not _begins_query(cursor):
+        words.append(f"({', '.join(cursor.in_brackets())})")
+    return " ".join(words), cursor.rest()
+
+
 def _with_short_names(sql: str, table: tuple[str, ...]) -> str:
     """The statement with columns of its table as `t.id` instead of `s.t.id`, because a query replaces the table."""
     tokens, data = tokens_of(sql), sql.encode()
     wanted = [part for name in map(folded, table) for part in (name, ".")]
-    names = [folded(_unquoted(token.text.strip())) for token in tokens]
+    names = [folded(unquoted(token.text.strip())) for token in tokens]
     pieces, begin = [], 0
     for at in range(1, len(tokens) - len(wanted)):
         if names[at : at + len(wanted)] == wanted and names[at - 1] != ".":
@@ -326,7 +349,7 @@ def _insert(cursor: Cursor, before: str) -> Insert:
     columns = None
     is_query = cursor.sign == "(" and _begins_query(cursor)
     if cursor.sign == "(" and not is_query:
-        columns = [_unquoted(one) for one in cursor.in_brackets()]
+        columns = [unquoted(one) for one in cursor.in_brackets()]
     is_by_name = cursor.took("BY", "NAME")
     if not is_by_name:
         cursor.took("BY", "POSITION")
@@ -428,7 +451,7 @@ def _values(cursor: Cursor) -> dict[str, str] | list[str] | None:
         raise cursor.unexpected(
             'INSERT of a MERGE takes "(columns) VALUES (values)", "VALUES (values)", "BY NAME" or "*"'
         )
-    columns = [_unquoted(one) for one in cursor.in_brackets()]
+    columns = [unquoted(one) for one in cursor.in_brackets()]
     cursor.expect("VALUES")
     values = cursor.in_brackets()
     if len(columns) != len(values):
@@ -470,7 +493,8 @@ def _drop(cursor: Cursor, before: str) -> Drop:
     return Drop(cursor.sql, name, kind.lower(), if_exists, cascade)
 
 
-def _unquoted(name: str) -> str:
+def unquoted(name: str) -> str:
+    """A name without its double quotes."""
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 

@@ -39,7 +39,8 @@ class Preview:
     @property
     def numbers(self) -> list[int]:
         """The places of the columns with numbers, which are aligned to the right."""
-        return [place for place, column in enumerate(zip(*self.rows, strict=True)) if all(map(_is_number, column))]
+        columns = [[value for value in column if value is not None] for column in zip(*self.rows, strict=True)]
+        return [place for place, values in enumerate(columns) if values and all(map(_is_number, values))]
 
     @property
     def size_text(self) -> str:
@@ -98,7 +99,7 @@ def _narrowed(widths: list[int], available: int) -> list[int]:
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def _cut(text: str, width: int) -> str:

@@ -9,6 +9,13 @@ from trinitylake.base.optional_dependencies import optional_dependency
 
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 ANY_WORD = re.compile(r"[^\W\d][\w$]*")
+_FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
+
+
+def first_word(sql: str) -> str:
+    """The first word of a text in upper case, or ""."""
+    first = _FIRST_WORD.match(sql)
+    return first[1].upper() if first is not None else ""
 
 
 @dataclass(frozen=True)
