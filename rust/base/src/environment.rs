@@ -98,12 +98,21 @@ pub struct SystemEnvironment {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
 /// On macOS this clock advances during sleep as well; on other systems it may stop.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(any(target_os = "linux", target_os = "android", windows)))]
 const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
+#[cfg(not(windows))]
 fn clock_millis() -> u64 {
     let time = rustix::time::clock_gettime(ELAPSED_CLOCK);
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+/// On Windows the clock of `std::time::Instant` advances during sleep.
+#[cfg(windows)]
+#[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]
+fn clock_millis() -> u64 {
+    static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    START.elapsed().as_millis() as u64
 }
 
 impl SystemEnvironment {

@@ -77,10 +77,10 @@ impl RootUri {
         if root.scheme != Scheme::File {
             return Ok(root);
         }
-        let real = real_path(Path::new(&root.prefix))
+        let real = real_path(&root.local_path())
             .map_err(|error| invalid(input, &format!("its symbolic links cannot be followed: {error}")))?;
         match real.to_str() {
-            Some(real) => Self::from_absolute(real.trim_start_matches('/'), input),
+            Some(real) => Self::from_absolute(uri_path(real).trim_start_matches('/'), input),
             None => Err(invalid(input, "the path that its symbolic links lead to is not UTF-8")),
         }
     }
@@ -160,7 +160,7 @@ impl RootUri {
         let Some(absolute) = absolute.to_str() else {
             return Err(invalid(input, "the absolute path is not UTF-8"));
         };
-        Self::from_absolute(absolute.trim_start_matches('/'), input)
+        Self::from_absolute(uri_path(absolute).trim_start_matches('/'), input)
     }
 
     /// `path` has no leading `/`.
@@ -168,6 +168,9 @@ impl RootUri {
         let path = path.strip_suffix('/').unwrap_or(path);
         if path.is_empty() {
             return Err(invalid(input, "the root folder of the machine cannot be a lakehouse"));
+        }
+        if cfg!(windows) && !has_drive(path) {
+            return Err(invalid(input, r"a local root on Windows begins with a drive, C:\folder"));
         }
         check_segments(path, input)?;
         let prefix = format!("/{path}/");
@@ -197,6 +200,12 @@ impl RootUri {
     /// both ends.
     pub fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// The folder of a local root, as the functions of the operating system take it.
+    pub fn local_path(&self) -> PathBuf {
+        // Windows takes `C:/folder/` for a folder only.
+        local_path(self.prefix.trim_end_matches('/')).into()
     }
 
     /// Whether both are the same place. If only one of them has the host of an Azure account, the bucket and the path
@@ -235,8 +244,8 @@ impl RootUri {
         for key in [key, &key[..key.find(['?', '#']).unwrap_or(key.len())]] {
             meant.push(key.to_owned());
             meant.push(format!("{}{}", if is_local { "/" } else { "" }, without_detours(key)));
-            if is_local && let Ok(real) = real_path(Path::new(key)) {
-                meant.extend(real.to_str().map(str::to_owned));
+            if is_local && let Ok(real) = real_path(Path::new(local_path(key))) {
+                meant.extend(real.to_str().map(uri_path));
             }
         }
         let mut paths: Vec<String> = meant
@@ -397,6 +406,27 @@ fn absolute_path(path: &Path) -> std::io::Result<PathBuf> {
         }
     }
     Ok(absolute)
+}
+
+/// The path of a file URI as the operating system takes it: on Windows `C:/folder` instead of `/C:/folder`.
+fn local_path(path: &str) -> &str {
+    match path.strip_prefix('/') {
+        Some(path) if cfg!(windows) && has_drive(path) => path,
+        _ => path,
+    }
+}
+
+/// The path of a file URI, from one of the operating system: on Windows `/C:/folder` instead of `\\?\C:\folder`.
+fn uri_path(path: &str) -> String {
+    if !cfg!(windows) {
+        return path.to_owned();
+    }
+    let path = path.strip_prefix(r"\\?\").unwrap_or(path).replace('\\', "/");
+    if has_drive(&path) { format!("/{path}") } else { path }
+}
+
+fn has_drive(path: &str) -> bool {
+    matches!(path.as_bytes(), [drive, b':', b'/', ..] if drive.is_ascii_alphabetic())
 }
 
 /// The path with symbolic links resolved. The part that does not exist yet is unchanged.

@@ -3,7 +3,6 @@
 mod arrow;
 mod bulk;
 mod difference;
-#[cfg(unix)]
 mod distributed_gc;
 mod errors;
 mod fsck;
@@ -37,7 +36,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::SavedTransaction>()?;
     module.add_class::<node_file::NodeFile>()?;
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;
-    #[cfg(unix)]
     fsck::add_to(module)?;
     tree_copy::add_functions(module)?;
     names::add_functions(module)?;

@@ -93,7 +93,7 @@ impl Request<'_> {
     /// Error for a failure of the local disk.
     pub(crate) fn local_failure(&self, error: &std::io::Error) -> Error {
         use std::io::ErrorKind;
-        match error.kind() {
+        match kind_of(error) {
             // A writer has created the folders before, so a missing path segment is not the file itself.
             ErrorKind::NotFound
             | ErrorKind::NotADirectory
@@ -276,6 +276,15 @@ pub(crate) fn is_retryable(
         (None, None) => {
             matches!(code, Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout"))
         }
+    }
+}
+
+/// The kind of an error of a local disk. Names are checked before, so on Windows `ERROR_INVALID_NAME` reports a file in
+/// place of a folder.
+pub(crate) fn kind_of(error: &std::io::Error) -> std::io::ErrorKind {
+    match error.raw_os_error() {
+        Some(123) if cfg!(windows) => std::io::ErrorKind::NotADirectory,
+        _ => error.kind(),
     }
 }
 

@@ -237,6 +237,7 @@ async fn a_walk_visits_each_file_of_a_folder_once() {
     }
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn special_characters_are_literal() {
     let names = [

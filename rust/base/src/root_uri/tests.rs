@@ -11,6 +11,7 @@ fn refusal(input: &str) -> String {
     }
 }
 
+#[cfg(unix)]
 #[test]
 fn every_spelling_of_a_root_becomes_one_that_ends_in_a_slash() {
     for (input, uri, scheme, bucket, prefix) in [
@@ -57,6 +58,7 @@ fn every_spelling_of_a_root_becomes_one_that_ends_in_a_slash() {
     assert_eq!(root("az://container").account_host(), None);
 }
 
+#[cfg(unix)]
 #[test]
 fn a_relative_folder_is_made_absolute() {
     let here = std::env::current_dir().unwrap().canonicalize().unwrap();
@@ -67,6 +69,7 @@ fn a_relative_folder_is_made_absolute() {
     assert_eq!(root(".").as_str(), format!("file://{here}/"));
 }
 
+#[cfg(unix)]
 #[test]
 fn the_parent_of_a_link_is_that_of_its_target() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,6 +80,7 @@ fn the_parent_of_a_link_is_that_of_its_target() {
     assert_eq!(root(&input).as_str(), format!("file://{}/real/lake/", folder.display()));
 }
 
+#[cfg(unix)]
 #[test]
 fn a_refused_root_names_the_reason() {
     for (input, reason) in [
@@ -164,6 +168,7 @@ fn join_and_relativize_are_inverse() {
     }
 }
 
+#[cfg(unix)]
 #[test]
 fn equal_spellings_are_inside_and_similar_prefixes_are_not() {
     let local = root("/data/lake");
@@ -225,6 +230,7 @@ proptest::proptest! {
 }
 
 /// Through a symbolic link a user could create a table whose files belonged to another lakehouse by their real path.
+#[cfg(unix)]
 #[test]
 fn a_link_to_a_folder_is_resolved() {
     let folder = tempfile::tempdir().unwrap();
@@ -239,6 +245,7 @@ fn a_link_to_a_folder_is_resolved() {
 }
 
 /// More tolerant readers found a file of this lakehouse by a URI that had been classified as external.
+#[cfg(unix)]
 #[test]
 fn paths_that_tolerant_readers_may_read_are_found() {
     let lake = root("file:///data/lake");
@@ -255,4 +262,19 @@ fn paths_that_tolerant_readers_may_read_are_found() {
         assert!(!lake.meant_by(uri).iter().any(|path| path == "t/f"), "{uri}: {:?}", lake.meant_by(uri));
     }
     assert_eq!(root("memory://name").meant_by("memory://name//t/./f"), ["/t/./f", "t/f"]);
+}
+
+#[cfg(windows)]
+#[test]
+fn a_local_root_on_windows_has_a_drive() {
+    for input in [r"C:\data\lake", "C:/data/lake/", "file:///C:/data/lake", r"C:\data\other\..\lake"] {
+        let root = RootUri::parse(input).unwrap();
+        assert_eq!(root.as_str(), "file:///C:/data/lake/", "{input}");
+        assert_eq!(root.local_path(), std::path::Path::new(r"C:\data\lake"), "{input}");
+        assert_eq!(root.relativize("file:///C:/data/lake/a/b").as_deref(), Some("a/b"));
+        assert_eq!(root.relativize("file:///D:/data/lake/a/b"), None);
+    }
+    for input in [r"\\server\share\lake", "file:///data/lake", r"C:\"] {
+        assert!(RootUri::parse(input).is_err(), "{input}");
+    }
 }

@@ -3,11 +3,13 @@ use trinitylake_base::error::Result;
 
 const REQUEST: Request = Request { verb: "create", uri: "file:///lake/a", path: "a" };
 
+#[cfg(unix)]
 fn local(verb: &'static str, code: i32) -> Error {
     Request { verb, ..REQUEST }.local_failure(&std::io::Error::from_raw_os_error(code))
 }
 
 /// Failure mode 32: disk full, read-only, permission denied.
+#[cfg(unix)]
 #[test]
 fn the_error_of_a_disk_names_the_file_and_the_cause() {
     for (code, denied, reason) in [
@@ -35,6 +37,7 @@ fn the_error_of_a_disk_names_the_file_and_the_cause() {
     assert!(matches!(local("read", 36), Error::InvalidLocation(_)));
 }
 
+#[cfg(unix)]
 #[test]
 fn a_missing_path_is_not_found_for_readers_and_refused_for_writers() {
     for code in [2, 20, 21] {

@@ -6,11 +6,10 @@
 use std::collections::HashSet;
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::io::Errno;
+use file_id::{FileId, get_file_id};
 
 use crate::failure::Request;
 use trinitylake_base::error::{Error, Result};
@@ -52,8 +51,8 @@ pub(super) struct Containment {
     path: PathBuf,
     /// Real path of the root, set once the root exists.
     real_root: OnceLock<PathBuf>,
-    /// Device and inode of the root folder, set once it exists.
-    identity: OnceLock<(u64, u64)>,
+    /// Identity of the root folder, set once it exists.
+    identity: OnceLock<FileId>,
     contained: KnownFolders,
 }
 
@@ -61,7 +60,7 @@ impl Containment {
     pub(super) fn new(root: &RootUri) -> Self {
         Containment {
             root: root.clone(),
-            path: PathBuf::from(root.prefix()),
+            path: root.local_path(),
             real_root: OnceLock::new(),
             identity: OnceLock::new(),
             contained: KnownFolders::default(),
@@ -73,7 +72,7 @@ impl Containment {
     /// not describe such a folder: a version created in it would be reported as committed and would be missing once the
     /// disk is mounted again.
     pub(super) fn check_root(&self) -> Result<()> {
-        let found = self.path.metadata().map(|root| (root.dev(), root.ino()));
+        let found = get_file_id(&self.path);
         let Some(known) = self.identity.get() else {
             _ = found.map(|found| self.identity.set(found)); // else it is still to be made
             return Ok(());
@@ -96,7 +95,7 @@ impl Containment {
 
     /// Full path of a relative path, with links not resolved.
     pub(super) fn full_path(&self, path: &str) -> PathBuf {
-        self.path.join(path)
+        self.path.join(path.trim_end_matches('/'))
     }
 
     /// Whether a check has found that the folder does not leave the root.
@@ -112,7 +111,7 @@ impl Containment {
     /// Real path and metadata of a file to be read. Anything but a regular file counts as absent: reading a pipe would
     /// block, and a device has no end.
     pub(super) fn look_up(&self, path: &str, verb: &'static str) -> Result<(PathBuf, Metadata)> {
-        check_path(path)?;
+        check_local_path(path)?;
         self.check_folder(parent(path), verb).map_err(|error| match error {
             Error::FileNotFound { .. } => Error::FileNotFound { path: path.to_owned() },
             error => error,
@@ -121,10 +120,13 @@ impl Containment {
         let mut file = self.path.join(path);
         let mut metadata = file.symlink_metadata().map_err(failure)?;
         if metadata.is_symlink() {
-            file = file.canonicalize().map_err(|error| match Errno::from_io_error(&error) {
+            file = file.canonicalize().map_err(|error| {
                 // A cycle of links leads to no file, like a link to a missing file.
-                Some(Errno::LOOP) => Error::FileNotFound { path: path.to_owned() },
-                _ => failure(error),
+                if is_link_cycle(&error) {
+                    Error::FileNotFound { path: path.to_owned() }
+                } else {
+                    failure(error)
+                }
             })?;
             if !file.starts_with(self.real_root(verb)?) {
                 return Err(self.leads_out(path));
@@ -151,6 +153,9 @@ impl Containment {
     pub(super) fn check_folder(&self, folder: &str, verb: &'static str) -> Result<()> {
         if self.contained.has(folder) {
             return Ok(());
+        }
+        if !folder.is_empty() {
+            check_local_path(folder)?;
         }
         let full = self.path.join(folder);
         let failure = |error: io::Error| self.failure(verb, folder, &error);
@@ -184,6 +189,38 @@ impl Containment {
     pub(super) fn failure(&self, verb: &'static str, path: &str, error: &io::Error) -> Error {
         Request { verb, uri: &self.root.join(path), path }.local_failure(error)
     }
+}
+
+/// Refuses an invalid path, and on Windows also what means another file there: `\` separates folders, `:` begins a
+/// stream of a file, a dot or a space at the end is dropped, and names such as `con` are devices.
+pub(super) fn check_local_path(path: &str) -> Result<()> {
+    check_path(path)?;
+    match path.split('/').find(|name| cfg!(windows) && !is_windows_name(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::InvalidLocation(format!("`{path}`: Windows has no files named `{name}`"))),
+    }
+}
+
+pub(super) fn is_windows_name(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
+    let is_device = match stem.as_str() {
+        "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$" => true,
+        stem => stem.strip_prefix("COM").or(stem.strip_prefix("LPT")).is_some_and(|port| {
+            port.chars().count() == 1 && port.contains(|c: char| c.is_ascii_digit() || "¹²³".contains(c))
+        }),
+    };
+    !is_device && !name.ends_with(['.', ' ']) && !name.contains(['\\', ':', '*', '?', '"', '<', '>', '|'])
+}
+
+#[cfg(unix)]
+fn is_link_cycle(error: &io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::LOOP)
+}
+
+/// `ERROR_CANT_RESOLVE_FILENAME`.
+#[cfg(windows)]
+fn is_link_cycle(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(1921)
 }
 
 /// The folder of a relative path; empty for the root.

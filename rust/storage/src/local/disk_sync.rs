@@ -45,9 +45,22 @@ impl std::fmt::Debug for DiskSync {
 pub(super) fn sync_to_disk(what: SyncOf<'_>) -> io::Result<()> {
     let (path, synced) = match what {
         SyncOf::File(path, file) => (path, file.sync_all()),
-        SyncOf::Folder(path) => (path, File::open(path).and_then(|folder| folder.sync_all())),
+        SyncOf::Folder(path) => (path, open_folder(path).and_then(|folder| folder.sync_all())),
     };
     synced.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+#[cfg(unix)]
+fn open_folder(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+/// Windows syncs a folder only through a handle that may write, and opens a folder only with
+/// `FILE_FLAG_BACKUP_SEMANTICS`.
+#[cfg(windows)]
+fn open_folder(path: &Path) -> io::Result<File> {
+    use std::os::windows::fs::OpenOptionsExt;
+    File::options().read(true).write(true).custom_flags(0x0200_0000).open(path)
 }
 
 impl DiskSync {

@@ -2,24 +2,26 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+#[cfg(unix)]
+use std::os::unix::fs::OpenOptionsExt;
+#[cfg(windows)]
+use std::os::windows::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
-use rustix::fs::OFlags;
 
-use super::containment::{Containment, KnownFolders, parent};
+use super::containment::{Containment, KnownFolders, check_local_path, parent};
 use super::disk_sync::DiskSync;
 use super::staging::{Staged, is_staging_name, refuses_hard_links};
 use super::unsynced_files::UnsyncedFiles;
+use crate::failure::kind_of;
 use crate::storage::{Durability, FileInfo, PutOutcome, checked_range};
 use trinitylake_base::error::{Error, Result};
-use trinitylake_base::root_uri::check_path;
 
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -61,7 +63,10 @@ impl Folder {
         let range = checked_range(path, range, metadata.len())?;
         let mut bytes = vec![0; (range.end - range.start) as usize];
         File::open(&file)
-            .and_then(|file| file.read_exact_at(&mut bytes, range.start))
+            .and_then(|mut file| {
+                file.seek(SeekFrom::Start(range.start))?;
+                file.read_exact(&mut bytes)
+            })
             .map_err(|error| self.failure("read", path, &error))?;
         Ok(bytes.into())
     }
@@ -159,7 +164,7 @@ impl Folder {
     }
 
     pub(super) fn delete(&self, path: &str) -> Result<()> {
-        check_path(path)?;
+        check_local_path(path)?;
         self.unsynced.forget(path);
         let file = self.containment.full_path(path);
         match self.containment.check_folder(parent(path), "delete") {
@@ -186,7 +191,7 @@ impl Folder {
     /// Creates the folders of a file to be written. Returns the full path of the file, and the folders with entries
     /// that are not known to be durable.
     pub(super) fn prepare(&self, path: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
-        check_path(path)?;
+        check_local_path(path)?;
         let (folder, name) = (parent(path), path.rsplit('/').next().unwrap_or(path));
         if is_staging_name(name) {
             return Err(Error::InvalidLocation(format!(
@@ -225,24 +230,30 @@ impl Folder {
     }
 }
 
+/// Flags to open a file that do not follow a link, and do not open a pipe, which would block until a process reads it.
+#[cfg(unix)]
+const WITHOUT_LINKS: i32 = rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits() as i32;
+/// `FILE_FLAG_OPEN_REPARSE_POINT`: opens a link itself, which is no regular file.
+#[cfg(windows)]
+const WITHOUT_LINKS: u32 = 0x0020_0000;
+
 /// Overwrites a hint in place, which costs least. A shorter text replaces a longer one by a rename instead: if the
 /// writer died before it truncated the file, "99" written over "100" would stay there as "990", higher than both
 /// versions.
 fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Does not follow a link, and does not open a pipe, which would block until a process reads it.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).custom_flags(flags.bits() as i32);
-    let file = options.open(path)?;
+    options.write(true).create(true).truncate(false).custom_flags(WITHOUT_LINKS);
+    let mut file = options.open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
     if metadata.len() > bytes.len() as u64 {
+        drop(file); // Windows replaces no open file
         let staged = Staged::write(path, bytes, Durability::None)?;
         return fs::rename(&staged.path, path);
     }
-    file.write_all_at(bytes, 0)?;
+    file.write_all(bytes)?;
     if file.metadata()?.len() != bytes.len() as u64 {
         file.set_len(bytes.len() as u64)?;
     }
@@ -250,7 +261,7 @@ fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 pub(super) fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+    matches!(kind_of(error), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 pub(super) fn file_info(path: String, metadata: &Metadata) -> FileInfo {

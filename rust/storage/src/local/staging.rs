@@ -2,9 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use file_id::get_file_id;
 
 use crate::storage::Durability;
 
@@ -38,10 +39,7 @@ impl Staged {
     }
 
     pub(super) fn is_same_file(&self, other: &Path) -> bool {
-        match (self.path.symlink_metadata(), other.symlink_metadata()) {
-            (Ok(ours), Ok(theirs)) => ours.dev() == theirs.dev() && ours.ino() == theirs.ino(),
-            _ => false,
-        }
+        matches!((get_file_id(&self.path), get_file_id(other)), (Ok(ours), Ok(theirs)) if ours == theirs)
     }
 }
 
@@ -60,12 +58,13 @@ pub(super) fn is_staging_name(name: &str) -> bool {
 
 pub(super) fn refuses_hard_links(error: &io::Error) -> bool {
     // The staging file was just created in the same folder, so a lack of permission is not the cause: Linux reports
-    // EPERM if a file system has no hard links.
-    matches!(
-        error.kind(),
-        ErrorKind::PermissionDenied
-            | ErrorKind::Unsupported
-            | ErrorKind::TooManyLinks
-            | ErrorKind::CrossesDevices
-    )
+    // EPERM if a file system has no hard links, Windows ERROR_INVALID_FUNCTION.
+    (cfg!(windows) && error.raw_os_error() == Some(1))
+        || matches!(
+            error.kind(),
+            ErrorKind::PermissionDenied
+                | ErrorKind::Unsupported
+                | ErrorKind::TooManyLinks
+                | ErrorKind::CrossesDevices
+        )
 }

@@ -1,13 +1,18 @@
+#![cfg_attr(windows, allow(unused_imports, reason = "some tests are for Unix"))]
+
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+#[cfg(unix)]
 use std::os::unix::ffi::OsStrExt;
+#[cfg(unix)]
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
+use super::containment::is_windows_name;
 use super::disk_sync::{SyncOf, sync_to_disk};
 use super::staging::{Staged, refuses_hard_links};
 use super::*;
@@ -136,6 +141,7 @@ async fn losing_writers_leave_no_files() {
 
 /// Failure mode 42: a file or folder behind a link that leads out of the root is neither read, written, listed nor
 /// deleted.
+#[cfg(unix)]
 #[tokio::test]
 async fn a_link_out_of_the_root_is_not_followed() {
     for durability in [Durability::Fsync, Durability::None] {
@@ -173,6 +179,7 @@ async fn a_link_out_of_the_root_is_not_followed() {
     }
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn a_link_within_the_root_is_followed_but_not_listed() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,6 +198,7 @@ async fn a_link_within_the_root_is_followed_but_not_listed() {
     assert_eq!(paths(&*storage).await, ["a/file"]);
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn a_root_may_itself_be_a_link() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,6 +210,7 @@ async fn a_root_may_itself_be_a_link() {
     assert!(folder.path().join("real/a/file").exists());
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn only_regular_files_exist() {
     let folder = tempfile::tempdir().unwrap();
@@ -229,6 +238,7 @@ async fn only_regular_files_exist() {
 /// The name of the next root belonged to a folder, a pipe or a dangling link. The commit retried for its whole time
 /// limit and then reported an unknown outcome, and so did its rollback. With a cycle of links the lakehouse could not
 /// even be opened, because the search for the latest version failed.
+#[cfg(unix)]
 #[tokio::test]
 async fn a_claim_of_a_name_that_is_not_a_file_is_refused() {
     for durability in [Durability::Fsync, Durability::None] {
@@ -246,6 +256,7 @@ async fn a_claim_of_a_name_that_is_not_a_file_is_refused() {
     }
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn a_listing_leaves_out_invalid_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -260,6 +271,7 @@ async fn a_listing_leaves_out_invalid_names() {
 }
 
 /// Failure mode 39.
+#[cfg(unix)]
 #[tokio::test]
 async fn a_segment_of_255_bytes_is_the_longest() {
     let folder = tempfile::tempdir().unwrap();
@@ -329,6 +341,7 @@ fn a_created_link_is_recognised() {
 }
 
 /// Failure mode 29: Linux reports EPERM if a file system such as FAT has no hard links.
+#[cfg(unix)]
 #[test]
 fn a_disk_without_hard_links_is_recognised() {
     for (code, refuses) in
@@ -426,7 +439,6 @@ async fn settling_a_file_syncs_its_new_folders() {
 #[tokio::test]
 async fn retries_against_a_local_disk_end_soon() {
     use trinitylake_base::environment::Environment;
-    use trinitylake_base::environment::testing::TestEnvironment;
     let folder = tempfile::tempdir().unwrap();
     let storage = storage(&folder);
     let environment = TestEnvironment::seeded(1);
@@ -441,6 +453,7 @@ async fn retries_against_a_local_disk_end_soon() {
 
 /// Two processes wrote the hint. The one with version 99 was late: it wrote "99" over "100" and was killed before it
 /// truncated the file. The hint then said 990, and all commits failed until an operator deleted it.
+#[cfg(unix)]
 #[tokio::test]
 async fn a_shorter_hint_is_never_written_over_a_longer_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -595,6 +608,7 @@ async fn a_file_whose_sync_failed_is_never_reported_as_durable() {
 
 /// Two transactions with the same chosen id write the same file. The fsync of the first one failed. The second one
 /// found the file and reported it as durable: it had not written anything, so it did not sync anything.
+#[cfg(unix)]
 #[tokio::test]
 async fn a_file_whose_sync_failed_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -636,4 +650,17 @@ async fn writing_a_file_ahead_twice_needs_the_same_content() {
     let answer = storage.write_ahead("file", Bytes::from_static(b"theirs")).await;
     assert!(matches!(answer, Err(Error::CorruptFile { .. })), "{answer:?}");
     assert_eq!(storage.get("file").await.unwrap(), "ours");
+}
+
+/// A path from another system, `a\..\..\b`, left the root of a lakehouse on Windows.
+#[test]
+fn names_that_mean_another_file_on_windows_are_found() {
+    for name in
+        ["a\\b", "a:b", "con", "Nul.txt", "com1", "LPT².x", "a.", "a ", "a*", "a?", "<a>", "a|b", "\"a\""]
+    {
+        assert!(!is_windows_name(name), "{name}");
+    }
+    for name in ["a", "_latest_hint.txt", "Größe-01234567", "console", "com10", "com", "a.b", ".a", "a#b"] {
+        assert!(is_windows_name(name), "{name}");
+    }
 }

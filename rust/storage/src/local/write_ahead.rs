@@ -111,7 +111,12 @@ impl Folder {
             };
             let file = match written.file {
                 Some(file) => file,
-                None => File::open(&full).map_err(|error| self.failure("sync", path, &error))?,
+                // Windows syncs a file only through a handle that may write.
+                None => File::options()
+                    .read(true)
+                    .write(cfg!(windows))
+                    .open(&full)
+                    .map_err(|error| self.failure("sync", path, &error))?,
             };
             folders.extend(full.parent().map(Path::to_path_buf));
             folders.extend(written.folders);

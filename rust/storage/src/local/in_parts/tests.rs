@@ -1,3 +1,5 @@
+#![cfg_attr(windows, allow(unused_imports, reason = "some tests are for Unix"))]
+
 //! Files that are written part by part: their durability, and the removal of unfinished ones.
 
 use std::sync::Mutex;
@@ -29,6 +31,7 @@ fn files(folder: &tempfile::TempDir) -> Vec<PathBuf> {
 }
 
 /// A file of 400 MB was kept in memory until it was complete, and only then written to disk.
+#[cfg(unix)]
 #[tokio::test]
 async fn parts_are_written_at_once_and_synced_with_the_other_files() {
     let folder = tempfile::tempdir().unwrap();
