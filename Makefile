@@ -22,7 +22,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -n
 PAGE_SOURCES := Cargo.toml Cargo.lock scripts/build_page.py $(shell find page proto $(addprefix rust/,base format tree version) \
 	-type f -not -path '*/node_modules/*')
 
-.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page test-spark-3.5 test-spark-4.3 test-duckdb-2 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page test-spark-3.5 test-spark-4.3 test-duckdb-2 lint docs dist check-platforms server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
@@ -32,6 +32,7 @@ help:
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
 	@echo "make docs           the site of the documentation, in target/site"
 	@echo "make dist           the wheel for this platform and the source distribution, checked, in dist/"
+	@echo "make check-platforms  compile for ARM, macOS and Windows; run the storage tests for Windows on Wine"
 	@echo "make server         the REST server in an environment of its own (SERVER=/opt/trinitylake)"
 	@echo "make locks          the versions and hashes that all of these install, after a change of dependencies"
 	@echo "make test-lowest    tests of the package with the lowest version of each dependency that it allows"
@@ -115,6 +116,8 @@ lint: $(VENV)/.built $(VENV)/.packages-lint target/locks/generator.txt
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict python/trinitylake
+	@# No call that Windows lacks without a check of the platform.
+	$(BIN)/mypy --strict --platform win32 --cache-dir .mypy_cache/win32 python/trinitylake
 	$(BIN)/lint-imports
 	$(UV) run --quiet --no-project --with-requirements target/locks/generator.txt scripts/generate_definitions.py --check
 
@@ -146,6 +149,17 @@ dist: $(VENV)/.packages-dist
 	@$(STEP) "wheel" env $(MATURIN) build $(DIST_FLAGS) --out dist
 	@$(STEP) "source distribution" env $(MATURIN) sdist --out dist
 	$(BIN)/python scripts/check_dist.py dist $(PYTHONS)
+
+# Compiles the workspace for the other platforms of the release workflow, and the tests of storage for Windows, which
+# run where Wine is installed. Zig compiles the C code of dependencies.
+TARGETS := aarch64-unknown-linux-gnu aarch64-apple-darwin x86_64-apple-darwin x86_64-pc-windows-gnu
+ZIGBUILD = env -u MAKEFLAGS PATH=$(abspath $(BIN)):$$PATH CARGO_TARGET_DIR=target/other-platforms $(BIN)/cargo-zigbuild
+check-platforms: $(VENV)/.packages-dist
+	rustup target add $(TARGETS)
+	for target in $(TARGETS); do $(ZIGBUILD) check --quiet --workspace --target $$target || exit; done
+	$(ZIGBUILD) test --no-run --target x86_64-pc-windows-gnu -p trinitylake-base -p trinitylake-storage \
+		--features trinitylake-storage/testing
+	if command -v wine >/dev/null; then $(BIN)/python scripts/test_on_wine.py target/other-platforms/x86_64-pc-windows-gnu/debug/deps; fi
 
 # The server alone, with the versions of the lock. SERVER is its folder, SERVER_BUILD the options of its core.
 SERVER := target/server

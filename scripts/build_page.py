@@ -42,7 +42,8 @@ def main(arguments: list[str]) -> int:
         shutil.rmtree(BUILT, ignore_errors=True)
         print(f"The web page is left out: {lack}.", file=sys.stderr)
         return int(is_required)
-    libraries = ["npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
+    npm = shutil.which("npm") or "npm"  # on Windows a file named npm.cmd
+    libraries = [npm, "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
     for title, command in (
         ("libraries of the web page", [*libraries, "--prefix", str(PAGE)]),
         ("web page", ["node", str(PAGE / "build.js"), str(BUILT)]),

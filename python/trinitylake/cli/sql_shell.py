@@ -229,6 +229,8 @@ class SqlShell:
         return [one for one in columns if one is not None]
 
     def _prepare_line(self) -> None:
+        if sys.platform == "win32":
+            return  # it has no readline
         try:
             import readline
         except ImportError:
@@ -252,6 +254,8 @@ class SqlShell:
             readline.read_history_file(path)
 
     def _keep_history(self) -> None:
+        if sys.platform == "win32":
+            return
         try:
             import readline
 

@@ -10,6 +10,7 @@ Files are immutable. A file is written when its stream is closed (`file_writer.p
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from contextlib import suppress
 from functools import cached_property, lru_cache
@@ -106,7 +107,9 @@ class LakehouseFileIO(FileIO):
         self.root = storage.root
         #: All roots of the lakehouse, the longest first, because one may contain another.
         self._canonical_roots, self._is_longest_root = _roots(self.root, *storage.other_roots)
-        self._local_root = self.root[len("file://") :] if self.root.startswith("file:///") else None
+        # On Windows all files are read through the core, which knows its paths.
+        is_posix_folder = self.root.startswith("file:///") and sys.platform != "win32"
+        self._local_root = self.root[len("file://") :] if is_posix_folder else None
         #: Whether requests take long enough to send them in parallel.
         self.is_remote = not self.root.startswith(("file:", "memory:"))
         self._begin(None)

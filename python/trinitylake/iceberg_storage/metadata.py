@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 import threading
 import uuid
 import zlib
@@ -101,7 +102,8 @@ class _ParseLock:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._renew)
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
         self.lock = threading.Lock()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -37,7 +38,8 @@ def _executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="trinitylake-aio")
 
 
-os.register_at_fork(after_in_child=_executor.cache_clear)  # the child has no threads of its parent
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_executor.cache_clear)  # the child has no threads of its parent
 
 
 class Abandoned(Exception):

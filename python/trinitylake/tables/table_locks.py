@@ -8,6 +8,7 @@ commit itself. So a thread that has waited for a while continues without the loc
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -105,4 +106,5 @@ def _reset_after_fork() -> None:
 
 
 table_locks = TableLocks()
-os.register_at_fork(after_in_child=_reset_after_fork)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -373,7 +374,7 @@ def serve(
 
 def _allow_open_files() -> None:
     """Raise the limit of open files of this process to the maximum that the system permits."""
-    if os.name == "posix":
+    if sys.platform != "win32":
         import resource
 
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -207,7 +207,7 @@ class _Worker:
             raise
         except (EOFError, OSError) as error:
             with suppress(subprocess.TimeoutExpired):
-                if self.process.wait(_EXIT_SECONDS) == -signal.SIGALRM:
+                if sys.platform != "win32" and self.process.wait(_EXIT_SECONDS) == -signal.SIGALRM:
                     raise TimeoutError("the job took too long") from None
             raise WorkerDied("the worker process ended during the job") from error
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import signal
 import sys
 import traceback
@@ -53,6 +52,8 @@ class Job(ABC):
 
 def worker_main(descriptor: int) -> None:
     """Run jobs until the server closes the connection, whose file descriptor is given."""
+    if sys.platform == "win32":
+        raise NotImplementedError("Windows has no worker processes")
     sys.meta_path.insert(0, _NoPandas())
     for module in _PRELOADED:
         with suppress(ImportError):
@@ -92,8 +93,10 @@ class _NoPandas(MetaPathFinder):
 
 def limit_memory(size_bytes: int) -> None:
     """Limit what this process allocates from now on, on Linux: more raises `MemoryError` or aborts the process."""
-    if not _STATUS.exists():
+    if sys.platform == "win32" or not _STATUS.exists():
         return
+    import resource
+
     machine_size_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     most = _status_size_bytes("VmData") + min(size_bytes, machine_size_bytes // 2)
     resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
