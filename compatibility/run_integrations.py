@@ -43,10 +43,23 @@ def environment(name: str, wheel: str) -> Path:
     return Path(python)
 
 
+def install_extensions(python: Path, home: Path) -> None:
+    """Put the extensions of DuckDB, which come as packages, to where DuckDB looks for those that it has downloaded."""
+    packages = python.parent.parent.glob("lib/*/site-packages")
+    extensions = (one for each in packages for one in each.glob("duckdb_extension_*/extensions/*/*.duckdb_extension"))
+    asked = [str(python), "-c", "import duckdb; print(duckdb.sql('PRAGMA platform').fetchone()[0])"]
+    for extension in extensions:
+        platform = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+        target = home / ".duckdb" / "extensions" / extension.parent.name / platform
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy(extension, target)
+
+
 def run(python: Path, page: str) -> bool:
     """Run a page; what it printed is shown if it failed."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PATH": f"{python.parent}:{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as folder:
+        install_extensions(python, Path(folder))
         command = [str(python), "-c", _RUN, str(ROOT / "docs" / "integrations" / f"{page}.md")]
         try:
             done = subprocess.run(
