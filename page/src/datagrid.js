@@ -45,7 +45,7 @@ export function dataGrid({ label, name, columns, rows, signs, before, tools = []
         const old = before?.[at];
         const isOther = old && old[place] !== rows[at][place];
         return h("td", { role: "cell", class: `${isNumber(column.type) ? "number" : ""}${isOther ? " other" : ""}`, "data-label": plain(column.name) },
-          isOther ? [h("del", {}, valueOf(old[place])), " "] : null, isOther ? h("ins", {}, valueOf(rows[at][place])) : valueOf(rows[at][place]));
+          isOther ? [h("del", {}, valueOf(old[place])), " ", h("ins", {}, valueOf(rows[at][place]))] : valueOf(rows[at][place]));
       }));
   }
   function turn(place, button) {
@@ -88,7 +88,8 @@ function comparison(rows, { column, descending }, numeric) {
 }
 
 /** Share of NULL, and the bounds of a column. */
-function profile({ name, nulls, min, max }) {
+function profile({ name, type, nulls, min, max }) {
+  if (/^timestamp/i.test(type) && min && min.slice(0, 10) !== max.slice(0, 10)) [min, max] = [min.slice(0, 10), max.slice(0, 10)];
   if ((nulls ?? null) === null && (min ?? null) === null) return null;
   const percent = nulls === 0 ? "no NULL" : nulls < 0.01 ? "< 1 % NULL" : nulls === 1 ? "all NULL" : `${Math.round(100 * nulls)} % NULL`;
   return h("div", { class: "profile", title: "Of the whole table, from the metrics of its files" },
@@ -98,8 +99,7 @@ function profile({ name, nulls, min, max }) {
 
 function cut(text) {
   if (text === "-0.0") return "0.0"; // Iceberg writes zero as a lower bound like this
-  const plainTime = text.replace(/[T ]00:00:00(\.0+)?(Z|\+00:00)?$/, "").replace(/(:\d\d)\.0+(Z?)$/, "$1$2");
-  return plainTime.length > 24 ? `${plainTime.slice(0, 23)}…` : plainTime;
+  return text.length > 24 ? `${text.slice(0, 23)}…` : text;
 }
 
 /** Changes the width of a column: by the pointer, or by arrow keys. */
@@ -147,9 +147,10 @@ function rowDialog(columns, row, at, old) {
   dialog.showModal();
 }
 
-export function valueOf(one) {
+function valueOf(one) {
   if (one === null) return h("span", { class: "null" }, "NULL");
-  return one === "" ? h("span", { class: "null" }, "empty") : shown(one);
+  if (one === "") return h("span", { class: "null" }, "empty");
+  return shown(one);
 }
 
 export function isNumber(type) {

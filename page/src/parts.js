@@ -21,10 +21,10 @@ export function facts(pairs) {
     h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-/** Names and values, in a column. */
-export function properties(entries, empty = "None.") {
-  if (!entries.length) return h("p", { class: "quiet" }, empty);
-  return h("dl", { class: "properties" }, entries.map(([name, value]) =>
+/** Names and values, in a column; `kind` is "text" for values in words. */
+export function properties(entries, kind = "") {
+  if (!entries.length) return h("p", { class: "quiet" }, "None.");
+  return h("dl", { class: `properties ${kind}` }, entries.map(([name, value]) =>
     h("div", {}, h("dt", {}, shown(name)), h("dd", {}, lines(value)))));
 }
 

@@ -43,8 +43,14 @@ def handles(lake: tl.Lakehouse, namespace: str = "nyc") -> Iterator[Any]:
     yield lake.log()
     yield lake.log(None)
     yield lake.diff(0)
+    yield next(iter(lake.changes(0)))
+    yield lake.at().stats()
+    yield lake.maintenance.stats(files=True)
+    yield lake.maintenance.vacuum(dry_run=True)
     table = lake.table((namespace, "t"))
     yield table
+    yield table.schema
+    yield table.snapshots()
     yield table.scan("id > 1", limit=5)
     yield lake.at().table((namespace, "t"))
     txn = lake.begin(message="m", author="a", properties={"why": "because"})
@@ -89,6 +95,13 @@ def test_the_html_of_every_handle_names_it(lake: tl.Lakehouse) -> None:
     assert "the newest 5 of 5 versions" in texts["VersionLog"]
     assert "3 added, 0 removed, 0 changed" in texts["Diff"]
     assert "identity(id)" in texts["AutocommitTable"]
+    assert texts["AutocommitTable"].endswith("first rowsid123")
+    assert "snapshots of nyc.t 1snapshot" in texts["ShownList"]
+    assert "append33" in texts["ShownList"]
+    assert "idbigintrequiredkey" in texts["Schema"]
+    assert "messageload" in texts["TransactionChanges"]
+    assert "data files" in texts["Stats"]
+    assert "would delete 0 files" in texts["Vacuumed"]
     assert "GreaterThan" in texts["Scan"]
     assert "rolled back" in texts["Transaction"]
     assert "because" in texts["Transaction"]

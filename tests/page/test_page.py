@@ -34,6 +34,8 @@ HOSTILE = (
     "名前 🦆",
     "x" * 90,
 )
+#: Pictures of all views, to look at after a change.
+SCREENSHOTS = Path(__file__).parents[2] / "target" / "screenshots"
 READY = (
     "return document.querySelector('main h1') !== null && document.querySelector('.waiting, main[aria-busy]') === null"
 )
@@ -99,9 +101,39 @@ def test_nothing_keeps_anybody_from_using_a_view(browser: Browser, url: str, axe
         browser.resize(width, 900)
         browser.emulate(prefers_color_scheme=scheme)
         opened(browser, url, VIEWS[view])
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        browser.screenshot(SCREENSHOTS / f"{view}-{scheme}-{width}.png")
         assert found_by(axe, browser) == [], (scheme, width)
         overflow = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert overflow <= 0, f"one has to scroll sideways at {width}"
+
+
+def test_nothing_keeps_anybody_from_using_dialogs_and_results(browser: Browser, lake: tl.Lakehouse, axe: str) -> None:
+    """What appears only after a click: the timeline, a row, the history of queries, rows and charts; the sign-in."""
+    query = quote("SELECT id, id * 2 AS twice, NULL AS nothing FROM shop.orders")
+    steps = {
+        "time": ("#/", ["button.version"], "dialog .sparkline"),
+        "row": ("#/latest/table/shop/orders?tab=rows", [".data .no button"], "dialog dl"),
+        "result": (f"#/latest/sql?q={query}", [".query button.main"], ".data td"),
+        "chart": (f"#/latest/sql?q={query}", [".query button.main", ".switch button:last-child"], "canvas"),
+        "history": ("#/latest/sql", [".query .tools button:nth-last-child(2)"], "dialog .past-queries"),
+    }
+    with running(lake) as server, running(lake, token=TOKEN) as closed:
+        for scheme, width in (("light", 1280), ("dark", 400)):
+            browser.resize(width, 900)
+            browser.emulate(prefers_color_scheme=scheme)
+            for name, (address, clicks, shown) in steps.items():
+                opened(browser, server.url, address)
+                for selector in clicks:
+                    browser.wait("return document.querySelector(arguments[0]) !== null", selector)
+                    browser.click(selector)
+                browser.wait("return document.querySelector(arguments[0]) !== null", shown)
+                browser.wait(READY)
+                browser.screenshot(SCREENSHOTS / f"{name}-{scheme}-{width}.png")
+                assert found_by(axe, browser) == [], (name, scheme)
+            opened(browser, closed.url)
+            browser.screenshot(SCREENSHOTS / f"sign-in-{scheme}-{width}.png")
+            assert found_by(axe, browser) == [], (scheme, width)
 
 
 def found_by(axe: str, browser: Browser) -> list[Any]:

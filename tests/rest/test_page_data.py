@@ -457,6 +457,11 @@ def test_a_small_file_that_holds_a_gigabyte_takes_no_memory_of_the_server(lake: 
         (pa.array([0.1, 3.0, float("nan"), 1e300]), ["0.1", "3.0", "NaN", "1e+300"]),
         (pa.array([2_932_897], pa.date32()), ["10000-01-01"]),  # a day after the last one of Python's calendar
         (pa.array([1], pa.timestamp("ns")), ["1970-01-01 00:00:00.000000001"]),
+        (
+            pa.array([0, 1500], pa.timestamp("ms", "UTC")),
+            ["1970-01-01 00:00:00+00:00", "1970-01-01 00:00:01.500+00:00"],
+        ),
+        (pa.array([3_600_000_000, 1], pa.time64("us")), ["01:00:00", "00:00:00.000001"]),
         (pa.array([b"\x00\xff", b""]), ["00ff", ""]),
         (pa.array([b"\x01\x02"], pa.binary(2)), ["0102"]),
         (pa.array(["<b>\u202e", "x" * 2000], pa.large_string()), ["<b>\u202e", "x" * 1000 + "…"]),

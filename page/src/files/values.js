@@ -42,9 +42,9 @@ function plain(value, type, longest = MAX_VALUE) {
     case "date": return day(BigInt(value) * DAY);
     case "time": return clock(BigInt(value), 6);
     case "timestamp": return moment(BigInt(value), 6);
-    case "timestamptz": return `${moment(BigInt(value), 6)}Z`;
+    case "timestamptz": return `${moment(BigInt(value), 6)}+00:00`;
     case "timestamp_ns": return moment(BigInt(value), 9);
-    case "timestamptz_ns": return `${moment(BigInt(value), 9)}Z`;
+    case "timestamptz_ns": return `${moment(BigInt(value), 9)}+00:00`;
     case "uuid": return hex(value).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
     default: return value instanceof Uint8Array ? hex(value.subarray(0, longest)) : value instanceof Date ? value.toISOString() : String(value);
   }
@@ -87,7 +87,8 @@ function clock(number, digits) {
   const second = 10n ** BigInt(digits);
   const two = (part) => String(part).padStart(2, "0");
   const seconds = number / second;
-  return `${two(seconds / 3600n)}:${two((seconds / 60n) % 60n)}:${two(seconds % 60n)}.${String(number % second).padStart(digits, "0")}`;
+  const fraction = number % second ? `.${String(number % second).padStart(digits, "0")}` : "";
+  return `${two(seconds / 3600n)}:${two((seconds / 60n) % 60n)}:${two(seconds % 60n)}${fraction}`;
 }
 
 function hex(bytes) {

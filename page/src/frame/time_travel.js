@@ -79,7 +79,7 @@ export class TimeTravel {
   #timeline(route, lakehouse, resolve, signal) {
     const now = route.at.startsWith("version~") ? Number(route.at.slice(8)) : lakehouse.tags?.[route.at.slice(4)] ?? lakehouse.version;
     const range = h("input", { type: "range", min: lakehouse["oldest-version"], max: lakehouse.version, step: 1, value: now, "aria-label": "Version" });
-    const exact = h("input", { type: "number", id: "chosen-version", min: lakehouse["oldest-version"], max: lakehouse.version, step: 1, value: now, inputmode: "numeric" });
+    const exact = h("input", { type: "number", id: "chosen-version", min: lakehouse["oldest-version"], max: lakehouse.version, step: 1, value: now, inputmode: "numeric", autofocus: true });
     const about = h("p", { class: "quiet about-version" });
     const entries = new Map();
     const describe = () => {

@@ -8,6 +8,13 @@ const MAX_LINES = 6, HEIGHT = 320;
 const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
 const KINDS = [["line", "Lines"], ["bar", "Bars"]];
 
+/** Labels of times: unit in seconds, format, and what follows where a year, a day or a minute begins. */
+const TIMES = [
+  [31_536_000, "{YYYY}", null, null, null, null, null, null, 1], [2_419_200, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [86_400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1], [60, "{HH}:{mm}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+  [1, ":{ss}", "\n{D} {MMM} {YYYY} {HH}:{mm}", null, "\n{D} {MMM} {HH}:{mm}", null, "\n{HH}:{mm}", null, 1],
+];
+
 /** Columns and rows as of a data grid. */
 export function chart({ columns, rows }) {
   const numeric = columns.flatMap((one, at) => (isNumber(one.type) ? [at] : []));
@@ -68,8 +75,8 @@ function plot(place, columns, rows, { x, y, kind }) {
   const options = {
     width: Math.max(place.clientWidth, 200), height: HEIGHT, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
     scales: { x: { time: isTemporal, ...(kind === "bar" ? { range: (_, least, most) => [least - margin(data[0]), most + margin(data[0])] } : {}) } },
-    axes: [{ ...axis, ...(isPlain ? { values: (_, places) => places.map((at) => (Number.isInteger(at) && rows[at] ? cut(rows[at][x]) : "")), splits: () => places(rows.length, place.clientWidth) } : {}) }, { ...axis, size: 64 }],
-    series: [{ label: plain(columns[x].name), ...(isPlain ? { value: (_, at) => (at === null ? "–" : cut(rows[at]?.[x])) } : {}) }, ...y.map((column, at) => {
+    axes: [{ ...axis, ...(isPlain ? { values: (_, places) => places.map((at) => (Number.isInteger(at) && rows[at] ? cut(rows[at][x]) : "")), splits: () => places(rows.length, place.clientWidth) } : isTemporal ? { values: TIMES } : {}) }, { ...axis, size: 64 }],
+    series: [{ label: plain(columns[x].name), ...(isPlain ? { value: (_, at) => (at === null ? "–" : cut(rows[at]?.[x])) } : isTemporal ? { value: /^date/i.test(type) ? "{YYYY}-{MM}-{DD}" : "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" } : {}) }, ...y.map((column, at) => {
       const shade = dark(colour(COLOURS[at % COLOURS.length]));
       return { label: plain(columns[column].name), stroke: shade, width: 2, ...(kind === "bar" ? { fill: shade, paths: uPlot.paths.bars({ size: [0.7 / y.length, 60], align: y.length > 1 ? (at < y.length / 2 ? -1 : 1) : 0 }), points: { show: false } } : {}) };
     })],

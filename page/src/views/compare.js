@@ -22,7 +22,7 @@ export async function compare({ source, lakehouse, route, signal }) {
       event.preventDefault();
       location.hash = link("latest", "compare", fields.map((one) => one.value));
     } }, h("label", { for: "from" }, "Changes after version"), fields[0], h("label", { for: "to" }, "up to version"), fields[1], h("button", { type: "submit" }, "Compare"),
-    h("a", { class: "button", href: link(versionState(from), "overview") }, `Open version ${number(from)}`), h("a", { class: "button", href: link(versionState(to), "overview") }, `Open version ${number(to)}`)),
+    [from, to].map((one) => h("a", { href: link(versionState(one), "overview") }, `Open version ${number(one)}`))),
     differences({ source, lakehouse, from, to, signal, opened: route.options.get("object") }));
 }
 

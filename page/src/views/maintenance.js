@@ -45,7 +45,7 @@ function policy(one) {
     ["Unused files are deleted after", of("grace") || duration(one["transaction-age-millis"])],
     ["Steps", steps.filter(([name]) => of(name) === "true").map(([, text]) => text).join(", ") || "none"],
     ["Schedule of this server", one["period-seconds"] ? `every ${duration(1000 * one["period-seconds"])}` : "none"],
-  ]);
+  ], "text");
 }
 
 function lastRun(found) {
@@ -55,7 +55,7 @@ function lastRun(found) {
   return [
     facts([["Ended", when(run["ended-at-millis"])], ["Result", badge(run.outcome, run.outcome === "done" ? "good" : "bad")], ["Duration", duration(1000 * run.seconds)]]),
     run.outcome === "done" ? properties([["Tables compacted", counts.tables_compacted], ["Tables skipped", counts.tables_skipped], ["Versions expired", counts.versions_expired],
-      ["Files deleted", `${number(counts.files_deleted)}, ${size(counts.bytes_deleted)}`]]) : null,
+      ["Files deleted", `${number(counts.files_deleted)}, ${size(counts.bytes_deleted)}`]], "text") : null,
   ];
 }
 

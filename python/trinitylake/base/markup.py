@@ -14,6 +14,10 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 Owner = TypeVar("Owner")
+Item = TypeVar("Item")
+
+#: Items of a list that notebooks show.
+ITEMS_SHOWN = 200
 
 #: Longer texts are truncated, because a notebook stores its output.
 TEXT_MAX_LENGTH = 500
@@ -38,11 +42,11 @@ color:var(--jp-content-font-color1,var(--vscode-editor-foreground,var(--tl-i)));
 font:13px/1.45 system-ui,sans-serif;padding:.4em .6em;overflow-x:auto}
 .trinitylake table{border-collapse:collapse;margin:.3em 0;font:inherit;color:inherit;background:none}
 .trinitylake caption{text-align:left;font-weight:600;padding:.2em 0}
-.trinitylake th,.trinitylake td{text-align:left;padding:.15em .7em .15em 0;vertical-align:top;\
+div.trinitylake th,div.trinitylake td{text-align:left;padding:.15em .7em .15em 0;vertical-align:top;\
 border-bottom:1px solid var(--jp-border-color2,var(--vscode-panel-border,var(--tl-b)));overflow-wrap:anywhere;\
 background:none;max-width:40em}
 .trinitylake thead th{overflow-wrap:break-word}
-.trinitylake .number{text-align:right;font-variant-numeric:tabular-nums}
+div.trinitylake .number{text-align:right;font-variant-numeric:tabular-nums}
 .trinitylake .quiet{color:var(--tl-q)}
 .trinitylake .problem{color:var(--tl-r)}
 .trinitylake .title{font-weight:600}"""
@@ -141,6 +145,39 @@ def shown(draw: Callable[[Owner], str]) -> Callable[[Owner], str]:
             )
 
     return run
+
+
+class ShownList(list[Item]):
+    """A list that notebooks show as a table.
+
+    Args:
+        items: the items.
+        title: what the list is.
+        headers: of the columns.
+        cells: returns the cells of an item; a function of a module, because the list can be pickled.
+        numbers: places of the columns with numbers.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Item],
+        title: str,
+        headers: Sequence[str],
+        cells: Callable[[Item], Sequence[object]],
+        numbers: Collection[int] = (),
+    ) -> None:
+        super().__init__(items)
+        self._shown_as = title, headers, cells, numbers
+
+    def __reduce__(self) -> tuple[type[ShownList[Item]], tuple[Any, ...]]:
+        return ShownList, (list(self), *self._shown_as)
+
+    @shown
+    def _repr_html_(self) -> str:
+        title, headers, cells, numbers = self._shown_as
+        some = self[:ITEMS_SHOWN]
+        note = f"{len(self):,}" if len(some) == len(self) else f"the first {len(some)} of {len(self):,}"
+        return framed(heading(title, "", note), table(headers, map(cells, some), numbers=numbers))
 
 
 def _words_of(error: Any) -> str:

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.schema import Schema as IcebergSchema
 
+    from trinitylake.base.markup import Markup
+
+#: Columns that notebooks show.
+COLUMNS_SHOWN = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Schema:
@@ -67,6 +72,12 @@ class Schema:
 
     def __str__(self) -> str:
         return f"({', '.join(column_text(column) for column in self.columns)})"
+
+    def _repr_html_(self) -> str:
+        """HTML for notebooks."""
+        from trinitylake.base.markup import framed
+
+        return framed(columns_table(self))
 
     def __getitem__(self, name: str) -> Column:
         """A column by name, a field of a struct by its dotted name. Raises `KeyError`."""
@@ -132,6 +143,20 @@ SchemaLike: TypeAlias = (
     "Schema | IcebergSchema | pa.Schema | proto.Schema | Mapping[str, str | Type] | ArrowStreamExportable"
     " | ArrowSchemaExportable | list[Column]"
 )
+
+
+def columns_table(schema: Schema) -> Markup:
+    """The columns as an HTML table, at most `COLUMNS_SHOWN`."""
+    from trinitylake.base.markup import table
+
+    keys = set(schema.primary_key)
+    rows = [
+        (one.name, one.type, "" if one.nullable else "required", "key" if one.name in keys else "", one.doc)
+        for one in schema.columns[:COLUMNS_SHOWN]
+    ]
+    total = len(schema.columns)
+    caption = "columns" if total <= COLUMNS_SHOWN else f"columns (the first {COLUMNS_SHOWN} of {total})"
+    return table(("column", "type", "required", "primary key", "comment"), rows, caption=caption)
 
 
 def as_schema(schema: SchemaLike, format_version: int = 2) -> Schema:

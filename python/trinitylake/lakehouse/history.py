@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from trinitylake.base.markup import Markup, element, framed, heading, shown, table, utc_text
+from trinitylake.base.markup import Markup, element, framed, heading, pairs, shown, table, utc_text
 from trinitylake.base.qualified_names import full_name
 from trinitylake.base.timestamps import time_of
 from trinitylake.errors import VersionExpired
@@ -274,10 +274,14 @@ class Diff:
 
     @shown
     def _repr_html_(self) -> str:
-        words = {"+": "added", "-": "removed", "~": "changed"}
-        rows = [(words[sign], change.kind, change.name) for sign, change in islice(self, DIFF_SHOWN)]
         counts = f"{len(self.added):,} added, {len(self.removed):,} removed, {len(self.changed):,} changed"
-        return framed(heading("diff", f"{self.before} → {self.after}", counts), table(("change", "kind", "name"), rows))
+        return framed(heading("diff", f"{self.before} → {self.after}", counts), _diff_table(self))
+
+
+def _diff_table(diff: Diff) -> Markup:
+    words = {"+": "added", "-": "removed", "~": "changed"}
+    rows = ((words[sign], change.kind, change.name) for sign, change in islice(diff, DIFF_SHOWN))
+    return table(("change", "kind", "name"), rows)
 
 
 def diff_of(before: int, after: int, rows: Iterable[dict[str, Any]]) -> Diff:
@@ -310,6 +314,12 @@ class TransactionChanges:
     rollback_from: int | None
     transaction: CommittedTransaction
     diff: Diff
+
+    @shown
+    def _repr_html_(self) -> str:
+        one = self.transaction
+        facts = pairs([("when", utc_text(self.created_at)), ("author", one.author), ("message", one.message)])
+        return framed(heading("changes", f"of version {self.version}"), facts, _diff_table(self.diff))
 
 
 def changes_of(info: VersionInfo, rows: Iterable[dict[str, Any]]) -> list[TransactionChanges]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.base.qualified_names import full_name
-from trinitylake.lakehouse.vacuum import Files, sum_of
+from trinitylake.lakehouse.vacuum import Files, files_table, sum_of
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -149,6 +149,26 @@ class Stats:
     tree_messages: int
     tree_size_bytes: int
     files: FileStats | None = None
+
+    def _repr_html_(self) -> str:
+        """HTML for notebooks."""
+        from trinitylake.base.markup import framed, heading, pairs
+
+        objects = {"namespaces": self.namespaces, "tables": self.tables, "views": self.views}
+        tree = {
+            "height": self.tree_height,
+            "nodes": self.tree_nodes,
+            "messages": self.tree_messages,
+            "bytes": self.tree_size_bytes,
+        }
+        rows = [*objects.items(), *((f"{name} of the tree", count) for name, count in tree.items())]
+        title = heading("statistics", f"of version {self.version}")
+        counted = pairs((name, f"{count:,}") for name, count in rows)
+        if (files := self.files) is None:
+            return framed(title, counted)
+        others = ("history", "expiring", "garbage", "young", "unknown", "foreign")
+        kinds = {**files.by_kind, **{name: getattr(files, name) for name in others}}
+        return framed(title, counted, files_table("files", kinds))
 
 
 def stats_of(version: _core.Version) -> Stats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +12,7 @@ from trinitylake.base.timestamps import time_of
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.base.markup import Markup
 
 #: Paths that a report holds of each sort, unless all are asked for.
 EXAMPLES = 1000
@@ -79,6 +80,25 @@ class Vacuumed:
     def total_kept(self) -> Files:
         """All reachable files."""
         return sum_of(self.kept.values())
+
+    def _repr_html_(self) -> str:
+        """HTML for notebooks."""
+        from trinitylake.base.markup import framed, heading
+
+        done = "would delete" if self.dry_run else "deleted"
+        total = f"{done} {self.total_deleted.files:,} files, {self.total_deleted.size_bytes:,} bytes"
+        left = {"too young": self.young, "of unknown origin": self.unknown, "of other tables": self.foreign}
+        return framed(
+            heading("vacuum", "", total), files_table(done, self.deleted), files_table("kept", {**self.kept, **left})
+        )
+
+
+def files_table(caption: str, counts: Mapping[str, Files]) -> Markup:
+    """Numbers and sizes of files by kind as an HTML table; kinds without files are left out."""
+    from trinitylake.base.markup import table
+
+    rows = [(kind, f"{one.files:,}", f"{one.size_bytes:,}") for kind, one in counts.items() if one.files]
+    return table(("kind", "files", "bytes"), rows, caption=caption, numbers=(1, 2))
 
 
 def vacuumed(found: _core.GcReport, dry_run: bool) -> Vacuumed:

@@ -100,15 +100,18 @@ def _for_csv(column: pa.Array) -> pa.Array:
     if is_.is_nested(kind):
         return pa.array(map(json_text, python_values(column)), pa.string())
     if is_.is_timestamp(kind):
-        return _moment_texts(column)
+        return moment_texts(column)
     is_bytes = is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)
     if is_bytes or isinstance(kind, pa.BaseExtensionType):
         return pa.array((None if one is None else str(json_value(one)) for one in python_values(column)), pa.string())
     return column
 
 
-def _moment_texts(column: pa.Array) -> pa.Array:
-    """The texts of times. Arrow's formatter for time zones takes nine times as long, and always writes a fraction."""
+def moment_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The texts of timestamps.
+
+    Arrow's formatter for time zones takes nine times as long, and always writes a fraction.
+    """
     unit = column.type.unit
     texts = column.cast(pa.timestamp(unit)).cast(pa.string())
     if unit != "s":

@@ -38,7 +38,7 @@ from trinitylake.tables.merging.join_keys import check_unique
 from trinitylake.tables.merging.row_changes import FoundKeys, PlacedRows, RowChanges, change_rows
 from trinitylake.tables.scan import Scan
 from trinitylake.tables.schema_evolution import follow
-from trinitylake.tables.table_html import table_html
+from trinitylake.tables.table_html import snapshot_list, table_html
 
 if TYPE_CHECKING:
     from pandas import DataFrame as PandasFrame
@@ -197,7 +197,8 @@ class Table(ABC):
 
     def snapshots(self) -> list[Snapshot]:
         """Iceberg snapshots still in the table's metadata, oldest first."""
-        return sorted(self.iceberg.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+        ordered = sorted(self.iceberg.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+        return snapshot_list(ordered, self.name)
 
     # Reading
 

@@ -1,20 +1,27 @@
-"""HTML representations of tables and scans in notebooks. At most a table's metadata file is read."""
+"""HTML representations of tables, scans and Iceberg snapshots in notebooks.
+
+A table shows its first rows if they are few bytes. A scan reads only metadata.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from trinitylake.base.markup import element, framed, pairs, table
+from trinitylake.base.markup import Markup, ShownList, element, framed, pairs, table, utc_text
+from trinitylake.base.timestamps import time_of
+from trinitylake.definitions.schema import COLUMNS_SHOWN, columns_table
 from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
 
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan
     from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.snapshots import Snapshot
 
     from trinitylake.definitions import Schema
 
-#: A wider table is cut.
-COLUMNS_MAX_COUNT = 100
+#: Limits of the first rows: their number, their columns, and their uncompressed size.
+ROWS_SHOWN, ROWS_COLUMNS_MAX_COUNT, ROWS_MAX_SIZE_BYTES = 5, 20, 4 << 20
 
 
 def table_html(name: str, type: str, schema: Schema | None, iceberg: IcebergTable | None) -> str:
@@ -24,15 +31,46 @@ def table_html(name: str, type: str, schema: Schema | None, iceberg: IcebergTabl
         facts += _facts(iceberg)
     parts = [element("div", f"table {name}", class_="title"), pairs(facts)]
     if schema is not None:
-        keys = set(schema.primary_key)
-        rows = [
-            (column.name, column.type, "" if column.nullable else "required", "key" if column.name in keys else "")
-            for column in schema.columns[:COLUMNS_MAX_COUNT]
-        ]
-        rest = len(schema.columns) - len(rows)
-        caption = "columns" if rest <= 0 else f"columns (the first {len(rows)} of {len(schema.columns)})"
-        parts.append(table(("column", "type", "required", "primary key"), rows, caption=caption))
+        parts.append(columns_table(schema))
+    if iceberg is not None:
+        parts += _first_rows(iceberg)
     return framed(*parts)
+
+
+def _first_rows(iceberg: IcebergTable) -> list[Markup]:
+    """The first rows as a table; nothing if the table has none, or if they are large."""
+    import pyarrow as pa
+
+    from trinitylake.tables.first_rows import first_rows
+    from trinitylake.tables.row_values import python_values, shown_text
+
+    found = first_rows(iceberg, ROWS_SHOWN, ROWS_MAX_SIZE_BYTES).rows
+    if not len(found):
+        return []
+    names = found.column_names[:ROWS_COLUMNS_MAX_COUNT]
+    is_number = [
+        pa.types.is_integer(one) or pa.types.is_floating(one) or pa.types.is_decimal(one) for one in found.schema.types
+    ]
+    columns = [map(shown_text, python_values(found[name])) for name in names]
+    numbers = [place for place in range(len(names)) if is_number[place]]
+    caption = (
+        "first rows" if len(names) == found.num_columns else f"first rows, {len(names)} of {found.num_columns} columns"
+    )
+    return [table(names, zip(*columns, strict=True), caption=caption, numbers=numbers)]
+
+
+def snapshot_list(snapshots: Iterable[Snapshot], name: str) -> ShownList[Snapshot]:
+    """Iceberg snapshots, which notebooks show as a table."""
+    headers = ("snapshot", "when", "operation", "rows added", "rows deleted", "rows")
+    return ShownList(snapshots, f"snapshots of {name}", headers, _snapshot_cells, (3, 4, 5))
+
+
+def _snapshot_cells(one: Snapshot) -> tuple[object, ...]:
+    summary = {} if one.summary is None else one.summary.additional_properties
+    counts = (summary.get("added-records", ""), summary.get("deleted-records", ""), live_rows_of_summary(summary))
+    operation = "" if one.summary is None else one.summary.operation.value
+    shown = ("" if count in ("", None) else f"{int(count):,}" for count in counts)
+    return one.snapshot_id, utc_text(time_of(one.timestamp_ms)), operation, *shown
 
 
 def scan_html(scan: DataScan, subject: str) -> str:
@@ -40,7 +78,7 @@ def scan_html(scan: DataScan, subject: str) -> str:
     from pyiceberg.expressions import AlwaysTrue
 
     fields = scan.projection().fields
-    rows = [(field.name, field.field_type) for field in fields[:COLUMNS_MAX_COUNT]]
+    rows = [(field.name, field.field_type) for field in fields[:COLUMNS_SHOWN]]
     facts = [
         ("rows where", scan.row_filter) if scan.row_filter != AlwaysTrue() else ("rows", "all"),
         ("at most", "all" if scan.limit is None else f"{scan.limit:,} rows"),

@@ -28,7 +28,7 @@ from trinitylake.tables.first_rows import MAX_COLUMNS as MAX_COLUMNS_OF_TABLE
 from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.frozen_table import table_of_state
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions
-from trinitylake.tables.row_values import float_text, json_text, python_values
+from trinitylake.tables.row_values import float_text, json_text, moment_texts, python_values
 
 MAX_ROWS, MAX_COLUMNS = 1000, 200
 #: Characters of one value, and of all values of a result.
@@ -254,6 +254,8 @@ def texts_of(column: pa.ChunkedArray) -> list[str | None]:
         texts = [json_text(one) for one in python_values(column)]
     elif pa.types.is_floating(type):
         texts = [None if one is None else float_text(one) for one in column.to_pylist()]
-    else:  # by Arrow: Python has no dates beyond the year 9999 and no nanoseconds
-        texts = column.cast(pa.string()).to_pylist()
+    elif pa.types.is_timestamp(type):
+        texts = moment_texts(column).to_pylist()
+    else:  # by Arrow: Python has no dates beyond the year 9999
+        texts = pc.replace_substring_regex(column.cast(pa.string()), r"(:\d\d)\.0+$", r"\1").to_pylist()
     return [one if one is None or len(one) <= MAX_VALUE_LENGTH else f"{one[:MAX_VALUE_LENGTH]}…" for one in texts]
