@@ -20,7 +20,16 @@ from typer.testing import CliRunner, Result
 
 import trinitylake as tl
 from trinitylake.cli.app import app
+from trinitylake.cli.sql_results import ResultPrinter
 from trinitylake.cli.sql_shell import SqlShell, split_statements
+from trinitylake.tables.queries.query import Query
+
+
+class Tuples(ResultPrinter):
+    """Prints rows as Python does."""
+
+    def show(self, query: Query) -> None:
+        print(query.fetchall())
 
 
 @pytest.fixture
@@ -49,7 +58,7 @@ def test_rows_are_printed_for_people_and_programs(root: str) -> None:
     assert rows == [["id", "name", "price"], ["1", 'a, "b"', "nan"], ["2", "", "1.5"]]
     document = [{"id": 1, "name": 'a, "b"', "price": "NaN"}, {"id": 2, "name": None, "price": 1.5}]
     assert json.loads(run("--root", root, "--json", statement).stdout) == document
-    assert json.loads(run("--root", root, "-f", "json", f"SELECT * FROM ({statement}) LIMIT 0").stdout) == []
+    assert json.loads(run("--root", root, "--format", "json", f"SELECT * FROM ({statement}) LIMIT 0").stdout) == []
 
 
 def test_an_older_version_is_read(root: str) -> None:
@@ -89,10 +98,10 @@ def test_statements_come_from_standard_input(root: str) -> None:
 
 def test_sql_shell_prints_state_and_errors(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     lake = tl.open(root)
-    shell = SqlShell(lake, lambda query: print(query.fetchall()))
+    shell = SqlShell(lake, Tuples())
 
     def says(text: str) -> str:
-        shell.run_all(text)
+        shell.run_all([text])
         return capsys.readouterr().out
 
     assert says(".tables") == "shop.items\n"
@@ -103,12 +112,12 @@ def test_sql_shell_prints_state_and_errors(root: str, capsys: pytest.CaptureFixt
     assert ".begin" in says(".help")
     for wrong in (".nothing", ".schema", ".commit", ".rollback", ".begin\n.begin", ".at 2\n.begin", ".begin\n.at 2"):
         with pytest.raises(tl.InvalidArgument):
-            shell.run_all(wrong)
-        shell.run_all(".at")
+            shell.run_all([wrong])
+        shell.run_all([".at"])
     says(".begin\nDELETE FROM shop.items;\n.rollback")
     assert lake.version == 3
     with pytest.raises(SystemExit):
-        shell.run_all(".begin\nDELETE FROM shop.items;\n.quit")
+        shell.run_all([".begin\nDELETE FROM shop.items;\n.quit"])
     assert "rolled back" in capsys.readouterr().err
     assert lake.version == 3
 
@@ -123,7 +132,7 @@ def test_a_script_that_ends_in_a_transaction_fails(root: str) -> None:
 
 
 def test_names_are_completed(root: str) -> None:
-    shell = SqlShell(tl.open(root), lambda query: None)
+    shell = SqlShell(tl.open(root), ResultPrinter())
     assert shell.candidates("SELECT * FROM sho", "sho") == ["shop.items", "shop."]
     assert shell.candidates("SELECT pr", "pr") == []
     assert shell.candidates("SELECT * FROM shop.items WHERE pr", "pr") == ["price"]
@@ -148,7 +157,7 @@ def test_completed_names_are_names_and_nothing_else(root: str) -> None:
         for name in [*hostile, "\u202eevil", "x\u200by"]:
             txn.create_table(("shop", name), {"id": "bigint", "group": "text", "a b": "text"})
         txn.create_table("shop.a.b.deep", {"id": "bigint"})
-    shell = SqlShell(lake, lambda query: query.fetchall())
+    shell = SqlShell(lake, ResultPrinter())
     offered = shell.candidates("SELECT * FROM ", "")
     assert sorted(offered) == sorted(
         ["shop.items", "shop.", "raw.", '"shop.a.b".deep', '"shop.a.b".', *(f"shop.{one}" for one in hostile.values())]
@@ -207,8 +216,20 @@ def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
     say("FROM shop.items WHERE id = 2;\n")
     until("42")
     until("lake> ")
+    say("\x10\n")  # the previous statement as a whole
+    until("42")
+    until("lake> ")
     say("FROM nothing.here;\n")
     until("object_not_found")
+    until("lake> ")
+    say("\\x\n")
+    until("mode line")
+    until("lake> ")
+    say("SELECT 1 AS one; \n")
+    until("row 1")
+    until("lake> ")
+    say(".read /no/such/file\n")
+    until("cannot read")
     until("lake> ")
     say(".begin\n")
     until("lake*> ")
@@ -221,12 +242,12 @@ def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
     until("lake*> ")
     say("SELECT count(*) + 70 FROM shop.items;\n")
     until("70")
-    say(".quit\n")
+    say("exit\n")
     until("rolled back")
     assert process.wait(timeout=60) == 0
     os.close(main)
     history = tmp_path / "state" / "trinitylake" / "sql_history"
-    assert "FROM nothing.here;" in history.read_text()
+    assert "SELECT id + 40\x01FROM shop.items WHERE id = 2;\n" in history.read_text()
     assert history.stat().st_mode & 0o077 == 0
     assert tl.open(root).version == 3
 
@@ -251,3 +272,75 @@ def test_statement_records_message_and_author(tmp_path: Path, monkeypatch: pytes
     assert last(input=".begin both\nINSERT INTO a.t VALUES (2);\n.commit\n") == ("both", "cron")
     monkeypatch.delenv("TRINITYLAKE_AUTHOR")
     assert last("DELETE FROM a.t WHERE id = 2") == ("", getpass.getuser())
+
+
+def test_statements_of_arguments_and_files_may_be_one_transaction(root: str, tmp_path: Path) -> None:
+    file = tmp_path / "more.sql"
+    file.write_text(
+        "-- a comment\nINSERT INTO shop.items VALUES (4, ';', 0);\nSELECT max(id) FROM shop.items -- the end\n"
+    )
+    command = "DELETE FROM shop.items WHERE id = 1; INSERT INTO shop.items VALUES (3, 'x', 0)"
+    said = run("--root", root, "-c", command, "-c", "SELECT count(*) AS n FROM shop.items", "-f", str(file)).stdout
+    assert "1 row deleted" in said
+    assert said.rstrip().endswith("4\n(1 row)")
+    lake = tl.open(root)
+    assert lake.version == 6  # one for each statement that writes
+    said = run("--root", root, "-1", "-m", "both", "--json", "-c", "DELETE FROM shop.items", "-f", str(file)).output
+    assert "version 7" in said
+    assert lake.version == 7
+    assert lake.log(1)[0].message == "both"
+    run("--root", root, "-1", "-c", "DELETE FROM shop.items; FROM nothing.here", code=4)
+    run("--root", root, "-1", "BEGIN", code=2)
+    assert "cannot read" in run("--root", root, "-f", str(tmp_path / "none.sql"), code=2).stderr
+    assert lake.version == 7
+    run("--root", root, input="BEGIN; DELETE FROM shop.items; ROLLBACK; BEGIN;\nDELETE FROM shop.items;COMMIT;")
+    assert lake.version == 8
+
+
+def test_shell_survives_every_error_with_its_transaction(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error of another kind than those of the library ended the shell, and with it the open transaction."""
+
+    class Broken(ResultPrinter):
+        def show(self, query: Query) -> None:
+            if query.columns == ["broken"]:
+                raise ZeroDivisionError("division by zero")
+            super().show(query)
+
+    lines = iter([".begin", "DELETE FROM shop.items;", "SELECT 1 AS broken;", "SELECT 2 AS fine;", ".commit", "quit"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    monkeypatch.setenv("XDG_STATE_HOME", root)
+    SqlShell(tl.open(root), Broken()).talk()
+    said = capsys.readouterr()
+    assert "unexpected: ZeroDivisionError: division by zero" in said.err
+    assert "fine" in said.out
+    assert tl.open(root).table("shop.items").count() == 0
+
+
+def test_results_have_modes_and_may_go_to_a_file(root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shell = SqlShell(tl.open(root), ResultPrinter())
+    query, path = "SELECT true AS b, NULL AS n, {'x': 1} AS s;", tmp_path / "out"
+    shell.run_all([f".output {path}\n.mode csv\n{query}\n.mode json\n{query}\n.mode line\n{query}\n.output\n{query}"])
+    assert path.read_text() == (
+        '"b","n","s"\ntrue,,"{""x"": 1}"\n[\n  {"b": true, "n": null, "s": {"x": 1}}\n]\n'
+        '── row 1\nb  true\nn  NULL\ns  {"x": 1}\n(1 row)\n'
+    )
+    shell.run_all([".mode table\n.timing on", query])
+    said = capsys.readouterr()
+    assert said.out.endswith('b     n     s\n────  ────  ────────\ntrue  NULL  {"x": 1}\n(1 row)\n')
+    assert said.err.startswith("Time: ")
+    with pytest.raises(tl.InvalidArgument, match=r"\.mode takes table, line, csv, json"):
+        shell.run_all([".mode nothing"])
+    with pytest.raises(tl.InvalidArgument, match="cannot write"):
+        shell.run_all([f".output {tmp_path}"])
+
+
+def test_a_long_table_is_shown_in_a_pager(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("pydoc.pager", shown.append)
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    shell = SqlShell(tl.open(root), ResultPrinter(has_pager=True))
+    shell.run_all(["FROM range(5); FROM range(50)"])
+    assert [text.splitlines()[-1] for text in shown] == ["(50 rows)"]

@@ -447,7 +447,7 @@ def test_output_is_exact_and_alike_in_all_commands(root: str) -> None:
     assert [*map(read, run("cat", "shop.exact", "-f", "json", "--root", root).stdout.splitlines())] == EXACT_JSON
     assert read(run("sql", "FROM shop.exact", "--json", "--root", root).stdout) == EXACT_JSON
     written = run("cat", "shop.exact", "--root", root).stdout
-    assert run("sql", "FROM shop.exact", "-f", "csv", "--root", root).stdout == written
+    assert run("sql", "FROM shop.exact", "--format", "csv", "--root", root).stdout == written
     for text in (written, run("head", "shop.exact", "--root", root, env={"COLUMNS": "200"}).stdout):
         for time in (EXACT_JSON[0]["ts"], EXACT_JSON[0]["tz"], EXACT_JSON[1]["ts"], EXACT_JSON[1]["tz"]):
             assert time in text
@@ -467,7 +467,7 @@ def test_null_differs_from_texts_and_booleans_are_those_of_sql(root: str) -> Non
     for command in (["head", "shop.texts"], ["sql", "FROM shop.texts"]):
         lines = run(*command, "--root", root).stdout.splitlines()
         assert [line.split() for line in lines[2:-1]] == shown
-    for command in (["cat", "shop.texts"], ["sql", "FROM shop.texts", "-f", "csv"]):
+    for command in (["cat", "shop.texts"], ["sql", "FROM shop.texts", "--format", "csv"]):
         lines = run(*command, "--root", root).stdout.splitlines()
         assert lines[1:] == ['"pen",true', ",", '"NULL",false', '"",', "\"'x'\",true"]
 

@@ -105,7 +105,7 @@ def test_properties_comments_and_places_of_columns(shop: tl.Lakehouse) -> None:
             "ALTER TABLE shop.orders SET ('write.delete.mode' = 'merge-on-read', owner = 'ann', a.b = 3)",
             "ALTER TABLE shop.orders SET TBLPROPERTIES ('gone' = 'x', 'kept' = 'it''s')",
             "ALTER TABLE shop.orders UNSET TBLPROPERTIES ('gone')",
-            "ALTER TABLE shop.orders RESET (a.b)",
+            "ALTER TABLE shop.orders -- a comment\n /* another */ RESET (a.b)",
             "COMMENT ON TABLE shop.orders IS 'all orders'",
             "COMMENT ON COLUMN shop.orders.n IS 'how many'",
             "COMMENT ON VIEW shop.names IS 'names'",

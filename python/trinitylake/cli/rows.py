@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, TextIO
 
 import typer
 from rich.text import Text
@@ -180,15 +180,15 @@ def csv_writer(target: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBa
         yield lambda batch: writer.write_batch(for_csv(batch))
 
 
-def print_json(batches: Iterable[pa.RecordBatch]) -> None:
-    """Print rows as one JSON list, streamed."""
+def print_json(batches: Iterable[pa.RecordBatch], out: TextIO | None = None) -> None:
+    """Print rows as one JSON list, streamed, on standard output by default."""
     from trinitylake.tables.row_values import json_texts
 
     separator = "["
     for line in chain.from_iterable(map(json_texts, batches)):
-        print(separator, line, sep="\n  ", end="")
+        print(separator, line, sep="\n  ", end="", file=out)
         separator = ","
-    print("[]" if separator == "[" else "\n]")
+    print("[]" if separator == "[" else "\n]", file=out)
 
 
 class AsText:

@@ -1,43 +1,34 @@
-"""`sql`: a SQL statement, or a shell."""
+"""`sql`: SQL statements, or a shell."""
 
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.cli.command import At, Author, Json, Message, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import Harmless, console
-from trinitylake.cli.rows import AsText, csv_writer, print_json
-
-if TYPE_CHECKING:
-    from trinitylake.tables.queries.query import Query
-
-#: Default number of printed rows.
-SHOWN_ROWS = 100
-
-
-class Format(StrEnum):
-    """Output format of rows."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
+from trinitylake.cli.sql_results import SHOWN_ROWS, Format, ResultPrinter
+from trinitylake.errors import InvalidArgument
 
 
 @command
 def sql(
     root: Root,
-    statement: Annotated[
+    statements: Annotated[
         str | None,
-        typer.Argument(help="One statement; default: an interactive shell, or statements from standard input."),
+        typer.Argument(help="Statements; default: an interactive shell, or statements from standard input."),
     ] = None,
+    command: Annotated[list[str] | None, typer.Option("--command", "-c", help="Statements, repeatable.")] = None,
+    file: Annotated[list[str] | None, typer.Option("--file", "-f", help="A file of statements, repeatable.")] = None,
+    single_transaction: Annotated[
+        bool, typer.Option("--single-transaction", "-1", help="Run all statements in one transaction.")
+    ] = False,
     at: At = None,
-    format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.TABLE,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows of --format table.")] = SHOWN_ROWS,
+    format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows for people.")] = SHOWN_ROWS,
     allow_external: Annotated[
         bool, typer.Option("--allow-external", help="Allow queries to read files and URLs outside of the lakehouse.")
     ] = False,
@@ -48,34 +39,27 @@ def sql(
 ) -> None:
     """Run SQL over tables and views, with DuckDB.
 
-    A statement that writes is a transaction.
+    A statement that writes is a transaction. Statements end with a semicolon; the first that fails ends the command.
     """
     from trinitylake.cli.sql_shell import SqlShell
 
+    texts = [*([statements] if statements is not None else []), *(command or []), *map(_text_of, file or [])]
+    is_shell = not texts and sys.stdin.isatty()
+    if is_shell and single_transaction:
+        raise InvalidArgument("--single-transaction needs statements; in the shell use .begin and .commit")
     lake = open_lakehouse(root, options)
-    chosen = Format.JSON if as_json else format
-    info = CommitInfo(message, author)
-    shell = SqlShell(lake, lambda query: print_rows(query, chosen, limit), info, allow_external=allow_external)
+    printer = ResultPrinter(Format.JSON if as_json else format, limit, has_pager=is_shell)
+    shell = SqlShell(lake, printer, CommitInfo(message, author), allow_external=allow_external)
     if at is not None:
         shell.look_at(at)
-    if statement is not None:
-        shell.run(statement)
-    elif sys.stdin.isatty():
+    if is_shell:
         shell.talk()
     else:
-        shell.run_all(sys.stdin.read())
+        shell.run_all(texts or [sys.stdin.read()], single_transaction=single_transaction)
 
 
-def print_rows(query: Query, format: Format, limit: int) -> None:
-    """Print the rows of a query, streamed."""
-    if format is Format.TABLE:
-        print(query.text(limit, console().width))
-        return
-    reader = query.to_arrow_batch_reader()
-    if format is Format.JSON:
-        print_json(reader)
-        return
-    out = AsText(Harmless(sys.stdout)) if sys.stdout.isatty() else sys.stdout.buffer
-    with csv_writer(out, reader.schema) as write:
-        for batch in reader:
-            write(batch)
+def _text_of(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"cannot read {path}: {error}") from None

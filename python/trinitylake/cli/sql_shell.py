@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.optional_dependencies import optional_dependency
-from trinitylake.cli.output import emit_error
+from trinitylake.cli.output import emit_error, emit_failure
+from trinitylake.cli.sql_results import Format
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.printable import printable
+from trinitylake.tables.queries.tokens import first_word, tokens_of
 
 if TYPE_CHECKING:
+    from trinitylake.cli.sql_results import ResultPrinter
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
     from trinitylake.lakehouse.reader import Reader
     from trinitylake.lakehouse.transaction import Transaction
-    from trinitylake.tables.queries.query import Query
 
 HELP = """\
 A statement ends with a semicolon and may have several lines; Ctrl-C discards it.
@@ -29,18 +32,49 @@ A statement ends with a semicolon and may have several lines; Ctrl-C discards it
   .version              the current version
   .at [VERSION]         read a version, time or tag; without one, the latest
   .begin [MESSAGE]      begin a transaction; its statements become one version
-  .commit, .rollback    end the transaction
-  .help, .quit"""
+  .commit, .rollback    end the transaction; also BEGIN, COMMIT and ROLLBACK
+  .mode MODE            table, line (each value on its own line), csv or json
+  .output [FILE]        print results to a file; without one, to the terminal
+  .read FILE            run the statements and commands of a file
+  .timing on|off        print the time of each statement
+  .help, .quit          also exit and quit
+As in psql: \\q, \\x (mode line or table), \\dt, \\d NAME, \\i FILE, \\o [FILE], \\timing"""
 _KEYWORDS = (
     *("AND", "AS", "ASC", "BETWEEN", "BY", "CASE", "CREATE", "DELETE", "DESC", "DISTINCT", "DROP", "ELSE", "END"),
     *("EXISTS", "FROM", "FULL", "GROUP", "HAVING", "IN", "INNER", "INSERT", "INTO", "IS", "JOIN", "LEFT", "LIKE"),
     *("LIMIT", "MATCHED", "MERGE", "NOT", "NULL", "OFFSET", "ON", "OR", "ORDER", "REPLACE", "RIGHT", "SCHEMA"),
     *("SELECT", "SET", "TABLE", "THEN", "UNION", "UPDATE", "USING", "VALUES", "VIEW", "WHEN", "WHERE", "WITH"),
 )
-_COMMANDS = (".at", ".begin", ".commit", ".help", ".quit", ".rollback", ".schema", ".tables", ".version")
+_COMMANDS = (
+    *(".at", ".begin", ".commit", ".help", ".mode", ".output", ".quit", ".read", ".rollback", ".schema", ".tables"),
+    *(".timing", ".version"),
+)
+#: Other spellings of commands.
+_ALIASES = {
+    "exit": ".quit",
+    "quit": ".quit",
+    ".exit": ".quit",
+    "\\q": ".quit",
+    "\\?": ".help",
+    "help": ".help",
+    "\\x": ".expanded",
+    "\\dt": ".tables",
+    "\\d": ".schema",
+    "\\i": ".read",
+    "\\o": ".output",
+    "\\timing": ".timing",
+}
+#: Transaction statements of SQL, and the commands for them.
+_TRANSACTION_WORDS = {
+    **dict.fromkeys(("BEGIN", "START"), ".begin"),
+    **dict.fromkeys(("COMMIT", "END"), ".commit"),
+    **dict.fromkeys(("ROLLBACK", "ABORT"), ".rollback"),
+}
+#: In the file of the history, instead of a line break in a statement.
+_LINE_BREAK = "\x01"
 #: At most so many names are offered.
 _MAX_NAMES = 10_000
-_HISTORY_LINES = 1000
+_HISTORY_ENTRIES = 1000
 #: A namespace with more levels is quoted in SQL.
 _PLAIN_LEVELS_MAX = 2
 
@@ -50,7 +84,7 @@ class SqlShell:
 
     Args:
         lake: the lakehouse.
-        show: prints the rows of a query.
+        printer: prints results.
         info: message and author of statements that write.
         allow_external: whether queries may read files outside of the lakehouse.
     """
@@ -58,14 +92,14 @@ class SqlShell:
     def __init__(
         self,
         lake: Lakehouse,
-        show: Callable[[Query], None],
+        printer: ResultPrinter,
         info: CommitInfo = NO_COMMIT_INFO,
         *,
         allow_external: bool = False,
     ) -> None:
         self._lake = lake
         self._info = info
-        self._show = show
+        self._printer = printer
         self._allow_external = allow_external
         self._past: LakehouseVersion | None = None
         self._transaction: Transaction | None = None
@@ -84,42 +118,61 @@ class SqlShell:
 
     def run(self, statement: str) -> None:
         """Run one statement and print its rows."""
+        if (name := _TRANSACTION_WORDS.get(first_word(statement))) is not None:
+            self._command(name, "")
+            return
         reader = self.reader
         info = NO_COMMIT_INFO if reader is self._transaction else self._info
-        self._show(reader.sql(statement, allow_external=self._allow_external, message=info.message, author=info.author))
+        query = reader.sql(statement, allow_external=self._allow_external, message=info.message, author=info.author)
+        self._printer.show(query)
 
-    def run_all(self, text: str) -> None:
+    def run_all(self, texts: Iterable[str], *, single_transaction: bool = False) -> None:
         """Run statements and commands up to the first that fails.
 
-        Raises its error, or `InvalidArgument` if the text ends in an open transaction, which is rolled back.
+        Raises its error, or `InvalidArgument` if a text ends in an open transaction, which is rolled back.
         """
         try:
-            pending = ""
-            for line in text.splitlines():
-                pending = self._read(pending, line)
-            if pending.strip():
-                self.run(pending)
+            if single_transaction:
+                self._command(".begin", "")
+            for text in texts:
+                self._run_text(text)
+            if single_transaction:
+                self._command(".commit", "")
             if self._transaction is not None:
                 raise InvalidArgument("the input ends in an open transaction: .commit or .rollback is missing")
         finally:
             self._roll_back()
 
+    def _run_text(self, text: str) -> None:
+        pending = ""
+        for line in text.split("\n"):
+            pending = self._read(pending, line)
+        if tokens_of(pending):  # not only comments
+            self.run(pending)
+
     def talk(self) -> None:
-        """Read statements from the terminal until it is closed."""
+        """Read statements from the terminal until it is closed. An error ends the statement, and nothing else."""
         self._prepare_line()
         print("TrinityLake: .help for help, .quit to leave")
-        pending = ""
+        pending, entered = "", ""
         while True:
             try:
-                pending = self._read(pending, input(self._prompt(pending)))
+                line = input(self._prompt(pending))
+                entered = f"{entered}\n{line}" if pending else line
+                pending = self._read(pending, line)
             except TrinityLakeError as error:
                 emit_error(error, as_json=False)
                 pending = ""
             except KeyboardInterrupt:
                 print()
-                pending = ""
+                pending = entered = ""
             except (EOFError, SystemExit):
                 break
+            except Exception as error:
+                emit_failure("unexpected", f"{type(error).__name__}: {error}", False, {})
+                pending = ""
+            if not pending:
+                self._remember(entered)
         self._roll_back()
         self._keep_history()
 
@@ -132,8 +185,9 @@ class SqlShell:
 
     def _read(self, pending: str, line: str) -> str:
         """Run the statements that a line completes; returns the incomplete rest."""
-        if not pending and line.lstrip().startswith("."):
-            name, _, argument = line.strip().partition(" ")
+        name, _, argument = line.strip().removesuffix(";").strip().partition(" ")
+        name = _ALIASES.get(name.lower(), name)
+        if not pending and name.startswith((".", "\\")):
             self._command(name, argument.strip())
             return ""
         text = f"{pending}\n{line}" if pending else line
@@ -146,8 +200,26 @@ class SqlShell:
         match name:
             case ".help":
                 print(HELP)
-            case ".quit" | ".exit":
+            case ".quit":
                 raise SystemExit
+            case ".mode" if argument in list(Format):
+                self._printer.format = Format(argument)
+            case ".mode":
+                raise InvalidArgument(f".mode takes {', '.join(Format)}; it is {self._printer.format}")
+            case ".expanded":
+                is_line = self._printer.format is Format.LINE
+                self._printer.format = Format.TABLE if is_line else Format.LINE
+                print(f"mode {self._printer.format}")
+            case ".timing":
+                self._printer.is_timed = argument == "on" or (not argument and not self._printer.is_timed)
+            case ".output":
+                self._printer.redirect(argument)
+            case ".read" if argument:
+                try:
+                    text = Path(argument).read_text(encoding="utf-8")
+                except (OSError, UnicodeDecodeError) as error:
+                    raise InvalidArgument(f"cannot read {argument}: {error}") from None
+                self._run_text(text)
             case ".tables":
                 within = argument or None
                 for one in sorted([*self.reader.tables(within), *self.reader.views(within)]):
@@ -156,7 +228,7 @@ class SqlShell:
                 query = self.reader.sql(f"SELECT * FROM {argument}")
                 width = max(map(len, query.columns))
                 for column, type in zip(query.columns, query.types, strict=True):
-                    print(f"{printable(column):<{width}}  {type}")
+                    print(f"{printable(column):<{width}}  {printable(type)}")
             case ".version":
                 if self._transaction is not None:
                     print(f"{self._transaction.base_version}, in a transaction on it")
@@ -177,7 +249,8 @@ class SqlShell:
                 self._transaction = self._lake.begin(message=argument or self._info.message, author=self._info.author)
             case ".commit":
                 transaction, self._transaction = self._open(), None
-                print(f"version {transaction.commit()}")
+                version = transaction.commit()
+                print(f"version {version}", file=sys.stdout if self._printer.is_for_people else sys.stderr)
             case ".rollback":
                 transaction, self._transaction = self._open(), None
                 transaction.rollback()
@@ -242,34 +315,46 @@ class SqlShell:
             if number == 0:
                 try:
                     found = self.candidates(readline.get_line_buffer()[: readline.get_endidx()], word)
-                except TrinityLakeError:
+                except Exception:  # no completion is no reason to end the shell
                     found = []
             return found[number] if number < len(found) else None
 
         readline.set_completer(complete)
         readline.set_completer_delims(" \t\n,()=<>;+-*/")
         readline.parse_and_bind("tab: complete")
-        path = history_path()
-        if path.exists():
-            readline.read_history_file(path)
+        readline.set_auto_history(False)
+        with suppress(OSError):
+            for entry in history_path().read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+                readline.add_history(entry.replace(_LINE_BREAK, "\n"))
+
+    def _remember(self, entered: str) -> None:
+        """Add a whole statement to the history, so that it is recalled as one."""
+        if sys.platform == "win32":
+            return
+        with suppress(ImportError):
+            import readline
+
+            length = readline.get_current_history_length()
+            if entered.strip() and entered != readline.get_history_item(length):
+                readline.add_history(entered)
 
     def _keep_history(self) -> None:
         if sys.platform == "win32":
             return
-        try:
+        with suppress(ImportError, OSError):
             import readline
 
+            length = readline.get_current_history_length()
+            first = max(1, length + 1 - _HISTORY_ENTRIES)
+            entries = [readline.get_history_item(place) or "" for place in range(first, length + 1)]
             path = history_path()
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600)
-            readline.set_history_length(_HISTORY_LINES)
-            readline.write_history_file(path)
-        except (ImportError, OSError):
-            return
+            path.write_text("".join(f"{one.replace(chr(10), _LINE_BREAK)}\n" for one in entries), encoding="utf-8")
 
 
 def history_path() -> Path:
-    """File of the lines of earlier shells."""
+    """File of the statements of earlier shells."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "trinitylake" / "sql_history"
 

@@ -39,10 +39,11 @@ def tokens_of(sql: str) -> list[Token]:
         import duckdb
 
     data = sql.encode()
-    starts = [start for start, _ in duckdb.tokenize(sql)]
+    # A comment belongs to the token before it; DuckDB 1.5 has no token for it.
+    starts = [start for start, kind in duckdb.tokenize(sql) if kind != duckdb.token_type.comment]
     tokens: list[Token] = []
     depth = 0
-    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
+    for start, end in zip(starts, [*starts, len(data)][1:], strict=True):
         text = data[start:end].decode(errors="replace")
         match = ANY_WORD.match(text)
         word = match[0].upper() if match is not None else ""
