@@ -9,9 +9,9 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -29,6 +29,7 @@ from trinitylake.rest.catalog.oldest_version import OldestVersion
 from trinitylake.rest.catalog.plan_cache import PlanCache
 from trinitylake.rest.errors import RestError, cut_off, error_response, response_of
 from trinitylake.rest.files.delegation import S3Delegation
+from trinitylake.rest.handlers.ingestion import ARROW_TYPE, content_type
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints, by_path
@@ -38,7 +39,7 @@ from trinitylake.rest.metadata_limits import ManifestLimit
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
 from trinitylake.rest.request.body import BodyLimits, check_values
-from trinitylake.rest.request.call import Call, Service
+from trinitylake.rest.request.call import Call, LaterResponse, Service
 from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
 from trinitylake.rest.request.idempotency import answered_once
 from trinitylake.rest.security.audit import audit
@@ -47,6 +48,7 @@ from trinitylake.rest.security.hidden_names import message_for
 from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.server_metrics import MetricsReports, Outcome, ServerMetrics
 from trinitylake.rest.transactions.open_transactions import OpenTransactions
+from trinitylake.rest.transactions.table_writers import TableWriters
 from trinitylake.rest.workers.pool import WorkerPool
 
 #: How long a response of `/readyz` is cached, so that clients without a token cannot make the server read storage.
@@ -85,6 +87,7 @@ class App:
         self.service = Service(
             lake=lake,
             transactions=OpenTransactions(lake, options),
+            writers=TableWriters(lake),
             reports=MetricsReports(),
             endpoints=[(one.method, one.path, one.writes) for one in CATALOG if signs or one is not SIGN],
             options=options,
@@ -160,15 +163,25 @@ class App:
                 )
                 if endpoint.ends_with_client:
                     call.is_wanted = await stack.enter_async_context(_watched(request))
-                await stack.enter_async_context(
-                    self._threads.lease_async(principal.name, wait_seconds=limits.THREAD_WAIT_SECONDS)
-                )
-                has_begun = True
+                async with self._threads.lease_async(principal.name, wait_seconds=limits.THREAD_WAIT_SECONDS):
+                    has_begun = True
+                    try:
+                        # The thread continues if this task is cancelled: a commit that has begun is finished.
+                        answer = await run_sync(
+                            self._answer, endpoint, call, abandon_on_cancel=True, limiter=self._limiter
+                        )
+                    except RuntimeError as error:  # a thread cannot start: `_answer` raises nothing
+                        raise _no_thread() from error
+                if isinstance(answer, Response):
+                    return answer
+                with suppress(Exception):
+                    await asyncio.wrap_future(answer.future)
                 try:
-                    # The thread continues if this task is cancelled: a commit that has begun is finished.
-                    return await run_sync(self._answer, endpoint, call, abandon_on_cancel=True, limiter=self._limiter)
-                except RuntimeError as error:  # a thread cannot start: `_answer` raises nothing
-                    raise _no_thread() from error
+                    response = await run_sync(answer.answer)
+                except Exception as error:
+                    response = response_of(error, message_for(principal, self._exists))
+                self._audit(endpoint, call, response.status_code)
+                return response
         except ClientDisconnect:
             return Response(status_code=400)
         except asyncio.CancelledError:  # the time for a shutdown is over
@@ -176,16 +189,17 @@ class App:
         except Exception as error:
             return response_of(error, message_for(principal))
 
-    def _answer(self, endpoint: Endpoint, call: Call) -> Response:
+    def _answer(self, endpoint: Endpoint, call: Call) -> Response | LaterResponse:
         """Authorize a request, call its handler, and return the response."""
         try:
             call.authorize(endpoint.role)
             for name in endpoint.named(call):
                 call.require(endpoint.role, name)
             if endpoint.replay is None:
-                response = endpoint.handler(call)
+                if isinstance(response := endpoint.handler(call), LaterResponse):
+                    return response
             else:
-                response = answered_once(call, endpoint.handler, endpoint.replay)
+                response = answered_once(call, cast(Callable[[Call], Response], endpoint.handler), endpoint.replay)
         except Exception as error:
             response = response_of(error, message_for(call.principal, self._exists))
         if endpoint.changes or endpoint.shows_rows:
@@ -234,7 +248,8 @@ class App:
                         raise _too_large(limit)
         except TimeoutError as error:
             raise RestError(408, "RequestTimeoutException", "the body did not arrive in time") from error
-        await stack.enter_async_context(self._bodies.heavy(principal.name, check_values(body)))
+        if content_type(request.headers) != ARROW_TYPE:  # values of Arrow cost no objects
+            await stack.enter_async_context(self._bodies.heavy(principal.name, check_values(body)))
         return bytes(body)
 
     async def _is_ready(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -269,6 +284,7 @@ class App:
         finally:
             self._is_ending = True
             checking.cancel()
+            await run_sync(self.service.writers.close_idle, 0.0)
             await run_sync(self.service.transactions.close)
             await run_sync(self.service.schedule.end)
             await run_sync(self.service.workers.close)
@@ -278,6 +294,7 @@ class App:
             await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _IDLE_CHECK_SECONDS))
             await run_sync(self.service.transactions.hand_over_idle)
             await run_sync(self.service.workers.end_idle)
+            await run_sync(self.service.writers.close_idle)
 
 
 @asynccontextmanager

@@ -7,14 +7,24 @@ from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
-from trinitylake.rest.handlers import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
+from trinitylake.rest.handlers import (
+    config,
+    ingestion,
+    metrics,
+    namespaces,
+    replays,
+    scan_planning,
+    tables,
+    transactions,
+    views,
+)
 from trinitylake.rest.handlers.body_parts import name_in, renamed
 from trinitylake.rest.page import history, lakehouse, maintenance, objects, rows, search, tree
-from trinitylake.rest.request.call import Call
+from trinitylake.rest.request.call import Call, LaterResponse
 from trinitylake.rest.request.idempotency import Replay
 from trinitylake.rest.security.principals import Name, Role
 
-Handler = Callable[[Call], Response]
+Handler = Callable[[Call], Response | LaterResponse]
 #: Objects that a request names in its body.
 Named = Callable[[Call], Iterable[Name]]
 
@@ -144,6 +154,14 @@ CATALOG = (
 
 #: Endpoints without a prefix.
 OTHERS = (
+    Endpoint(
+        "POST",
+        "/ingest/{namespace}/{table}",
+        ingestion.write,
+        Role.WRITER,
+        is_audited=True,
+        named=ingestion.dead_letter_table,
+    ),
     _read("GET", "/v1/config", config.config),
     _read("GET", _OPEN, transactions.list_all),
     Endpoint("POST", _OPEN, transactions.begin, Role.WRITER, is_audited=True),

@@ -7,9 +7,10 @@ import math
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from trinitylake.rest.outbound import Outbound
     from trinitylake.rest.server_metrics import MetricsReports, ServerMetrics
     from trinitylake.rest.transactions.open_transactions import OpenTransactions
+    from trinitylake.rest.transactions.table_writers import TableWriters
     from trinitylake.rest.workers.pool import WorkerPool
 
 #: Prefix of the properties of a commit that identify its principal and request. Clients cannot set them.
@@ -93,12 +95,21 @@ class Delegation(Protocol):
         """The response to a sign request. `table` is None for a table that is only staged."""
 
 
+class LaterResponse(NamedTuple):
+    """A response that is made when a future is done, while no thread waits for it."""
+
+    future: Future[Any]
+    answer: Callable[[], Response]
+
+
 @dataclass
 class Service:
     """State that all requests share."""
 
     lake: Lakehouse
     transactions: OpenTransactions
+    writers: TableWriters
+    """For rows that clients send."""
     reports: MetricsReports
     endpoints: list[tuple[str, str, bool]]
     """Method, path and whether it writes, of each endpoint with a prefix."""

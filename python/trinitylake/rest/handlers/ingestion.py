@@ -1,0 +1,169 @@
+"""`POST /ingest/{namespace}/{table}`: rows of JSON lines or an Arrow IPC stream, acknowledged when they are durable.
+
+Requests that arrive at about the same time share a commit. The rows of a request are committed together or not at all,
+unless it names a dead-letter table. A request with a producer and a sequence number can be repeated: a number that the
+table has is not written again. Producers belong to their principal.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pyarrow as pa
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from trinitylake.base.qualified_names import split
+from trinitylake.errors import InvalidArgument, ObjectNotFound
+from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.request.body import MAX_VALUES
+from trinitylake.rest.request.call import Call, LaterResponse, json_response
+from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
+from trinitylake.rest.security.principals import Name
+from trinitylake.rest.transactions.table_writers import Key
+from trinitylake.tables.ingestion.text_rows import json_rows
+
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+_JSON_TYPES = ("", "application/json", "application/jsonl", "application/json-lines", "application/x-ndjson")
+PRODUCER, SEQUENCE = "Producer", "Sequence"
+
+
+def write(call: Call) -> LaterResponse:
+    """Append the rows in the body.
+
+    Raises `RestError` 400 for headers or a body that cannot be read, and 415 for another content type.
+    """
+    key = _key(call)
+    producer, sequence = _producer(call)
+    data = _rows(call)
+    writers = call.service.writers
+    future = writers.write(key, data, producer, sequence)
+
+    def answer() -> Response:
+        try:
+            call.commit.version = future.result()
+        except ObjectNotFound:
+            writers.forget(key)
+            raise
+        rejected = future.rows_rejected
+        return json_response(
+            {"version": call.commit.version, "rejected": rejected, "duplicate": future.is_duplicate},
+        )
+
+    return LaterResponse(future, answer)
+
+
+def dead_letter_table(call: Call) -> Iterator[Name]:
+    """The table for rows that do not fit, which needs the role, too."""
+    if (name := _key(call)[1]) is not None:
+        yield (*name[0].split("."), name[1])
+
+
+def _key(call: Call) -> Key:
+    *namespace, name = call.identifier("table")
+    given = call.query.get("dead-letter-table")
+    return (".".join(namespace), name), None if given is None else split(given)
+
+
+def _producer(call: Call) -> tuple[str | None, int | None]:
+    name, number = call.headers.get(PRODUCER), call.headers.get(SEQUENCE)
+    if call.headers.get(IDEMPOTENCY_KEY) is not None:
+        raise bad_request(f"requests of one table share commits: use {PRODUCER} and {SEQUENCE}, not {IDEMPOTENCY_KEY}")
+    if (name is None) != (number is None):
+        raise bad_request(f"the headers {PRODUCER} and {SEQUENCE} belong together")
+    if name is None or number is None:
+        return None, None
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise bad_request(f"{SEQUENCE} is a whole number of 63 bits, not {number[:100]!r}")
+    return f"{call.principal.name}.{name}", int(number)
+
+
+def content_type(headers: Headers) -> str:
+    """The content type of a request without parameters."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _rows(call: Call) -> object:
+    type = content_type(call.headers)
+    if type == ARROW_TYPE:
+        try:
+            return _arrow_rows(call.body)
+        except (pa.ArrowException, OSError, struct.error) as error:
+            raise bad_request(f"the body is no Arrow IPC stream: {error}") from error
+    if type in _JSON_TYPES:
+        return json_rows(call.body.split(b"\n"))
+    raise RestError(
+        415, "UnsupportedMediaTypeException", f"Content-Type is application/x-ndjson or {ARROW_TYPE}, not {type[:100]}"
+    )
+
+
+def _arrow_rows(body: bytes) -> pa.Table:
+    """The rows of an Arrow IPC stream.
+
+    Raises `InvalidArgument` for what takes more memory than its bytes: compressed buffers, types of encoded values, and
+    columns of nulls.
+    """
+    messages = pa.ipc.MessageReader.open_stream(body)
+    while True:
+        try:
+            message = messages.read_next_message()
+        except StopIteration:
+            break
+        if message.type != "schema" and _is_compressed(message.metadata.to_pybytes()):
+            raise InvalidArgument("send Arrow buffers without compression")
+    reader = pa.ipc.open_stream(body)
+    for field in reader.schema:
+        if _is_encoded(field.type):
+            raise InvalidArgument(f"column {field.name}: send plain values instead of {field.type}")
+    batches: list[pa.RecordBatch] = []
+    n_values = 0
+    for batch in reader:
+        n_values += batch.num_rows * max(batch.num_columns, 1)
+        if n_values > _MAX_VALUES:
+            raise RestError(413, "RequestTooLargeException", f"a request has at most {_MAX_VALUES:,} values")
+        batch.validate(full=True)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+#: Values of Arrow cost no object of Python each.
+_MAX_VALUES = 16 * MAX_VALUES
+
+
+def _is_encoded(kind: pa.DataType) -> bool:
+    is_ = pa.types
+    plain = not (
+        is_.is_dictionary(kind)
+        or is_.is_run_end_encoded(kind)
+        or is_.is_list_view(kind)
+        or is_.is_large_list_view(kind)
+        or is_.is_string_view(kind)
+        or is_.is_binary_view(kind)
+        or is_.is_union(kind)
+        or isinstance(kind, pa.BaseExtensionType)
+    )
+    return not plain or any(_is_encoded(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether the message with a record batch says that its buffers are compressed (Arrow's `Message.fbs`)."""
+    message = _table(metadata, 0)
+    header = _part(metadata, message, 2)
+    if header is None:
+        return False
+    return _part(metadata, _table(metadata, header), 3) is not None
+
+
+def _table(buffer: bytes, at: int) -> int:
+    """The place of a table of FlatBuffers to which an offset points."""
+    return at + int(struct.unpack_from("<I", buffer, at)[0])
+
+
+def _part(buffer: bytes, table: int, number: int) -> int | None:
+    """The place of a field of a table; None if it is absent."""
+    fields = table - struct.unpack_from("<i", buffer, table)[0]
+    (size_bytes,) = struct.unpack_from("<H", buffer, fields)
+    at = 4 + 2 * number
+    offset = int(struct.unpack_from("<H", buffer, fields + at)[0]) if at < size_bytes else 0
+    return table + offset if offset else None

@@ -1,0 +1,61 @@
+"""Writers of the tables that requests append rows to: one per table, so that requests share commits."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from trinitylake.base.commit_info import CommitInfo
+from trinitylake.base.qualified_names import full_name
+from trinitylake.errors import InvalidArgument
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
+from trinitylake.tables.ingestion.write_commit import Acknowledgement, Target
+
+#: How long rows wait for those of other requests.
+MAX_DELAY_SECONDS = 0.2
+#: A writer without requests for so long is closed.
+IDLE_SECONDS = 60.0
+
+#: Namespace and name of a table, and those of its dead-letter table.
+Key = tuple[tuple[str, str], tuple[str, str] | None]
+
+
+class TableWriters:
+    """The open writers of a server. They claim no producers, since requests of one may reach several servers."""
+
+    def __init__(self, lake: Lakehouse) -> None:
+        self._lake = lake
+        self._lock = threading.Lock()
+        self._writers: dict[Key, tuple[TableWriter, float]] = {}
+
+    def write(self, key: Key, data: object, producer: str | None, sequence: int | None) -> Acknowledgement:
+        """Add rows to a table. Raises `ObjectNotFound` and `InvalidArgument`."""
+        with self._lock:
+            writer, _ = self._writers.get(key) or (self._opened(key), 0.0)
+            self._writers[key] = writer, time.monotonic()
+        return writer.write(data, sequence=sequence, producer=producer)
+
+    def forget(self, key: Key) -> None:
+        """Open another writer for the next request, because the table was dropped."""
+        with self._lock:
+            writer, _ = self._writers.pop(key, (None, 0.0))
+        if writer is not None:
+            writer.close()
+
+    def close_idle(self, idle_seconds: float = IDLE_SECONDS) -> None:
+        """Close the writers without requests."""
+        with self._lock:
+            idle = [key for key, (_, used) in self._writers.items() if time.monotonic() - used >= idle_seconds]
+            writers = [self._writers.pop(key)[0] for key in idle]
+        for writer in writers:
+            writer.close()
+
+    def _opened(self, key: Key) -> TableWriter:
+        name, dead_letter_table = key
+        table = self._lake.table(name)
+        if table.type != "managed":
+            raise InvalidArgument(f"table {full_name(*name)} is {table.type}: rows are appended to managed tables")
+        target = Target(name, table.id, dead_letter_table, writer=None)
+        limits = Limits(MAX_DELAY_SECONDS, max_rows=100_000, max_size_bytes=64 << 20)
+        return TableWriter(self._lake, target, table, limits, None, CommitInfo())
