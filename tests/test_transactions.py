@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -138,6 +139,35 @@ def test_two_transactions_on_the_same_name_conflict_and_the_loser_is_told_who_wo
     assert (winner.version, winner.transaction_id, winner.message, winner.author) == (2, first.id, "first", "ann")
     assert not second.is_open
     assert lake.version == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda txn: txn.table("nyc.t").delete("id = 1"),
+        lambda txn: txn.alter_table("nyc.t", {"owner": txn.id}),
+        lambda txn: txn.drop_table("nyc.t"),
+        lambda txn: (txn.drop_table("nyc.t"), txn.create_table("nyc.t", {"x": "int"})),
+        lambda txn: txn.rename_table("nyc.t", "nyc.u"),
+    ],
+)
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+def test_a_conflict_names_winner_and_table_first(
+    lake: tl.Lakehouse,
+    table: tl.Table,
+    change: Callable[[tl.Transaction], object],
+    isolation: Literal["snapshot", "serializable"],
+) -> None:
+    """A message began with the loser's id, which says nothing to a user, and did not name the author who won."""
+    first, second = lake.begin(message="clean-up", author="ann"), lake.begin(isolation=isolation)
+    change(first)
+    if isolation == "serializable":
+        second.table("nyc.t").to_arrow()
+    change(second)
+    version = first.commit()
+    winner = rf"version {version} by ann \(clean-up\)"
+    with pytest.raises(tl.CommitConflict, match=rf"^conflict on .*table nyc\.t\b.* with {winner}"):
+        second.commit()
 
 
 def test_transactions_on_different_names_both_commit(lake: tl.Lakehouse) -> None:

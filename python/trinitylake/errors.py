@@ -21,6 +21,10 @@ class Winner(NamedTuple):
     message: str
     author: str
 
+    def __str__(self) -> str:
+        author = f" by {self.author}" if self.author else ""
+        return f"version {self.version}{author} ({self.message or self.transaction_id})"
+
 
 class TrinityLakeError(Exception):
     """Base class of all errors of TrinityLake."""

@@ -108,7 +108,7 @@ def test_log_and_diff_list_the_changes(root: str) -> None:
         "removed": [{"kind": "view", "name": "nyc.v"}],
         "changed": [],
     }
-    for command in (["diff", "1"], ["log"], ["changes", "1"], ["history", "nyc.v"]):
+    for command in (["diff", "1"], ["log"], ["changes", "1"], ["log", "--table", "nyc.v"]):
         assert "drop view nyc.v" in run(*command, "--root", root).stdout, command
     assert "- view nyc.v" in run("diff", "1", "--root", root).stdout
     assert "load" in run("log", "--root", root).stdout
@@ -123,7 +123,14 @@ def test_ls_lists_a_version_or_a_time(root: str) -> None:
 
 
 def test_rollback_makes_a_version(root: str) -> None:
-    assert run_json("rollback", "1", "-m", "bad", "--root", root) == {"version": 3, "rolled_back_to": 1}
+    expected = {
+        "rolled_back_to": 1,
+        "undone_versions": 1,
+        "undone_authors": [],
+        "changes": [{"sign": "+", "kind": "view", "name": "nyc.v"}],
+    }
+    assert run_json("rollback", "1", "--dry-run", "--root", root) == {"version": None, **expected}
+    assert run_json("rollback", "1", "-m", "bad", "--root", root) == {"version": 3, **expected}
     assert run_json("ls", "nyc", "--root", root)["views"] == ["nyc.v"]
     assert "rollback" in run("log", "--root", root).stdout
 

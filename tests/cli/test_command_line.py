@@ -242,7 +242,7 @@ def commands(name: str, folder: Path) -> list[list[str]]:
         ["diff", "1", "--rows", table],
         ["changes", "0"],
         ["changes", "0", "--rows"],
-        ["history", table],
+        ["log", "--table", table],
         ["ls", "--at", "1"],
         ["show", table, "--at", "1"],
         ["ls", "--at", name],

@@ -265,12 +265,12 @@ def test_history_and_undrop_commands(tmp_path: Path) -> None:
     run = CliRunner().invoke
     done = run(app, ["undrop", "shop.t", "--at", "2", "--root", root, "--json"])
     assert (done.exit_code, json.loads(done.stdout)["names"]) == (0, ["shop.t"])
-    result = run(app, ["history", "shop.t", "--root", root])
+    result = run(app, ["log", "--table", "shop.t", "--root", root])
     rows = [line.split(" ago ")[1] for line in result.stdout.splitlines() if " ago " in line]
     assert [row.split()[0] for row in rows] == ["restored", "dropped", "created"]
     moment = datetime.now(UTC).isoformat()
     assert "nothing to do" in run(app, ["undrop", "shop.t", "--at", moment, "--root", root]).stdout
-    assert run(app, ["history", "shop.x", "--root", root]).exit_code == 4
+    assert run(app, ["log", "--table", "shop.x", "--root", root]).exit_code == 4
 
 
 def test_undrop_finds_the_last_version_of_an_object(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from trinitylake.rest.security.principals import Principal
 
 WRITER, ADMIN, ROOT = (f"the-token-of-{who}-0123456789" for who in ("writer", "admin", "root"))
 CONFLICT = CommitConflict(
-    "transaction 1 lost on namespace HIDDEN, table shop.orders: changed meanwhile by version 7 (HIDDEN)",
+    "conflict on namespace HIDDEN, table shop.orders with version 7 by HIDDEN (HIDDEN): transaction 1 is lost",
     keys=["namespace HIDDEN", "table shop.orders", "view shop.HIDDEN", "transaction HIDDEN", "earlier version"],
     winners=[Winner(7, "HIDDEN", "HIDDEN", "HIDDEN")],
 )
@@ -79,7 +79,7 @@ def test_a_conflict_names_visible_objects_only(
 ) -> None:
     message = lost(client, shop, WRITER, meanwhile)
     assert "HIDDEN" not in message
-    assert f"by version {shop.version}" in message
+    assert f"with version {shop.version}" in message
     assert all(name in message for name in seen)
 
 

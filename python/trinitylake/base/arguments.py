@@ -279,6 +279,7 @@ _RULES: dict[str, Rule] = {
     "evolve_schema": flag,
     "exist_ok": flag,
     "former": locations,
+    "grep": text,
     "id": text,
     "lazy": flag,
     "limit": whole_number,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from trinitylake.base.arguments import moment, version_number
 from trinitylake.base.durations import milliseconds
 from trinitylake.base.timestamps import millis_of
-from trinitylake.errors import InvalidArgument, TrinityLakeError, VersionNotFound
+from trinitylake.errors import InvalidArgument, TrinityLakeError, VersionExpired, VersionNotFound
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -55,6 +55,21 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
 def is_number_or_tag(text: str) -> bool:
     """Whether a text names a version by its number or tag, not by a time."""
     return text.startswith(TAG_PREFIX) or _NUMBER.fullmatch(text) is not None
+
+
+def version_before(core: _core.Lakehouse, since: VersionReference) -> int:
+    """The number of the version that a reference names; -1 if it is older than every version that is kept.
+
+    Raises as `find_version` does for a text that is no reference, and for a number or a tag that does not exist.
+    """
+    try:
+        return find_version(core, since).number
+    except VersionExpired:
+        return -1
+    except VersionNotFound:
+        if isinstance(since, int) or is_number_or_tag(str(since).strip()):
+            raise
+        return -1
 
 
 def _find_text(core: _core.Lakehouse, text: str) -> _core.Version:

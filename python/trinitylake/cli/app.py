@@ -63,7 +63,6 @@ COMMANDS = {
     "log": Entry("history", "Print the newest versions, newest first."),
     "diff": Entry("history", "Print the differences between two versions."),
     "changes": Entry("history", "Print what each transaction changed since a version."),
-    "history": Entry("history", "Print the versions that changed one object."),
     "rollback": Entry("history", "Restore an older version, all objects or some."),
     "erase": Entry("erase", "Erase rows from a table, its history and the storage."),
     "undrop": Entry("history", "Restore a dropped object from an older version."),

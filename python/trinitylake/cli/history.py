@@ -1,22 +1,34 @@
-"""`log`, `diff`, `changes`, `history`, `rollback`, `undrop` and `tag`: versions of a lakehouse."""
+"""`log`, `diff`, `changes`, `rollback`, `undrop` and `tag`: versions of a lakehouse."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table as Grid
 from rich.text import Text
 
 from trinitylake.cli.app import app
-from trinitylake.cli.command import REFERENCES, At, Author, Json, Message, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import (
+    REFERENCES,
+    At,
+    Author,
+    DryRun,
+    Json,
+    Message,
+    Options,
+    Root,
+    command,
+    open_lakehouse,
+)
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import age_text, emit, grid
+from trinitylake.cli.output import age_text, counted, emit, grid
 from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.cli.rows import print_changed_rows
-from trinitylake.errors import InvalidArgument
+from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry
 
 if TYPE_CHECKING:
@@ -28,17 +40,38 @@ _ACTION_STYLES = {"created": "green", "restored": "green", "dropped": "red"}
 SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow"}
 #: At most so many versions are described below a difference.
 SUMMARIES_MAX = 20
+#: At most so many objects are listed after a rollback.
+CHANGES_MAX = 20
 
 
 @command
 def log(
     root: Root,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest versions to print; 0 prints all.")] = 20,
+    since: Annotated[str | None, typer.Option("--since", help=f"Only versions after this one: {REFERENCES}.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Only versions up to this one.")] = None,
+    before: Annotated[int | None, typer.Option("--before", help="Only versions before this number.")] = None,
+    by: Annotated[str, typer.Option("--author", help="Only versions of authors whose name contains this.")] = "",
+    grep: Annotated[str, typer.Option("--grep", help="Only versions whose message or summary contains this.")] = "",
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            help="Only changes of this table, view or namespace, also under former names.",
+            autocompletion=object_names("table", "view", "namespace"),
+        ),
+    ] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Print the newest versions, newest first."""
-    entries = open_lakehouse(root, options).log(limit or None)
+    lake = open_lakehouse(root, options)
+    chosen: dict[str, Any] = {"before": before, "since": since, "until": until, "author": by, "grep": grep}
+    if table is not None:
+        changes = lake.log(limit or None, of=table, **chosen)
+        emit([asdict(change) for change in changes], _history_grid(changes), as_json)
+        return
+    entries = lake.log(limit or None, of=None, **chosen)
     emit([asdict(entry) for entry in entries], log_picture(entries), as_json)
 
 
@@ -93,6 +126,7 @@ def rollback(
             help="Only these tables, views and namespaces, by their names in that version.", show_default=False
         ),
     ] = None,
+    dry_run: DryRun = False,
     message: Message = "",
     author: Author = "",
     options: Options = None,
@@ -103,13 +137,45 @@ def rollback(
     Creates a new version; the history is kept.
     """
     lake = open_lakehouse(root, options)
+    past, latest = lake.at(version), lake.version
+    undone = _undone(lake, past.version, latest, objects or ())
+    document: dict[str, Any] = {"version": None, "rolled_back_to": past.version, **undone}
+    undoes = f"undoes {counted(undone['undone_versions'], 'version')}"
+    if undone["undone_authors"]:
+        undoes += f" by {', '.join(undone['undone_authors'])}"
     if objects:
-        _emit_rolled_back(lake.rollback(version, objects=objects, message=message, author=author), objects, as_json)
+        if missing := [name for name in objects if past._kind(name) is None]:
+            raise ObjectNotFound(f"version {past.version} has no namespace, table or view {missing[0]}")
+        text = Text(f"would restore {', '.join(objects)} from version {past.version}: {undoes}")
+        if not dry_run:
+            done = lake.rollback(past.version, objects=objects, message=message, author=author)
+            document |= asdict(done)
+            text = _rolled_back_text(done, objects)
+            text.append(f": {undoes}" if done.names else "")
+        emit(document, text, as_json)
         return
-    target = lake.at(version).version
-    new_version = lake.rollback(target, message=message, author=author)
-    text = Text(f"version {new_version} has the content of version {target}")
-    emit({"version": new_version, "rolled_back_to": target}, text, as_json)
+    difference = lake.diff(latest, past.version)
+    text = Text(f"would restore version {past.version}: {undoes}")
+    if not dry_run:
+        document["version"] = lake.rollback(past.version, message=message, author=author)
+        text = Text(f"version {document['version']} has the content of version {past.version}: {undoes}")
+    lines = [text, *(Text(f"{sign} {change}", SIGN_STYLES[sign]) for sign, change in islice(difference, CHANGES_MAX))]
+    if (others := len(list(difference)) - CHANGES_MAX) > 0:
+        lines.append(Text(f"and {counted(others, 'other object')}, see diff {latest} {past.version}", "dim"))
+    document["changes"] = [{"sign": sign, **change._asdict()} for sign, change in difference]
+    emit(document, Text("\n").join(lines), as_json)
+
+
+def _undone(lake: Lakehouse, target: int, latest: int, objects: Sequence[str]) -> dict[str, Any]:
+    """How many versions a rollback to `target` undoes, and their authors, newest first."""
+    entries: list[LogEntry | ObjectChange] = [
+        change for name in objects for change in lake.log(None, of=name, since=target)
+    ]
+    if not objects and latest > target:
+        entries = [*lake.log(latest - target, before=latest + 1)]
+    authors = [one.author for entry in entries for one in entry.transactions if one.author]
+    versions = {entry.version for entry in entries}
+    return {"undone_versions": len(versions), "undone_authors": list(dict.fromkeys(authors))}
 
 
 @command
@@ -136,7 +202,7 @@ def undrop(
     objects = [identifier] if to is None else {identifier: to}
     version = at if at is not None else _last_version_with(lake, identifier, to)
     done = lake.rollback(version, objects=objects, message=message, author=author)
-    _emit_rolled_back(done, [identifier], as_json)
+    emit(asdict(done), _rolled_back_text(done, [identifier]), as_json)
 
 
 def _last_version_with(lake: Lakehouse, identifier: str, to: str | None) -> int:
@@ -177,29 +243,6 @@ def changes(
     for one in feed:
         picture.add_row(str(one.version), transaction_text(one.transaction), Text(str(one.diff)))
     emit([asdict(one) for one in feed], picture if feed else Text("no change", "dim"), as_json)
-
-
-@command
-def history(
-    root: Root,
-    identifier: Annotated[
-        str,
-        typer.Argument(
-            help="Table, view or namespace, by its current or last name.",
-            autocompletion=object_names("table", "view", "namespace"),
-        ),
-    ],
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest changes to print; 0 prints all.")] = 20,
-    before: Annotated[int | None, typer.Option("--before", help="Only versions before this one.")] = None,
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
-    """Print the versions that changed one object.
-
-    Newest first, also under former names.
-    """
-    changes = open_lakehouse(root, options).log(limit or None, before=before, of=identifier)
-    emit([asdict(change) for change in changes], _history_grid(changes), as_json)
 
 
 tag = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Tags, which are named versions: create, drop, list.")
@@ -243,12 +286,10 @@ for function in (create, drop, ls):
     command(function, tag)
 
 
-def _emit_rolled_back(done: ObjectRollback, objects: Sequence[str], as_json: bool) -> None:
+def _rolled_back_text(done: ObjectRollback, objects: Sequence[str]) -> Text:
     if done.names:
-        text = Text(f"version {done.version} restores from version {done.as_of}: {', '.join(done.names)}")
-    else:
-        text = Text(f"nothing to do: {', '.join(objects)} did not change since version {done.as_of}")
-    emit(asdict(done), text, as_json)
+        return Text(f"version {done.version} restores from version {done.as_of}: {', '.join(done.names)}")
+    return Text(f"nothing to do: {', '.join(objects)} did not change since version {done.as_of}")
 
 
 def log_picture(entries: Iterable[LogEntry]) -> Grid:

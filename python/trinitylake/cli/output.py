@@ -21,7 +21,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from trinitylake.base.durations import duration_text
-from trinitylake.errors import CommitConflict, TrinityLakeError
+from trinitylake.errors import TrinityLakeError
 from trinitylake.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -89,11 +89,6 @@ def emit(document: Any, picture: RenderableType, as_json: bool) -> None:
 def emit_error(error: TrinityLakeError, as_json: bool) -> None:
     """Print kind, message and attributes of an error on standard error."""
     emit_failure(error.kind, error.message, as_json, vars(error))
-    if not as_json and isinstance(error, CommitConflict):
-        for winner in error.winners:
-            note = f" by {winner.author}" if winner.author else ""
-            what = winner.message or winner.transaction_id
-            console(stderr=True).print(Text(f"  lost to version {winner.version}: {what}{note}"))
 
 
 def emit_failure(kind: str, message: str, as_json: bool, more: Mapping[str, Any]) -> None:

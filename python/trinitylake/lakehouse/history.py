@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from trinitylake.base.markup import Markup, element, framed, heading, pairs, shown, table, utc_text
 from trinitylake.base.qualified_names import full_name
@@ -17,6 +17,16 @@ from trinitylake.printable import printable
 if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake._core import VersionInfo
+
+
+class _Entry(Protocol):
+    @property
+    def version(self) -> int: ...
+    @property
+    def transactions(self) -> Sequence[CommittedTransaction]: ...
+
+
+Entry = TypeVar("Entry", bound=_Entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,35 @@ class LogEntry:
         said = ": ".join("; ".join(one.splitlines()) for one in (self.message, self.summary) if one)
         parts = [str(self.version), f"{self.created_at:%Y-%m-%d %H:%M:%S}Z", self.author, said]
         return printable("  ".join(part for part in parts if part))
+
+
+class LogFilter(NamedTuple):
+    """Condition on entries of the log.
+
+    Attributes:
+        after, before: numbers of versions that limit the range and are not in it.
+        author, grep: texts that one transaction of the entry has, in any case: in its author, and in its message or
+            summary. "" is in all of them.
+    """
+
+    after: int
+    before: int | None
+    author: str
+    grep: str
+
+    def chosen(self, newest_first: Iterable[Entry]) -> Iterator[Entry]:
+        """The entries that fulfil the condition."""
+        for entry in newest_first:
+            if entry.version <= self.after:
+                return
+            if (self.before is None or entry.version < self.before) and self._matches(entry.transactions):
+                yield entry
+
+    def _matches(self, transactions: Iterable[CommittedTransaction]) -> bool:
+        return not (self.author or self.grep) or any(
+            self.author.lower() in one.author.lower() and self.grep.lower() in f"{one.message}\n{one.summary}".lower()
+            for one in transactions
+        )
 
 
 def log_entry(info: VersionInfo) -> LogEntry:

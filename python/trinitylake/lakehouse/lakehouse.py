@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
@@ -14,7 +14,7 @@ from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.markup import framed, heading, pairs, shown
 from trinitylake.base.qualified_names import Identifier
-from trinitylake.base.version_reference import VersionReference, find_version, versions_after
+from trinitylake.base.version_reference import VersionReference, find_version, version_before, versions_after
 from trinitylake.errors import NotALakehouse
 from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.handle import Handle
@@ -22,6 +22,7 @@ from trinitylake.lakehouse.history import (
     Diff,
     Log,
     LogEntry,
+    LogFilter,
     TransactionChanges,
     VersionLog,
     changes_of,
@@ -195,19 +196,57 @@ class Lakehouse(Statements):
         return LakehouseVersion(self._storage, find_version(self._core, version))
 
     @overload
-    def log(self, limit: int = 20, *, before: int | None = None, of: None = None) -> list[LogEntry]: ...
+    def log(
+        self,
+        limit: int = 20,
+        *,
+        before: int | None = None,
+        of: None = None,
+        since: VersionReference | None = None,
+        until: VersionReference | None = None,
+        author: str = "",
+        grep: str = "",
+    ) -> list[LogEntry]: ...
     @overload
-    def log(self, limit: None, *, before: int | None = None, of: None = None) -> VersionLog: ...
+    def log(
+        self,
+        limit: None,
+        *,
+        before: int | None = None,
+        of: None = None,
+        since: VersionReference | None = None,
+        until: VersionReference | None = None,
+        author: str = "",
+        grep: str = "",
+    ) -> Sequence[LogEntry]: ...
     @overload
-    def log(self, limit: int | None = 20, *, before: int | None = None, of: Identifier) -> list[ObjectChange]: ...
+    def log(
+        self,
+        limit: int | None = 20,
+        *,
+        before: int | None = None,
+        of: Identifier,
+        since: VersionReference | None = None,
+        until: VersionReference | None = None,
+        author: str = "",
+        grep: str = "",
+    ) -> list[ObjectChange]: ...
     @checked
     def log(
-        self, limit: int | None = 20, *, before: int | None = None, of: Identifier | None = None
-    ) -> list[LogEntry] | VersionLog | list[ObjectChange]:
+        self,
+        limit: int | None = 20,
+        *,
+        before: int | None = None,
+        of: Identifier | None = None,
+        since: VersionReference | None = None,
+        until: VersionReference | None = None,
+        author: str = "",
+        grep: str = "",
+    ) -> Sequence[LogEntry] | list[ObjectChange]:
         """The versions, newest first; with `of` the changes of one object.
 
-        A version that cannot be read has a `problem`. The log of all versions is a sequence that reads 256 of them at
-        a time, as they are used.
+        A version that cannot be read has a `problem`. The log of all versions, without `since`, `author` and `grep`,
+        is a sequence that reads 256 of them at a time, as they are used.
 
         An object is known by its id, so its log includes renames, and a drop that was rolled back. The cost is in
         proportion to the changes of the object, and grows with the logarithm of the number of versions. In a lakehouse
@@ -217,17 +256,26 @@ class Lakehouse(Statements):
             limit: the largest number of entries; None for all that are kept.
             before: only versions before this one, for the next page.
             of: the present name of a table, view or namespace; if no object has the name now, the last that had it.
+            since: only versions after this one, a reference as for `at`, such as "2 days ago".
+            until: only versions up to this one.
+            author: only versions with a transaction whose author contains this text, in any case.
+            grep: only versions with a transaction whose message or summary contains this text, in any case.
 
         Raises `ObjectNotFound` if no kept version has the object.
         """
+        if until is not None:
+            last = find_version(self._core, until).number
+            before = last + 1 if before is None else min(before, last + 1)
+        if of is None and since is None and not author and not grep:
+            if limit is None:
+                return VersionLog(self._core, before)
+            return Log((log_entry(info) for info in self._core.log(limit, before)), self._core)
+        chosen = LogFilter(-1 if since is None else version_before(self._core, since), before, author, grep).chosen
         if of is not None:
             from trinitylake.lakehouse.object_history import changes_of_object
 
-            changes = changes_of_object(self._core, of)
-            return list(islice((change for change in changes if before is None or change.version < before), limit))
-        if limit is None:
-            return VersionLog(self._core, before)
-        return Log((log_entry(info) for info in self._core.log(limit, before)), self._core)
+            return list(islice(chosen(changes_of_object(self._core, of)), limit))
+        return Log(islice(chosen(VersionLog(self._core, before)), limit), self._core)
 
     @checked
     def diff(self, before: int, after: int | None = None) -> Diff:

@@ -51,6 +51,11 @@ class ObjectChange:
     rollback_from: int | None
     transaction: CommittedTransaction | None
 
+    @property
+    def transactions(self) -> list[CommittedTransaction]:
+        """The transaction, if the log has it."""
+        return [] if self.transaction is None else [self.transaction]
+
 
 class ObjectKey(NamedTuple):
     """Key of an object in the tree; `name` of a namespace is ""."""

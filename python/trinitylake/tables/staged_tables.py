@@ -404,7 +404,6 @@ class StagedTables:
     def _requirement_broken(self, table: tuple[str, str], before: _core.Version | None, reason: str) -> CommitConflict:
         """The error for a table that this transaction depends on; `before` is a version in which the table fits."""
         name = full_name(*table)
-        message = f"table {name} was changed by another transaction, and this one depends on it: {reason}"
         winners: list[Winner] = []
         if before is not None:
             location = before.locate("table", *table)
@@ -412,7 +411,12 @@ class StagedTables:
                 version = self._lakehouse.version(number)
                 if (newer := version.locate("table", *table)) != location:
                     winners, location = winners + self._winners(version), newer
-        return CommitConflict(message, keys=[f"table {name}"], winners=winners)
+        with_whom = ", ".join(map(str, winners)) or "another transaction"
+        return CommitConflict(
+            f"conflict on table {name} with {with_whom}: this transaction depends on the table; {reason}",
+            keys=[f"table {name}"],
+            winners=winners,
+        )
 
     def _winners(self, version: _core.Version) -> list[Winner]:
         won = version.info
@@ -422,8 +426,8 @@ class StagedTables:
         name = full_name(conflicting.namespace, conflicting.name)
         winners = self._winners(self._lakehouse.version(conflicting.version))
         return CommitConflict(
-            f"table {name} was changed by version {conflicting.version}, on which this transaction cannot be rebased: "
-            f"{reason}",
+            f"conflict on table {name} with {', '.join(map(str, winners))}: "
+            f"this transaction cannot be rebased; {reason}",
             keys=[f"table {name}"],
             winners=winners,
         )

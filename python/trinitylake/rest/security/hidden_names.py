@@ -51,8 +51,8 @@ def _message(error: CommitConflict | NamespaceNotEmpty, principal: Principal, ex
     shown = [key for key in first if _is_seen(key, principal, exists)]
     hidden = ["objects that are not visible to you"] if len(shown) < len(error.keys) else []
     versions = [f"version {number}" for number in sorted({one.version for one in error.winners})[:MAX_NAMED]]
-    by = f" by {', '.join(versions)}" if versions else ""
-    return f"the transaction lost on {', '.join([*shown, *hidden])}: changed meanwhile{by}"
+    with_whom = ", ".join(versions) or "another transaction"
+    return f"conflict on {', '.join([*shown, *hidden])} with {with_whom}: the transaction was not committed"
 
 
 def _is_seen(key: str, principal: Principal, exists: Exists | None) -> bool:

@@ -221,11 +221,13 @@ impl FatalConflict {
         }
         let describe = |winner: &Winner| {
             let name = if winner.message.is_empty() { &winner.transaction_id } else { &winner.message };
-            format!("version {} ({name})", winner.version)
+            let author =
+                if winner.author.is_empty() { String::new() } else { format!(" by {}", winner.author) };
+            format!("version {}{author} ({name})", winner.version)
         };
         Err(Error::CommitConflict {
             message: format!(
-                "transaction {transaction} lost on {}: changed meanwhile by {}",
+                "conflict on {} with {}: transaction {transaction} was not committed; run it again on the new version",
                 enumerate(&keys, String::clone),
                 enumerate(&self.winners, describe)
             ),
