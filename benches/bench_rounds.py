@@ -67,7 +67,7 @@ def rounds(bench: Bench) -> None:
         measure("create a namespace", lambda: lake.create_namespace("other"), 1.1)
         measure("change a property of a namespace", lambda: lake.alter_namespace("other", {"owner": "ann"}), 1.1)
         measure("create a table", lambda: lake.create_table("n.new", ROWS.schema))
-        measure("append 10 rows, with a handle", lambda: table.append(ROWS), 2.5)
+        measure("append 10 rows, with a handle", lambda: table.append(ROWS), 2.4)
         measure("append 10 rows, by name", lambda: lake.table("n.t").append(ROWS), 2.5)
         measure("delete", lambda: table.delete("id = 3"))
         measure("overwrite", lambda: table.overwrite(ROWS, filter="id = 4"))

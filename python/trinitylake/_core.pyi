@@ -209,12 +209,14 @@ class Transaction:
     def relocate(self, former: Sequence[str] = ...) -> bool: ...
     # The committed version, or conflicts to resolve: `rebase` each of the tables, then `begin_watch` and read again if
     # anything watched was changed, then commit again. `files` are handed over first, as by `storage.put_many`.
+    # `companions` are transactions without writes whose changes are part of this one: committed with it, or not at all.
     def commit(
         self,
         max_attempts: int | None = None,
         timeout_seconds: float | None = None,
         coordination: str | None = None,
         files: Sequence[tuple[str, bytes]] = ...,
+        companions: Sequence[Transaction] = ...,
     ) -> int | Conflicts: ...
     def rebase(self, conflict: ConflictingTable, definition: bytes) -> None: ...
     # From here to `end_watch` all reads are watched, on the newest version that this transaction was compared with,

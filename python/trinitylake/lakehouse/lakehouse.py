@@ -608,8 +608,7 @@ class Lakehouse(Statements):
     def _table(self, namespace: str, name: str, definition: bytes, state: object) -> Table:
         from trinitylake.tables.autocommit_table import AutocommitTable
 
-        seen = cast("Version", state)
-        return AutocommitTable(self, namespace, name, definition, seen.number, seen)
+        return AutocommitTable(self, namespace, name, definition, cast("Version", state).number)
 
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         from trinitylake.definitions import serialize

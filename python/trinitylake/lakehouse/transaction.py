@@ -28,10 +28,12 @@ from trinitylake.errors import (
 )
 from trinitylake.lakehouse.checks import Check, Checks
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.statements import OpenTransaction
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.iceberg_storage.staging.summary import ChangeSummary
     from trinitylake.lakehouse.asynchronous import AsyncTransaction
     from trinitylake.lakehouse.settings import Coordination
     from trinitylake.tables.staged_tables import StagedTables
@@ -97,6 +99,7 @@ class Transaction(OpenTransaction):
         self._staged: StagedTables | None = None
         self._checks: Checks[Transaction] = Checks(core.checks, allowed_checks)
         self._is_checking = False
+        self._companions: list[_core.Transaction] = []
         self._open_core = _Core(core)
         self._version: int | None = core.committed_version
         self._span = tracing.begin("transaction", attributes=lambda: _span_attributes(core, base))
@@ -221,7 +224,8 @@ class Transaction(OpenTransaction):
                 self._prepare(locks)
             try:
                 while True:
-                    outcome = core.commit(max_attempts, timeout_seconds, coordination, self._take_metadata())
+                    files = self._take_metadata()
+                    outcome = core.commit(max_attempts, timeout_seconds, coordination, files, self._companions)
                     if isinstance(outcome, int):
                         break
                     redone += len(outcome.tables)
@@ -409,6 +413,17 @@ class Transaction(OpenTransaction):
         except BaseException as error:
             self._failed(error)
             raise
+
+    def _add_companion(
+        self, info: CommitInfo, table: TransactionTable, changes: list[ChangeSummary]
+    ) -> _core.Transaction:
+        """A transaction whose changes of a table this one has staged; the same commit puts it into the log."""
+        base = self._core.base
+        isolation = check_isolation(self.isolation)
+        companion = self._lakehouse.begin(isolation, message=info.message, author=info.author, base=base)
+        companion.describe(table.namespace, table._own_name, changes)
+        self._companions.append(companion)
+        return companion
 
     def _take_metadata(self) -> list[tuple[str, bytes]]:
         """Metadata files that the commit has to write; each is returned once."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from trinitylake.base.arguments import checked_as, text, whole_number
@@ -13,14 +12,22 @@ from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.qualified_names import split
 from trinitylake.definitions import new_id, parse_table_def, serialize
-from trinitylake.errors import CommitConflict, InvalidArgument
+from trinitylake.errors import CommitConflict, InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
+from trinitylake.iceberg_storage.staging.summary import ChangeSummary
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
+from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.frozen_table import FrozenTable
-from trinitylake.tables.merge import with_version
+from trinitylake.tables.group_append import Batch, Landed, Member, groups_of
+from trinitylake.tables.input_rows import conform
+from trinitylake.tables.merge import WriteResult, with_version
+from trinitylake.tables.table_locks import table_locks
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
@@ -32,15 +39,13 @@ if TYPE_CHECKING:
     from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+    from trinitylake.tables.group_append import Take
     from trinitylake.tables.ingestion.table_writer import TableWriter
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
 Result = TypeVar("Result")
-_AT_LEAST_ONE = functools.partial(whole_number, minimum=1)
-
-#: Maximum age of an observed version on which an append begins without another request.
-SEEN_MAX_AGE_SECONDS = 1.0
+_AT_LEAST_ONE = partial(whole_number, minimum=1)
 
 
 class TransactionWithTables(Protocol):
@@ -51,6 +56,9 @@ class TransactionWithTables(Protocol):
     @property
     def base_version(self) -> int: ...
     def table(self, identifier: Identifier) -> Table: ...
+    def _add_companion(
+        self, info: CommitInfo, table: TransactionTable, changes: list[ChangeSummary]
+    ) -> _core.Transaction: ...
 
 
 class LatestVersion(Protocol):
@@ -63,6 +71,7 @@ class LatestVersion(Protocol):
     @property
     def _core(self) -> CoreLakehouse: ...
     def _state(self) -> Version: ...
+    def _recent_version(self) -> Version | None: ...
     def _read_definition(self, kind: Literal["table"], namespace: str, name: str) -> bytes: ...
     def _execute(
         self,
@@ -82,8 +91,6 @@ class AutocommitTable(FrozenTable):
 
     Args:
         version: a version with this state of the table, if one is known.
-        seen: the latest version, if it was just looked up. An append that follows begins on it without a request,
-            because its commit notices newer versions.
     """
 
     def __init__(
@@ -93,11 +100,9 @@ class AutocommitTable(FrozenTable):
         name: str,
         definition: bytes,
         version: int | None = None,
-        seen: _core.Version | None = None,
     ) -> None:
         super().__init__(lakehouse._storage, namespace, name, definition, version)
         self._lakehouse = lakehouse
-        self._seen = (seen, time.monotonic())
 
     def _shown_version(self) -> int:
         return self._lakehouse.version
@@ -147,16 +152,72 @@ class AutocommitTable(FrozenTable):
             with table._writing() as iceberg:
                 return operation(iceberg), table, transaction
 
-        seen, moment = self._seen
-        self._seen = (None, 0.0)
-        # A write to a table in another catalog cannot be repeated.
-        is_fresh = is_append and self.type == "managed" and time.monotonic() - moment < SEEN_MAX_AGE_SECONDS
-        try:
-            result, written, transaction = self._lakehouse._execute(statement, note, seen if is_fresh else None)
-        except _AnotherTable as error:
-            raise self._conflict() from error
+        result, written, transaction = self._run(statement, note, is_append)
         self._show_written(written)
         return with_version(result, transaction.version, transaction.base_version)
+
+    def _run(
+        self,
+        statement: Callable[[TransactionWithTables], Result],
+        note: CommitInfo = NO_COMMIT_INFO,
+        is_append: bool = False,
+    ) -> Result:
+        """Run a statement on the table in its own transaction. Raises `CommitConflict` if another table has the name.
+
+        An append begins on the version that was the latest recently, because its commit notices newer ones. A write to
+        a table in another catalog cannot be repeated, so it begins on the latest version.
+        """
+        base = self._lakehouse._recent_version() if is_append and self.type == "managed" else None
+        try:
+            return self._lakehouse._execute(statement, note, base)
+        except _AnotherTable as error:
+            raise self._conflict() from error
+
+    def _append_few(self, given: pa.Table, info: CommitInfo) -> WriteResult:
+        if self.type != "managed" or not given.num_rows:
+            return self._append(given, info)
+        table_locks.refuse_in_checks([self.id])
+        groups = groups_of(self._lakehouse._core, self.id)
+        landed = groups.append(partial(self._prepared, given, info), partial(self._lead_appends, given, info))
+        if landed is None:
+            return self._append(given, info)
+        self._show(*landed)
+        return WriteResult(0, 0, given.num_rows, landed.version)
+
+    def _prepared(self, given: pa.Table, info: CommitInfo) -> Batch | None:
+        """The rows for a group; None if they do not fit the table as this handle shows it, which may be too old."""
+        try:
+            with translated(self._subject):
+                schema = self._iceberg().schema()
+                rows = conform(given, schema, limits=limits_of(self.schema), exactly=True)
+        except TrinityLakeError:
+            return None
+        return Batch(cast("pa.Table", rows), schema, self._definition.schema, info)
+
+    def _lead_appends(self, given: pa.Table, info: CommitInfo, take: Take, own: Member) -> Landed:
+        """Append the rows together with those of the members that `take` returns."""
+
+        def statement(transaction: TransactionWithTables) -> TransactionTable:
+            table = cast("TransactionTable", self._in(transaction))
+            with table._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
+                assert isinstance(change, StagedTransaction)
+                rows = self._conformed(given, change, exactly=True).rows
+                schema, declared = change.table_metadata.schema(), table._definition.schema
+                members = take(lambda batch: batch.schema == schema and batch.declared == declared)
+                change.append_rows([rows, *(member.batch.rows for member in members if member.batch is not None)])
+            own.table = table
+            if members:
+                table._open_staged().own_changes = [ChangeSummary("append", given.num_rows)]
+            for member in members:
+                assert member.batch is not None
+                appended = [ChangeSummary("append", member.batch.rows.num_rows)]
+                member.companion = transaction._add_companion(member.batch.info, table, appended)
+            return table
+
+        with table_locks.reserved([self.id]):
+            table = self._run(statement, info, is_append=True)
+        assert table._committed_version is not None
+        return Landed(table._definition, table._committed_version)
 
     @contextmanager
     def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> Iterator[IcebergTable]:
@@ -189,10 +250,7 @@ class AutocommitTable(FrozenTable):
             commit_of_handle(staged, requirements, updates, base)
             return staged, table
 
-        try:
-            staged, written = self._lakehouse._execute(statement)
-        except _AnotherTable as error:
-            raise self._conflict() from error
+        staged, written = self._run(statement)
         self._show_written(written)
         return staged
 

@@ -388,23 +388,32 @@ class Table(ABC):
                 columns as Iceberg allows it (int to long, float to double, more digits of a decimal).
         """
         with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:
+            info = CommitInfo(message, author)
+            if not evolve_schema and _is_few(given):
+                return self._append_few(given, info)
+            return self._append(given, info, evolve_schema)
 
-            def operation(iceberg: IcebergTable) -> WriteResult:
-                with translated(self._subject), iceberg.transaction() as change:
-                    if evolve_schema:
-                        with change.update_schema() as update:
-                            follow(update, iceberg.schema(), given.schema, iceberg.metadata.format_version)
-                    is_few = isinstance(given, pa.Table) and given.get_total_buffer_size() <= FEW_ROWS_SIZE_BYTES
-                    given_rows = self._conformed(given, change, exactly=is_few)
-                    if isinstance(change, StagedTransaction) and given_rows.is_stream:
-                        change.append_stream(given_rows.rows)
-                    elif isinstance(change, StagedTransaction) and is_few:
-                        change.append_rows(given_rows.rows)
-                    else:
-                        change.append(given_rows.rows)
-                return WriteResult(0, 0, given_rows.count)
+    def _append_few(self, given: pa.Table, info: CommitInfo) -> WriteResult:
+        return self._append(given, info)
 
-            return self._write(operation, is_append=not evolve_schema, note=CommitInfo(message, author))
+    def _append(self, given: rows.Rows, info: CommitInfo, evolve_schema: bool = False) -> WriteResult:
+        is_few = _is_few(given)
+
+        def operation(iceberg: IcebergTable) -> WriteResult:
+            with translated(self._subject), iceberg.transaction() as change:
+                if evolve_schema:
+                    with change.update_schema() as update:
+                        follow(update, iceberg.schema(), given.schema, iceberg.metadata.format_version)
+                given_rows = self._conformed(given, change, exactly=is_few)
+                if isinstance(change, StagedTransaction) and given_rows.is_stream:
+                    change.append_stream(given_rows.rows)
+                elif isinstance(change, StagedTransaction) and is_few:
+                    change.append_rows([given_rows.rows])
+                else:
+                    change.append(given_rows.rows)
+            return WriteResult(0, 0, given_rows.count)
+
+        return self._write(operation, is_append=not evolve_schema, note=info)
 
     def writer(
         self,
@@ -631,6 +640,10 @@ class Table(ABC):
     def __repr__(self) -> str:
         kind = "" if self.type == "managed" else f", {self.type}"
         return f"Table({self.name!r}{kind})"
+
+
+def _is_few(given: rows.Rows) -> bool:
+    return isinstance(given, pa.Table) and given.get_total_buffer_size() <= FEW_ROWS_SIZE_BYTES
 
 
 @contextmanager

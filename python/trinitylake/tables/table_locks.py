@@ -58,11 +58,7 @@ class TableLocks:
         Raises `InvalidArgument` for a table of a transaction whose checks run in this thread (`in_checks`).
         """
         ids = set(table_ids)
-        if not self._committing.get().isdisjoint(ids):
-            raise InvalidArgument(
-                "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
-                "a check must only read"
-            )
+        self.refuse_in_checks(ids)
         with self._acquired(ids), _added(self._committing, ids):
             yield
 
@@ -72,6 +68,14 @@ class TableLocks:
         ids = set(table_ids)
         with self._acquired(ids), _added(self._reserved, ids):
             yield
+
+    def refuse_in_checks(self, table_ids: Iterable[str]) -> None:
+        """Raise `InvalidArgument` for a table of a transaction that commits in this thread or runs its checks there."""
+        if not self._committing.get().isdisjoint(table_ids):
+            raise InvalidArgument(
+                "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
+                "a check must only read"
+            )
 
     @contextmanager
     def in_checks(self, table_ids: Iterable[str]) -> Iterator[None]:

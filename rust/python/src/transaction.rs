@@ -5,11 +5,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow_array::StringArray;
 use bytes::Bytes;
+use futures::future::join_all;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use trinitylake::key::KeyRange;
 use trinitylake::transaction::saved::list::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
@@ -131,6 +132,15 @@ impl Transaction {
             return act(&mut transaction);
         }
         py.detach(|| act(&mut self.inner.blocking_lock()))
+    }
+}
+
+/// A transaction that this call has locked.
+struct Locked(OwnedMutexGuard<CoreTransaction>);
+
+impl AsMut<CoreTransaction> for Locked {
+    fn as_mut(&mut self) -> &mut CoreTransaction {
+        &mut self.0
     }
 }
 
@@ -393,7 +403,11 @@ impl Transaction {
     /// The committed version, or the conflicts to resolve. `files` are uploaded first, like by `storage.put_many`; a
     /// separate call would release the GIL once more. Signals do not interrupt it, because the caller of an interrupted
     /// commit would not know its outcome.
-    #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None, files=Vec::new()))]
+    ///
+    /// `companions` are transactions whose changes are part of this one. They are committed with it or not at all;
+    /// after conflicts the caller passes them again.
+    #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None, files=Vec::new(),
+                        companions=Vec::new()))]
     fn commit(
         &self,
         py: Python<'_>,
@@ -401,14 +415,18 @@ impl Transaction {
         timeout_seconds: Option<f64>,
         coordination: Option<&str>,
         files: Vec<(String, PyBackedBytes)>,
+        companions: Vec<PyRef<'_, Transaction>>,
     ) -> PyResult<Py<PyAny>> {
+        let companions: Vec<_> = companions.iter().map(|companion| companion.inner.clone()).collect();
         let limits = limits(max_attempts, timeout_seconds, coordination)?;
         let storage = self.storage.get();
         let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from_owner(bytes)));
         let outcome = with!(self, py, run_to_end, |transaction| async {
             storage.create_all(files).await?;
             // Boxed: the future has about ten thousand bytes, which would be moved with the futures around it.
-            Box::pin(transaction.commit(limits)).await
+            let locked = companions.into_iter().map(|companion| companion.lock_owned());
+            let mut companions: Vec<_> = join_all(locked).await.into_iter().map(Locked).collect();
+            Box::pin(transaction.commit_with(&mut companions, limits)).await
         })?;
         outcome_to_python(py, outcome)
     }

@@ -6,9 +6,10 @@ Each transaction works on a frozen view of its table. Two threads that write at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -301,10 +302,16 @@ class StagedTransaction(Transaction):
     def _commit_snapshot(self, producer: SnapshotProducer) -> None:
         self._apply(*producer.updates())
 
-    def append_rows(self, rows: pa.Table) -> None:
-        """Append few rows, with the columns and types of the table, in the thread of the caller."""
+    def append_rows(self, parts: Sequence[pa.Table]) -> None:
+        """Append few rows, with the columns and types of the table, in the thread of the caller.
+
+        Parts may lack different columns.
+        """
+        import pyarrow as pa
+
         check_writable(self.table_metadata)
-        if files := DataFileWriter(self.table_metadata, self._table.io).written([rows]):
+        alike = [pa.concat_tables(some) for _, some in groupby(parts, lambda part: part.schema)]
+        if files := DataFileWriter(self.table_metadata, self._table.io).written(alike):
             self.append_files(files)
 
     def append_stream(self, rows: Iterable[pa.RecordBatch]) -> None:

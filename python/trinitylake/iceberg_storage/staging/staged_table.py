@@ -80,6 +80,7 @@ class StagedTable:
         io: the file access of this table, with a record of the written files.
         metadata: the metadata that the transaction sees. Immutable, because caches share it.
         is_serializable: whether a rebase must not change the results of the transaction (`rebase.py`).
+        own_changes: the changes for the log if some of the staged ones belong to other transactions; else None.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class StagedTable:
         self.io = io
         self.metadata = metadata
         self.is_serializable = False
+        self.own_changes: list[ChangeSummary] | None = None
         self._base = metadata
         self._base_metadata_path = base_metadata_path
         self._commits: list[StagedCommit] = []
@@ -274,6 +276,8 @@ class StagedTable:
 
     def summarize(self) -> list[ChangeSummary]:
         """The changes, for the log of the lakehouse."""
+        if self.own_changes is not None:
+            return self.own_changes
         with self._lock:
             reads = (read for commit in self._commits for read in commit.rows_read)
             statements = {id: read for read in reads for id in read.snapshot_ids}

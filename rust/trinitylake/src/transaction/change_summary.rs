@@ -38,6 +38,14 @@ impl Transaction {
         for (key, write) in writes.iter().filter(|(key, write)| !gone(key, write)) {
             self.add_clauses(key, write, &mut clauses);
         }
+        if writes.is_empty() {
+            // A companion: another transaction writes its changes.
+            for (key, changes) in &self.descriptions {
+                if let Some((_, namespace, name)) = self.base.config.names.decode_parts(key) {
+                    clauses.extend(changes.iter().map(|one| Clause::of_change(one, namespace, name)));
+                }
+            }
+        }
         Summary::of(clauses)
     }
 

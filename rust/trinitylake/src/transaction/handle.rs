@@ -42,6 +42,8 @@ pub struct Transaction {
     pub(super) changes: Changes,
     /// Descriptions of changed tables for the log, by key, from the layer above.
     pub(super) descriptions: BTreeMap<String, Vec<TableChange>>,
+    /// Log entries of the companions of the running commit (`accompanied`).
+    pub(super) companions: Vec<CommittedTransaction>,
     /// Background uploads of its statements, for the layer above.
     pub(super) pending: Arc<BackgroundUploads>,
     /// Whether to write all files before the next attempt, because other transactions commit at this time.
@@ -108,6 +110,7 @@ impl Transaction {
             footprint: Arc::default(),
             changes: Changes::default(),
             descriptions: BTreeMap::new(),
+            companions: Vec::new(),
             pending,
             writes_first: false,
             saved: Saved { has_record: has_chosen_id, ..Saved::default() },

@@ -224,6 +224,18 @@ impl TransactionState {
         self.phase = Phase::Committed(version);
     }
 
+    /// Takes the outcome of the transaction that commits this one as its companion. It stays open if that one certainly
+    /// committed nothing.
+    pub(crate) fn follow(&mut self, leader: &TransactionState) {
+        self.phase = match leader.phase {
+            Phase::Committed(version) => Phase::Committed(version),
+            Phase::Ending | Phase::Unknown => Phase::Unknown,
+            Phase::Open | Phase::Conflicting(_) | Phase::NotCommitted(_) => return,
+        };
+        self.has_sent = leader.has_sent;
+        self.in_flight_until = leader.in_flight_until;
+    }
+
     /// Stops the commit until the conflicts are resolved. They prove that no request in flight can commit: a version
     /// wrote what the transaction depends on, and no version up to that one contains it.
     pub(crate) fn conflict(&mut self, conflicts: Conflicts) {

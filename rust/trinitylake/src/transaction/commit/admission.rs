@@ -22,7 +22,7 @@ struct Written {
 impl Written {
     fn add(&mut self, member: &Submission) {
         self.keys.extend(member.messages.iter().map(|message| message.key.clone()));
-        self.ids.insert(member.info.id.clone());
+        self.ids.extend(member.transactions().map(|transaction| transaction.id.clone()));
         self.aborted.extend(member.aborts.clone());
     }
 }
@@ -37,7 +37,7 @@ impl Submission {
             || self.footprint.watched.contains_any(keys)
             || reads.is_some_and(|reads| reads.contains_any(keys))
             || self.aborts.as_ref().is_some_and(|id| written.ids.contains(id))
-            || written.aborted.contains(&self.info.id)
+            || self.transactions().any(|transaction| written.aborted.contains(&transaction.id))
     }
 }
 

@@ -323,6 +323,7 @@ impl Transaction {
         coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
             && self.changes.definition.is_none()
             && !self.depends_on_past
+            && self.companions.is_empty()
             && self.lakehouse.commits().is_contended()
     }
 }

@@ -208,6 +208,7 @@ impl Transaction {
         let fits_in_root = self.fits_in_root(&files);
         Submission {
             info: CommittedTransaction { summary: self.summary(), ..self.info.clone() },
+            companions: self.companions.clone(),
             isolation: self.isolation,
             footprint: self.footprint.clone(),
             messages: self.changes.messages(&self.info.id),

@@ -159,7 +159,7 @@ fn prepare_root(
     root: &Draft,
     inline: &Inline,
 ) -> Result<Prepared> {
-    let committed = group.iter().map(|member| member.info.clone()).collect();
+    let committed = group.iter().flat_map(Submission::transactions).cloned().collect();
     let mut metadata = publisher.next_metadata(previous, committed);
     metadata.inline_definitions = inline.definitions();
     let mut definition = previous.definition.clone();

@@ -16,6 +16,8 @@ use crate::version::root_metadata::CommittedTransaction;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Submission {
     pub info: CommittedTransaction,
+    /// Transactions whose changes are part of the messages of this one: they are in the same root, or in none.
+    pub companions: Vec<CommittedTransaction>,
     pub isolation: Isolation,
     pub footprint: Arc<Footprint>,
     /// At most one message for each key.
@@ -42,6 +44,11 @@ pub(crate) struct Submission {
 }
 
 impl Submission {
+    /// The transactions for the log of the root, this one first.
+    pub(crate) fn transactions(&self) -> impl Iterator<Item = &CommittedTransaction> {
+        std::iter::once(&self.info).chain(&self.companions)
+    }
+
     /// Whether all files that it references are durable. Only then may it be in an intent.
     pub(crate) fn is_complete(&self) -> bool {
         self.files.is_empty() && self.pending.as_ref().is_none_or(|pending| pending.is_settled())

@@ -1,0 +1,269 @@
+"""Group append: appends of few rows to one table that arrive at the same time share one commit.
+
+There is no extra thread. A thread that finds no leader becomes the leader: it begins a transaction, takes the batches
+of all waiting threads, writes the rows of all of them together, and commits. A thread that arrives in the meantime
+prepares its batch and waits; one of those leads the next group. So a lone append never waits, and each group makes one
+data file per partition, one manifest, one snapshot and one version, however many threads append.
+
+Every batch has a transaction of its own in the log, a companion of the leader's transaction.
+
+Invariants:
+- A batch is in at most one group at a time, and a group lands as a whole or not at all.
+- A batch fails alone. It is prepared before it joins, and if a group certainly committed nothing, each of its threads
+  appends again alone and gets the error of its own batch.
+- If the outcome of a group is unknown, each of its threads raises `CommitStateUnknown`.
+- Leadership passes on when the leader returns or raises. After Ctrl-C in the leader its batches wait for the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+
+from trinitylake.base.commit_info import CommitInfo
+from trinitylake.errors import CommitStateUnknown
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from pyiceberg.schema import Schema
+
+    from trinitylake import _core
+    from trinitylake.definitions import TableDef
+    from trinitylake.tables.transaction_table import TransactionTable
+
+    Fits: TypeAlias = "Callable[[Batch], bool]"
+    Take: TypeAlias = "Callable[[Fits], list[Member]]"
+
+#: Limits of one group. The root contains the message and author of every transaction.
+MAX_MEMBERS = 256
+MAX_ROWS = 1_000_000
+MAX_SIZE_BYTES = 32 << 20
+MAX_TEXT_LENGTH = 64 << 10
+#: Divisor of the duration of the last group: a leader waits that long for the threads of that group to append again.
+WAIT_DIVISOR = 8
+
+
+class Landed(NamedTuple):
+    """The table as a group committed it."""
+
+    definition: TableDef
+    version: int
+
+
+class Task(Enum):
+    """What the thread of a member has to do."""
+
+    LEAD = "lead a group"
+    ALONE = "append without a group"
+
+
+class Batch(NamedTuple):
+    """The rows of one append.
+
+    Attributes:
+        rows: with the columns of the table.
+        schema: the schema of the table for which the rows were prepared.
+        declared: the same in the definition of the table, with declared limits.
+        info: message and author.
+    """
+
+    rows: pa.Table
+    schema: Schema
+    declared: object
+    info: CommitInfo
+
+
+class Member:
+    """One append. Its thread waits for the answer of a leader, or leads.
+
+    Attributes:
+        batch: its rows, if it has waited.
+        companion: its transaction in the log, once a leader appends the batch.
+        answer: of its leader.
+        group: the members that it has taken as the leader; None before.
+        table: in the transaction that it commits as the leader.
+    """
+
+    def __init__(self) -> None:
+        self.batch: Batch | None = None
+        self.companion: _core.Transaction | None = None
+        self.answer: Landed | Task | CommitStateUnknown | None = None
+        self.group: list[Member] | None = None
+        self.table: TransactionTable | None = None
+        self._answered = threading.Event()
+
+    def settle(self, answer: Landed | Task | CommitStateUnknown) -> None:
+        """Give the answer, unless there is one."""
+        self.answer = self.answer or answer
+        self._answered.set()
+
+    def wait(self) -> None:
+        """Return when there is an answer."""
+        self._answered.wait()
+
+
+class AppendGroups:
+    """The groups of one table and one handle of the lakehouse, one after the other."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._waiting: deque[Member] = deque()
+        self._leader: Member | None = None
+        self._last_size, self._last_seconds, self._last_end = 0, 0.0, 0.0
+        self._began = 0.0
+
+    def append(self, prepare: Callable[[], Batch | None], lead: Callable[[Take, Member], Landed]) -> Landed | None:
+        """Append as the leader of a group, or in the group of another thread; None if that has to be done alone.
+
+        Args:
+            prepare: makes the batch of this thread. Called if another thread leads; None if it must not join.
+            lead: commits the rows of this thread with those of the members that its first argument returns. It gives
+                each member its companion, and its second argument, the member of this thread, the table.
+
+        Raises as `lead` does, and `CommitStateUnknown`.
+        """
+        own = Member()
+        error: BaseException | None = None
+        try:
+            while not self._joins(own):
+                if (batch := prepare()) is None:
+                    return None
+                own.batch = batch
+            if self._leader is not own:
+                self._wait(own)
+            if isinstance(own.answer, CommitStateUnknown):
+                raise own.answer
+            if isinstance(own.answer, Landed):
+                return own.answer
+            return None if own.answer is Task.ALONE else lead(partial(self._take, own), own)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            try:
+                self._leave(own, error)
+            except BaseException:  # Ctrl-C
+                self._leave(own, error)
+                raise
+
+    def _joins(self, own: Member) -> bool:
+        """Become the leader if there is none, or wait; False without a batch to wait with."""
+        with self._changed:
+            if self._leader is None:
+                self._leader = own
+                self._began = time.monotonic()
+            elif own.batch is None:
+                return False
+            else:
+                self._waiting.append(own)
+                if self._is_complete():
+                    self._changed.notify()
+            return True
+
+    def _wait(self, own: Member) -> None:
+        """Wait for the answer. Ctrl-C is raised at once if no leader has taken the batch, else after the answer."""
+        try:
+            own.wait()
+        except BaseException:
+            with self._changed:
+                is_taken = own not in self._waiting and self._leader is not own
+            if is_taken:
+                own.wait()
+            raise
+
+    def _take(self, own: Member, fits: Fits) -> list[Member]:
+        """The members whose batches the leader appends: those that wait now, and the same if it is called again.
+
+        A batch that does not fit the table, because the table has changed, is appended alone.
+        """
+        with self._changed:
+            if own.group is None:
+                self._wait_for_last_group()
+                self._gather(own)
+        for member in own.group or ():
+            if member.batch is not None and not fits(member.batch):
+                member.settle(Task.ALONE)
+        return [member for member in own.group or () if member.answer is None]
+
+    def _wait_for_last_group(self) -> None:
+        """Wait shortly if fewer threads wait than the last group had: these usually append again at once."""
+        patience = self._last_end + self._last_seconds / WAIT_DIVISOR - time.monotonic()
+        self._changed.wait_for(self._is_complete, max(patience, 0))
+
+    def _is_complete(self) -> bool:
+        return len(self._waiting) + 1 >= self._last_size
+
+    def _gather(self, own: Member) -> None:
+        """Move waiting members from the queue into the group, up to its limits."""
+        taken: list[Member] = []
+        own.group = taken
+        rows = size_bytes = text_length = 0
+        while self._waiting and len(taken) < MAX_MEMBERS:
+            batch = self._waiting[0].batch
+            assert batch is not None
+            rows += batch.rows.num_rows
+            size_bytes += batch.rows.nbytes
+            text_length += len(batch.info.message) + len(batch.info.author)
+            if taken and (rows > MAX_ROWS or size_bytes > MAX_SIZE_BYTES or text_length > MAX_TEXT_LENGTH):
+                break
+            taken.append(self._waiting[0])
+            self._waiting.popleft()
+
+    def _leave(self, own: Member, error: BaseException | None) -> None:
+        """End an append: leave the queue, or answer the members of the group and let the next thread lead.
+
+        May be called again after Ctrl-C.
+        """
+        with self._changed:
+            if own in self._waiting:
+                self._waiting.remove(own)
+            if self._leader is not own:
+                own.settle(Task.ALONE)  # no leader lets it wait again
+                return
+            for member in reversed(own.group or ()):
+                companion = member.companion
+                if companion is not None and (version := companion.committed_version) is not None:
+                    assert own.table is not None
+                    member.settle(Landed(own.table._definition, version))
+                elif companion is not None and companion.is_unknown:
+                    member.settle(CommitStateUnknown(f"transaction {companion.id}, in a group append: {error}"))
+                elif isinstance(error, Exception):
+                    member.settle(Task.ALONE)
+                elif member.answer is None and member not in self._waiting:
+                    self._waiting.appendleft(member)
+            self._last_size, self._last_end = len(own.group or ()) + 1, time.monotonic()
+            self._last_seconds = self._last_end - self._began
+            self._began = self._last_end
+            if self._waiting:
+                self._waiting[0].settle(Task.LEAD)
+            self._leader = self._waiting.popleft() if self._waiting else None
+
+
+_groups: WeakValueDictionary[tuple[int, str], AppendGroups] = WeakValueDictionary()
+_guard = threading.Lock()
+
+
+def groups_of(lakehouse: _core.Lakehouse, table_id: str) -> AppendGroups:
+    """The groups of a table. Keep the result while a batch may wait in it."""
+    with _guard:
+        return _groups.setdefault((id(lakehouse), table_id), AppendGroups())
+
+
+def _reset_after_fork() -> None:
+    """Forget leaders and batches of threads that a forked child does not have."""
+    global _guard
+    _guard = threading.Lock()
+    _groups.clear()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)

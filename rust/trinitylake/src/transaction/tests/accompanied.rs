@@ -1,0 +1,139 @@
+//! A transaction and its companions are in one root, or in none.
+
+use std::sync::Arc;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::key::ObjectKind::Namespace;
+use crate::lakehouse::Lakehouse;
+use crate::storage::Storage;
+use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::tests::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, open, text};
+use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
+
+struct Owned(Transaction);
+
+impl AsMut<Transaction> for Owned {
+    fn as_mut(&mut self) -> &mut Transaction {
+        &mut self.0
+    }
+}
+
+const LIMITS: CommitLimits = CommitLimits { max_attempts: 3, timeout_millis: 1_000, coordination: None };
+
+async fn start() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    add_namespace(&lakehouse, "old").await.unwrap();
+    (files, lakehouse)
+}
+
+async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
+    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
+    transaction
+}
+
+#[tokio::test]
+async fn companions_are_in_the_log_of_the_version() {
+    let (_, lakehouse) = start().await;
+    let mut leader = creating(&lakehouse, "n").await;
+    let mut companions = Vec::new();
+    for _ in 0..2 {
+        companions.push(Owned(begin(&lakehouse, Isolation::Snapshot).await));
+    }
+    assert_eq!(leader.commit_with(&mut companions, LIMITS).await.unwrap(), Outcome::Committed(2));
+    let latest = lakehouse.latest().await.unwrap();
+    let ids: Vec<_> = latest.metadata.committed.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(ids, [leader.id(), companions[0].0.id(), companions[1].0.id()]);
+    for Owned(companion) in &companions {
+        assert_eq!(companion.committed_version(), Some(2));
+        let outcome = outcome_of(&lakehouse, companion.id()).await.unwrap();
+        assert_eq!(outcome, TransactionOutcome::Committed(Some(2)));
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_with_writes_or_a_chosen_id_is_no_companion() {
+    let (_, lakehouse) = start().await;
+    let options = TransactionOptions { id: Some("mine".into()), ..TransactionOptions::default() };
+    let chosen = lakehouse.begin(lakehouse.known(), options).unwrap();
+    for companion in [creating(&lakehouse, "other").await, chosen] {
+        let mut leader = creating(&lakehouse, "n").await;
+        let result = leader.commit_with(&mut [Owned(companion)], LIMITS).await;
+        assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
+    }
+}
+
+/// The leader and the companion after a commit on a store with one fault.
+async fn commit_on(files: Arc<dyn Storage>) -> (Result<Outcome>, Transaction, Transaction) {
+    let broken = Lakehouse::open(files, TestEnvironment::seeded(2), None).await.unwrap();
+    let begin = || broken.begin(broken.known(), TransactionOptions::default()).unwrap();
+    let (mut leader, companion) = (begin(), begin());
+    leader.create(Namespace, "n", "", text("n")).await.unwrap();
+    let mut companions = [Owned(companion)];
+    let result = leader.commit_with(&mut companions, LIMITS).await;
+    let [Owned(companion)] = companions;
+    (result, leader, companion)
+}
+
+/// Every fault at every operation of the commit. Afterwards both are in the log or neither, as the error says; a
+/// companion that was certainly not committed is open, and a rollback settles an unknown one.
+#[tokio::test]
+async fn a_fault_at_any_operation_leaves_all_or_none() {
+    let actions = [
+        Action::FailBefore,
+        Action::FailAfter,
+        Action::DieBefore,
+        Action::DieAfter,
+        Action::Late,
+        Action::Deny,
+        Action::AlreadyExistsAfter,
+    ];
+    let (start, _) = start().await;
+    let recording = Arc::new(FaultyStorage::new(start.copy(), []));
+    Lakehouse::open(recording.clone(), TestEnvironment::seeded(2), None).await.unwrap();
+    let opening = recording.log().len();
+    commit_on(recording.clone()).await.0.unwrap();
+    let operations = recording.log().split_off(2 * opening);
+    let (mut unknown, mut certain) = (0, 0);
+    for operation in &operations {
+        for action in actions {
+            if action == Action::AlreadyExistsAfter && operation.verb != Verb::PutIfAbsent {
+                continue;
+            }
+            let what = format!("{action:?} at {operation:?}");
+            let files = start.copy();
+            let fault = Fault::new(Trigger::at(operation.index - opening as u64), action);
+            let faulty = Arc::new(FaultyStorage::new(files.clone(), [fault]));
+            let (result, leader, mut companion) = commit_on(faulty.clone()).await;
+            assert_eq!(faulty.unfired(), [], "{what}");
+            faulty.revive();
+            faulty.deliver_late().await;
+            let lakehouse = open(files, &TestEnvironment::seeded(9)).await;
+            let latest = lakehouse.latest().await.unwrap();
+            assert_whole(&latest).await;
+            let is_in = latest.metadata.commits(leader.id());
+            assert_eq!(latest.metadata.commits(companion.id()), is_in, "{what}");
+            match result {
+                Ok(_) => {
+                    assert!(is_in, "{what}");
+                    assert_eq!(companion.committed_version(), leader.committed_version(), "{what}");
+                }
+                Err(Error::CommitStateUnknown(_)) => {
+                    unknown += 1;
+                    assert!(companion.is_unknown(), "{what}");
+                    assert_eq!(companion.rollback().await.is_err(), is_in, "{what}");
+                }
+                Err(_) => {
+                    certain += 1;
+                    assert!(!is_in && !companion.is_unknown(), "{what}");
+                    companion.create(Namespace, "alone", "", text("alone")).await.unwrap();
+                    assert_eq!(commit(&mut companion).await.unwrap(), 2, "{what}");
+                }
+            }
+        }
+    }
+    assert!(unknown > 0 && certain > 0, "{unknown} unknown, {certain} certain");
+}

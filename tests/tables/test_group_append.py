@@ -1,0 +1,239 @@
+"""Group append: appends of threads to one table share a commit; each lands once or fails alone."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from trinitylake.tables import group_append
+from trinitylake.tables.group_append import groups_of
+from trinitylake.tables.table_locks import table_locks
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+
+
+@pytest.fixture
+def events(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """A lakehouse with the table `raw.events`."""
+    lake.create_namespace("raw")
+    lake.create_table("raw.events", SCHEMA, partition_spec="day")
+    return lake
+
+
+def rows(*ids: int, day: str = "mon") -> pa.Table:
+    return pa.table({"id": ids, "day": [day] * len(ids)}, schema=SCHEMA)
+
+
+def together(lake: tl.Lakehouse, *appends: Callable[[], object]) -> list[Future[object]]:
+    """Run appends in one group: the first leads, and waits for the table lock until all others wait for it."""
+    table_id = lake.table("raw.events").id
+    groups = groups_of(lake._core, table_id)
+    futures: list[Future[object]] = []
+
+    def arrived() -> int:
+        done = sum(future.done() for future in futures)
+        return done + len(groups._waiting) + (groups._leader is not None)
+
+    with ThreadPoolExecutor(len(appends)) as threads, table_locks.held([table_id]):
+        for append in appends:
+            futures.append(threads.submit(append))
+            wait_for(lambda: arrived() >= len(futures))
+    return futures
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def appending(lake: tl.Lakehouse, data: Any, **arguments: Any) -> Callable[[], object]:
+    return lambda: lake.table("raw.events").append(data, **arguments)
+
+
+def ids(lake: tl.Lakehouse) -> list[int]:
+    return sorted(lake.table("raw.events").scan().to_arrow()["id"].to_pylist())
+
+
+def test_a_group_shares_files_and_a_version_and_keeps_its_transactions_apart(events: tl.Lakehouse) -> None:
+    before = events.version
+    table = events.table("raw.events")
+    futures = together(
+        events,
+        appending(events, rows(1, 2), message="one", author="ann"),
+        appending(events, rows(3), message="two", author="bob"),
+        appending(events, rows(4, day="tue")),
+        lambda: table.append([{"id": 5, "day": "tue"}], message="four"),
+    )
+    assert [future.result().rows_inserted for future in futures] == [2, 1, 1, 1]  # type: ignore[attr-defined]
+    assert events.version == before + 1
+    [entry] = events.log(1)
+    logged = [(one.message, one.author, one.summary) for one in entry.transactions]
+    assert logged == [
+        ("one", "ann", "append +2 rows raw.events"),
+        ("two", "bob", "append +1 row raw.events"),
+        ("", "", "append +1 row raw.events"),
+        ("four", "", "append +1 row raw.events"),
+    ]
+    assert len({one.id for one in entry.transactions}) == 4
+    for one in entry.transactions:
+        assert events.transactions.outcome(one.id) == ("committed", entry.version)
+    iceberg = events.table("raw.events").iceberg
+    assert len(iceberg.snapshots()) == 1
+    assert len(iceberg.inspect.files()) == 2, "one for each partition"
+    assert len(iceberg.inspect.manifests()) == 1
+    assert ids(events) == [1, 2, 3, 4, 5]
+    assert table._version == before + 1, "the handle of a follower shows the version of its rows"
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5]
+
+
+def test_rows_that_do_not_fit_fail_alone(events: tl.Lakehouse) -> None:
+    futures = together(
+        events,
+        appending(events, {"id": ["no number"], "day": ["mon"]}),
+        appending(events, rows(1)),
+        appending(events, {"id": [2], "dya": ["mon"]}),
+        appending(events, rows(3)),
+        appending(events, {"id": [4]}),
+    )
+    errors = [future.exception() for future in futures]
+    assert [type(error) for error in errors] == [tl.InvalidArgument, type(None), tl.InvalidArgument, *[type(None)] * 2]
+    assert "dya" in str(errors[2])
+    assert ids(events) == [1, 3, 4]
+
+
+def test_rows_wait_for_a_changed_table_and_fit_it_or_fail(events: tl.Lakehouse) -> None:
+    """Rows were prepared for the old columns while another process dropped one and added one."""
+    stale = events.table("raw.events")
+    other = tl.open(events.uri) if not events.uri.startswith("memory") else events
+    with other.table("raw.events").update_schema() as update:
+        update.delete_column("id")
+    futures = together(
+        events, appending(events, {"day": ["mon"]}), lambda: stale.append(rows(1)), appending(events, {"day": ["tue"]})
+    )
+    assert [type(future.exception()) for future in futures] == [type(None), tl.InvalidArgument, type(None)]
+    assert events.table("raw.events").count() == 2
+
+
+def test_a_dropped_table_fails_every_append(events: tl.Lakehouse) -> None:
+    futures = together(
+        events,
+        lambda: events.table("raw.events").append(rows(1)),
+        lambda: events.table("raw.events").append(rows(2)),
+    )
+    assert all(future.exception() is None for future in futures)
+    handles = [events.table("raw.events") for _ in range(3)]
+    events.drop_table("raw.events")
+    for handle in handles:
+        with pytest.raises(tl.ObjectNotFound):
+            handle.append(rows(3))
+
+
+def test_a_lone_append_does_not_wait_for_the_last_group(events: tl.Lakehouse) -> None:
+    together(events, *(appending(events, rows(id)) for id in range(5)))
+    groups = groups_of(events._core, events.table("raw.events").id)
+    groups._last_size, groups._last_seconds, groups._last_end = 5, 1000.0, time.monotonic() - 1000
+    began = time.monotonic()
+    appending(events, rows(9))()
+    assert time.monotonic() - began < 5
+
+
+def test_a_group_is_bounded(events: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_append, "MAX_MEMBERS", 2)
+    before = events.version
+    together(events, *(appending(events, rows(id)) for id in range(7)))
+    sizes = [len(entry.transactions) for entry in reversed(events.log(events.version - before))]
+    assert sizes == [3, 3, 1]
+    assert ids(events) == list(range(7))
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_ROWS", 3), ("MAX_SIZE_BYTES", 60), ("MAX_TEXT_LENGTH", 10)])
+def test_a_group_is_bounded_in_rows_bytes_and_text(
+    events: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(group_append, limit, value)
+    before = events.version
+    together(events, *(appending(events, rows(id, id), message="1234") for id in range(4)))
+    assert 2 < events.version - before + 1 <= 4
+    assert ids(events) == sorted([*range(4)] * 2)
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt in one thread, at the n-th line that it executes in the given modules.
+
+    Python itself raises it after a call or at the begin of a function: not at a `try:`, and not at the end of a `with`,
+    whose line is traced again before `__exit__` is called.
+    """
+
+    MODULES = ("group_append.py", "autocommit_table.py")
+
+    def __init__(self, line: int) -> None:
+        self.left = line
+        self._visits = Counter[tuple[FrameType, int]]()
+
+    def __call__(self, append: Callable[[], object]) -> object:
+        sys.settrace(self._call)
+        try:
+            return append()
+        finally:
+            sys.settrace(None)
+
+    def _call(self, frame: FrameType, event: str, argument: object) -> Any:
+        return self._line if frame.f_code.co_filename.endswith(self.MODULES) else None
+
+    def _line(self, frame: FrameType, event: str, argument: object) -> Any:
+        place = frame, frame.f_lineno
+        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        self._visits[place] += event == "line"
+        is_exit = source.startswith("with ") and self._visits[place] % 2 == 0
+        if event == "line" and not is_exit and source not in ("try:", "finally:"):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self._line
+
+
+@pytest.mark.parametrize("victim", [0, 1], ids=["leader", "follower"])
+def test_ctrl_c_at_any_line_loses_no_other_append(victim: int) -> None:
+    """All lines of a leader and of a follower: the other appends land once, and the next append works."""
+    lake = tl.create(f"memory://{uuid.uuid4()}")
+    lake.create_namespace("raw")
+    lake.create_table("raw.events", SCHEMA)
+    seen = Counter[str]()
+    line = 0
+    while True:
+        line += 1
+        interrupt = Interrupt(line)
+        first = line * 10
+        appends: list[Callable[[], object]] = [appending(lake, rows(first + number)) for number in range(3)]
+        appends[victim] = partial(interrupt, appends[victim])
+        futures = together(lake, *appends)
+        landed = Counter(id for id in ids(lake) if id >= first)
+        for number, future in enumerate(futures):
+            if number != victim:
+                assert future.exception() is None, f"line {line}"
+                assert landed[first + number] == 1, f"line {line}"
+        error = futures[victim].exception()
+        assert landed[first + victim] <= 1, f"line {line}"
+        if interrupt.left > 0:
+            assert error is None
+            assert landed[first + victim] == 1
+            break
+        assert isinstance(error, KeyboardInterrupt), f"line {line}: {error!r}"
+        seen[f"landed {landed[first + victim]}"] += 1
+        lake.table("raw.events").append(rows(first + 9))  # nobody waits for a leader that is gone
+    assert seen["landed 0"] > 5
+    assert victim == 1 or seen["landed 1"] > 0
