@@ -27,7 +27,7 @@ export function versionState(version) {
   return `version~${version}`;
 }
 
-export function isState(text) {
+function isState(text) {
   return text === LATEST || /^version~\d{1,18}$/.test(text) || /^tag~[A-Za-z0-9._-]{1,100}$/.test(text);
 }
 

@@ -4,6 +4,7 @@ import { sqlType } from "./types.js";
 
 const KEY = "trinitylake.token";
 const PAGE = "trinitylake/v1/page";
+const MAX_RETRIES = 4, RETRY_MILLIS = 250;
 const SEPARATOR = "\u001f";
 
 /** An error response; `code` 0 without a response. */
@@ -138,14 +139,20 @@ export class ServerSource {
     if (body !== undefined) headers["Content-Type"] = "application/json";
     const url = new URL(path + (query ? `?${query}` : ""), new URL(".", document.baseURI));
     let answer;
-    try {
-      answer = await fetch(url, {
-        method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body),
-        credentials: "omit", cache: "no-store", redirect: "error", referrerPolicy: "no-referrer",
-      });
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      throw new Refused(0, "The server does not answer.");
+    for (let retries = 0; ; retries += 1) {
+      try {
+        answer = await fetch(url, {
+          method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body),
+          credentials: "omit", cache: "no-store", redirect: "error", referrerPolicy: "no-referrer",
+        });
+      } catch (error) {
+        if (error.name === "AbortError") throw error;
+        throw new Refused(0, "The server does not answer.");
+      }
+      // The server limits concurrent requests of a principal, and several readers may be one: without tokens all are.
+      if (answer.status !== 429 || retries === MAX_RETRIES) break;
+      await new Promise((done) => setTimeout(done, RETRY_MILLIS * 2 ** retries));
+      signal?.throwIfAborted();
     }
     let found = null;
     try {

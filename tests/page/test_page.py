@@ -131,6 +131,11 @@ def test_nothing_keeps_anybody_from_using_dialogs_and_results(browser: Browser, 
                 browser.wait(READY)
                 browser.screenshot(SCREENSHOTS / f"{name}-{scheme}-{width}.png")
                 assert found_by(axe, browser) == [], (name, scheme)
+            if width == 400:
+                opened(browser, server.url, "#/latest/table/shop/orders")
+                browser.click(".menu")
+                assert "orders" in browser.text("#sidebar")
+                assert found_by(axe, browser) == [], "menu"
             opened(browser, closed.url)
             browser.screenshot(SCREENSHOTS / f"sign-in-{scheme}-{width}.png")
             assert found_by(axe, browser) == [], (scheme, width)
@@ -275,7 +280,9 @@ def test_without_a_mouse(browser: Browser, url: str) -> None:
     assert browser.run("return document.activeElement.id") == "main"
     browser.press("/")
     assert browser.run("return document.activeElement.id") == "search"
-    browser.press(*"t07", "Enter")
+    browser.press(*"t07")
+    browser.wait("return document.querySelector('.objects').innerText.trim() === 'shop.t07'")
+    browser.press("Enter")
     browser.wait("return location.hash === '#/latest/search?text=t07'")
     browser.wait_for_text("shop.t07")
     browser.run("document.activeElement.blur(); scrollTo(0, 0)")

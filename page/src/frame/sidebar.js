@@ -60,9 +60,10 @@ export class Sidebar {
 
   #reload() {
     if (this.field.value.trim()) return this.#filter();
-    const list = this.#level([]);
-    // The old names stay until the new ones have arrived.
+    const list = this.#level([]), { state } = this.names;
+    // The old names stay until the new ones have arrived, unless another version is shown by then.
     list.ready.then(() => {
+      if (state !== this.names.state) return;
       replace(this.tree, list);
       this.#mark();
     });

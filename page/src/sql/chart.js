@@ -44,7 +44,8 @@ export function chart({ columns, rows }) {
     else if (!drawn || Math.abs(drawn.width - place.clientWidth) > 2) draw();
   });
   watched.observe(place);
-  new MutationObserver(draw).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  const themes = new MutationObserver(() => (place.isConnected ? draw() : themes.disconnect()));
+  themes.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   return h("div", {}, h("div", { class: "tools" },
     select("Across", columns.map((one, at) => [at, plain(one.name)]), chosen.x, (value) => { chosen.x = Number(value); }),
     select("As", KINDS, chosen.kind, (value) => { chosen.kind = value; }), lines), place);

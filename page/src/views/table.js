@@ -44,11 +44,12 @@ function offeredTabs(lakehouse) {
 }
 
 export function columns(given) {
-  return grid("Columns", ["Name", "Type", "Rules", "Comment"], given.map((one) => [
-    h("span", { class: "column" }, shown(one.name)), h("code", {}, shown(one.type)),
-    [one["is-key"] ? badge("key", "good") : null, one.required ? badge("required") : null],
-    one.comment ? lines(one.comment) : "",
-  ]), "The table has no columns.");
+  const heads = [["Name", (one) => h("span", { class: "column" }, shown(one.name))], ["Type", (one) => h("code", {}, shown(one.type))]];
+  if (given.some((one) => one["is-key"] || one.required)) {
+    heads.push(["Rules", (one) => [one["is-key"] ? badge("key", "good") : null, one.required ? badge("required") : null]]);
+  }
+  if (given.some((one) => one.comment)) heads.push(["Comment", (one) => lines(one.comment)]);
+  return grid("Columns", heads.map(([text]) => text), given.map((one) => heads.map(([, cell]) => cell(one))), "The table has no columns.");
 }
 
 function layout(found) {

@@ -12,7 +12,7 @@ export async function tree({ source, route, signal }) {
     [...Array(way.length + 1).keys()].map((depth) => source.tree(at, way.slice(0, depth).join("."), signal)));
   return h("div", {},
     heading("Storage tree"),
-    h("p", { class: "quiet lead" }, "Every version is the root of a search tree of files that never change. New entries wait in a node’s buffer before they sink towards the leaves."),
+    h("p", { class: "quiet lead" }, "Every version is the root of a search tree of files that never change. New entries wait in the buffer of a node before they move to its children."),
     h("ol", { class: "levels" }, nodes.map((node, depth) => level(at, node, way, depth))),
     content(at, nodes.at(-1)));
 }
@@ -43,8 +43,8 @@ function content(at, node) {
   return h("div", {},
     card("This node", facts([["File", h("code", {}, shown(node.path))], ["Height", number(node.height)]])),
     h("div", { class: "columns" },
-      card("Keys", grid("Keys", ["Key", "Kind"], node.keys.map((one) => [name(one), badge(one.kind)]), "It has none.")),
-      card("Buffer, the newest last", grid("Messages", ["Message", "Key"], node.messages.map((one) => [
+      card("Keys", grid("Keys", ["Key", "Kind"], node.keys.map((one) => [name(one), badge(one.kind)]), "This node has no keys.")),
+      card("Buffer, newest last", grid("Messages", ["Message", "Key"], node.messages.map((one) => [
         badge(one.removes ? "remove" : "set", one.removes ? "bad" : "good"), name(one),
-      ]), "Nothing waits here."))));
+      ]), "The buffer is empty."))));
 }
