@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -141,6 +142,36 @@ def test_a_filter_matches_the_rows_that_sql_matches(table: tl.Table, text: str) 
 def test_a_filter_that_cannot_be_evaluated_is_refused(table: tl.Table, text: str) -> None:
     with pytest.raises(tl.InvalidArgument):
         table.scan(text).count()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("zon = 'a'", "no column 'zon'; did you mean 'zone'"),
+        ("ZONE = 'a'", "did you mean 'zone'"),
+        (
+            "zone = 1",
+            "column 'zone': a column of type varchar cannot be compared with 1; write the text in quotes: '1'",
+        ),
+        ("id in (1, 'x')", "column 'id': a column of type bigint cannot be compared with 'x'"),
+        ("id like 'a%'", "column 'id': `like` needs a column of text, not one of type bigint"),
+        ("flag = 'yes'", "column 'flag': a column of type boolean cannot be compared with 'yes'"),
+        ("id = true", "column 'id': a column of type bigint cannot be compared with true"),
+        ("tags = 1", "type array<varchar> cannot be compared with 1"),
+        ("id > NULL", "is null"),
+    ],
+)
+def test_errors_about_filters_name_the_column_and_its_sql_type(lake: tl.Lakehouse, text: str, words: str) -> None:
+    """They were "Cannot convert LongLiteral into string" and "object of type 'int' has no len()"."""
+    lake.create_namespace("shop")
+    table = lake.create_table(
+        "shop.t", {"id": "bigint", "zone": "text", "flag": "boolean", "tags": "array<text>", "place": "row(x int)"}
+    )
+    for use in (lambda: table.scan(text).to_arrow(), lambda: table.delete(text)):
+        with pytest.raises(tl.InvalidArgument, match=re.escape(words)):
+            use()
+    with pytest.raises(tl.InvalidArgument, match=r"shop.t in version \d+ has no column 'zon'; did you mean 'zone'"):
+        table.scan(columns=["zon"])
 
 
 def test_escaped_signs_of_like_are_characters() -> None:

@@ -385,7 +385,7 @@ def _hint_of(name: str, defaults: Mapping[str, Any]) -> str:
 def hint(name: str, names: Iterable[str]) -> str:
     """The end of an error about an unknown name: the name that is probably meant, or all names."""
     names = list(names)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = [one for one in names if one.lower() == name.lower()] or difflib.get_close_matches(name, names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
 
 

@@ -75,7 +75,7 @@ class ResultPrinter:
 
     def _show(self, query: Query, out: TextIO, width: int | None) -> None:
         if self.is_for_people:
-            self._print(query.text(self._limit, width, one_by_one=self.format is Format.LINE), out)
+            self._print(query._text(self._limit, width, one_by_one=self.format is Format.LINE), out)
             return
         reader = query.to_arrow_batch_reader()
         if self.format is Format.JSON:

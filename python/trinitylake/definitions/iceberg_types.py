@@ -115,6 +115,11 @@ def _field_from_iceberg(field: NestedField) -> Column:
     return Column(field.name, type, not field.required, field.doc or "", id=field.field_id)
 
 
+def sql_text(type: IcebergType) -> str:
+    """The SQL name of an Iceberg type, for errors and descriptions."""
+    return str(_type_from_iceberg(type))
+
+
 def _type_from_iceberg(type: IcebergType) -> Type:
     from pyiceberg import types as iceberg
 

@@ -58,7 +58,7 @@ _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "NULL"
 #: Maximum nesting of NOT and parentheses, because filters are evaluated recursively.
 _MAX_DEPTH = 100
 _SHOWN_CHARACTERS = 100
-_A_VALUE = "a value: a number, a text in quotes, true or false"
+_A_VALUE = "a value: a number, a text in quotes, true or false; for NULL write `is null`"
 
 
 class _Token(NamedTuple):

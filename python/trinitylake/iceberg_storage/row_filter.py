@@ -73,6 +73,7 @@ from pyiceberg.types import (
 )
 
 from trinitylake.base.arguments import hint
+from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.iceberg_storage.column_summary import ColumnSummary
 from trinitylake.iceberg_storage.moment_text import is_moment, units_since_epoch
 
@@ -435,13 +436,15 @@ class _Compiling:
 
     def _test(self, kind: type, field: NestedField, predicate: UnboundPredicate) -> _Test:
         path = self._paths[field.field_id]
-        if isinstance(predicate, SetPredicate):
-            self.size += len(predicate.literals)
-            kind, values = _in_list([*predicate.literals], field.field_type)
-        elif isinstance(predicate, LiteralPredicate):
-            kind, values = _compared(kind, predicate.literal, field.field_type)
-        else:
-            values = []
+        values: list[Any] = []
+        try:
+            if isinstance(predicate, SetPredicate):
+                self.size += len(predicate.literals)
+                kind, values = _in_list([*predicate.literals], field.field_type)
+            elif isinstance(predicate, LiteralPredicate):
+                kind, values = _compared(kind, predicate.literal, field.field_type)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"column {'.'.join(path)!r}: {error}") from None
         numbers = sorted(value for value in values if not _is_nan(value))
         return _Test(field.field_id, field.field_type, path, kind, numbers, len(numbers) < len(values))
 
@@ -478,7 +481,7 @@ def _in_list(literals: list[Literal[Any]], type: IcebergType) -> tuple[type, lis
 def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[type, list[Any]]:
     """The equivalent comparison with a value of the column's type; without a value if none can satisfy it."""
     if kind is StartsWith and not isinstance(type, StringType | BinaryType):
-        raise TypeError(f"`like` needs a column of text, not one of type {type}")
+        raise TypeError(f"`like` needs a column of text, not one of type {sql_text(type)}")
     nearest = _floor_and_ceiling(literal, type)
     if nearest is None:
         return kind, [_value(literal, type)]
@@ -499,7 +502,12 @@ def _value(literal: Literal[Any], type: IcebergType) -> Any:
     if isinstance(type, TimestampNanoType | TimestamptzNanoType):
         micros = TimestampType() if isinstance(type, TimestampNanoType) else TimestamptzType()
         return literal.value if isinstance(literal, LongLiteral) else literal.to(micros).value * 1000
-    value = literal.to(type).value
+    try:
+        value = literal.to(type).value
+    except (TypeError, ValueError):
+        written = str(literal.value).lower() if isinstance(literal.value, bool) else repr(literal.value)
+        quotes = f"; write the text in quotes: '{written}'" if isinstance(type, StringType) else ""
+        raise ValueError(f"a column of type {sql_text(type)} cannot be compared with {written}{quotes}") from None
     return value.bytes if isinstance(value, UUID) else value
 
 
@@ -513,7 +521,7 @@ def _floor_and_ceiling(literal: Literal[Any], type: IcebergType) -> tuple[Any, A
         return None
     value = literal.value
     if _is_nan(value) and isinstance(type, IntegerType | LongType | DecimalType):
-        raise ValueError(f"a column of type {type} cannot be compared with NaN")
+        raise ValueError(f"a column of type {sql_text(type)} cannot be compared with NaN")
     match type:
         case IntegerType() | LongType():
             most = 2 ** _BITS[type.__class__] - 1

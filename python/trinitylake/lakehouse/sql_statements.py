@@ -132,7 +132,7 @@ class StatementDone(Query):
         self._is_committed = version is not None
         self._result = result
 
-    def text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
+    def _text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
         """The numbers of changed rows, and the version."""
         updated, deleted, inserted, version = self._result
         suffix = "" if version is None else f" in version {version}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from trinitylake.base.arguments import checked, checked_as, flag, text, texts
+from trinitylake.base.arguments import checked, checked_as, flag, hint, text, texts
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.markup import shown
 from trinitylake.base.qualified_names import full_name
@@ -239,7 +239,14 @@ class Table(ABC):
                 snapshot_id=snapshot_id,
                 limit=limit,
             )
-            scan.projection()  # an unknown column is refused here rather than on the first row
+            try:
+                scan.projection()  # an unknown column is refused here rather than on the first row
+            except ValueError:
+                known = self._iceberg().schema().column_names
+                unknown = next((one for one in columns or () if one not in known), None)
+                if unknown is None:
+                    raise
+                raise InvalidArgument(f"{self._subject()} has no column {unknown!r}; {hint(unknown, known)}") from None
         return Scan(scan, self._subject, self.name)
 
     def count(self) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trinitylake.base.markup import Markup, ShownList, element, framed, pairs, table, utc_text
 from trinitylake.base.timestamps import time_of
+from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.definitions.schema import COLUMNS_SHOWN, columns_table
 from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
 
@@ -78,7 +79,7 @@ def scan_html(scan: DataScan, subject: str) -> str:
     from pyiceberg.expressions import AlwaysTrue
 
     fields = scan.projection().fields
-    rows = [(field.name, field.field_type) for field in fields[:COLUMNS_SHOWN]]
+    rows = [(field.name, sql_text(field.field_type)) for field in fields[:COLUMNS_SHOWN]]
     facts = [
         ("rows where", scan.row_filter) if scan.row_filter != AlwaysTrue() else ("rows", "all"),
         ("at most", "all" if scan.limit is None else f"{scan.limit:,} rows"),

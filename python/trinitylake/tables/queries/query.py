@@ -83,9 +83,9 @@ class Query(RowResult):
     @checked
     def show(self, limit: int = SHOWN_ROWS) -> None:
         """Print the first rows as a table."""
-        print(self.text(limit))
+        print(self._text(limit))
 
-    def text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
+    def _text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
         """The first rows as a table, in lines of that width, or with each value on its own line."""
         if self._prepared.explain:
             return "\n".join(plan.rstrip() for _, plan in self.fetchall())
@@ -110,7 +110,7 @@ class Query(RowResult):
         return found
 
     def __repr__(self) -> str:
-        return self.text()
+        return self._text()
 
     @shown
     def _repr_html_(self) -> str:
