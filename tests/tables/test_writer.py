@@ -410,6 +410,75 @@ def test_dropped_table_fails_the_writes(lake: tl.Lakehouse) -> None:
     assert ids(lake) == []
 
 
+# Small files
+
+
+def files(lake: tl.Lakehouse) -> int:
+    snapshot = lake.table("raw.events").iceberg.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return int(snapshot.summary["total-data-files"] or 0)
+
+
+@pytest.mark.parametrize("compacts", [True, False])
+def test_table_that_is_fed_by_many_commits_has_few_files(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, compacts: bool
+) -> None:
+    monkeypatch.setattr(table_writer, "COMMITS_PER_COMPACTION", 10)
+    if not compacts:
+        lake.alter(properties={"maintenance.compact": "false"})
+    most = 0
+    with lake.table("raw.events").writer(producer="p") as one, lake.table("raw.events").writer(producer="q") as two:
+        for number in range(60):
+            one.write([{"id": number}], sequence=number)
+            two.write([{"id": 100 + number}], sequence=number)
+            one.flush()
+            two.flush()
+            most = max(most, files(lake))
+    assert ids(lake) == [*range(60), *range(100, 160)]
+    assert most <= 60 if compacts else most == 120
+    assert files(lake) <= 30 or not compacts
+    for name in ("p", "q"):
+        assert lake.table("raw.events").writer(producer=name).last_sequence() == 59
+
+
+def test_compaction_that_lost_against_another_one_gives_way(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Two processes see the same number of commits, and compact the same files."""
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+
+    monkeypatch.setattr(table_writer, "COMMITS_PER_COMPACTION", 8)
+    compact, raced = Lakehouse._compact, []
+
+    def race(self: Lakehouse, table: tuple[str, str]) -> None:
+        with self.begin() as transaction:
+            transaction.table(table).maintenance.compact()
+            compact(self, table)
+            raced.append(1)
+
+    monkeypatch.setattr(Lakehouse, "_compact", race)
+    with lake.table("raw.events").writer() as writer:
+        for number in range(8):
+            writer.write([{"id": number}])
+            writer.flush()
+    assert raced == [1]
+    assert (files(lake), ids(lake)) == (1, list(range(8)))
+    assert not recwarn.list
+
+    def fail(self: Lakehouse, table: tuple[str, str]) -> None:
+        raise tl.StorageError("no space")
+
+    monkeypatch.setattr(Lakehouse, "_compact", fail)
+    writer = lake.table("raw.events").writer()
+    for number in range(8, 16):
+        writer.write([{"id": number}])
+        writer.flush()
+    with pytest.warns(UserWarning, match=r"small files of table raw.events stay: no space"):
+        writer.close()
+    assert ids(lake) == list(range(16))
+
+
 # asyncio, processes and the end of the interpreter
 
 

@@ -6,8 +6,8 @@ say the rest. A table can override parts of it in its own properties.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from trinitylake.base.commit_info import CommitInfo
@@ -75,6 +75,19 @@ class Policy:
     vacuum: bool
     grace: str | None
 
+    def of_table(self, properties: Mapping[str, str]) -> Policy:
+        """The policy of a table with these properties. Raises `InvalidArgument` for a misspelt or malformed one."""
+        _check_names(properties, OF_TABLES)
+        policy = self
+        if COMPACT in properties:
+            policy = replace(policy, compact=_flag(COMPACT, properties[COMPACT]))
+        if MIN_FILES in properties:
+            policy = replace(policy, min_files=_count(MIN_FILES, properties[MIN_FILES]))
+        if MIN_DELETED_PERCENT in properties:
+            percent = _count(MIN_DELETED_PERCENT, properties[MIN_DELETED_PERCENT], minimum=0)
+            policy = replace(policy, min_deleted_percent=percent)
+        return policy
+
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceReport:
@@ -138,6 +151,7 @@ def maintain_tables(
     progress: Progress | None = None,
     skip: Mapping[str, Skipped] | None = None,
     on_table: Callable[[str], None] = lambda name: None,
+    only: str | None = None,
 ) -> MaintainedTables:
     """Compact each table and expire its snapshots: the part of maintenance that reads files of clients.
 
@@ -145,10 +159,11 @@ def maintain_tables(
         definition: of the lakehouse, whose properties hold the policy.
         skip: tables to skip, and why.
         on_table: called with the name of each table before any of its files is read, and for each file that is done.
+        only: the full name of the only table; None for all.
     """
     run = _TableRun(definition, tables, note, dry_run, progress)
     run.done.skipped.update(skip or {})
-    run.run(on_table)
+    run.run(tables.tables() if only is None else [only], on_table)
     return run.done
 
 
@@ -169,8 +184,8 @@ class _TableRun:
             definition.maximum_version_age_millis or DEFAULT_SETTINGS["maximum_version_age_millis"],
         )
 
-    def run(self, on_table: Callable[[str], None]) -> None:
-        for name in self._tables.tables():
+    def run(self, names: Iterable[str], on_table: Callable[[str], None]) -> None:
+        for name in names:
             if name in self.done.skipped:
                 continue
             on_table(name)
@@ -187,18 +202,12 @@ class _TableRun:
                 self.done.skipped[name] = TOO_LARGE
 
     def _compact(self, name: str, table: Table, on_table: Callable[[str], None]) -> None:
-        own = table.properties
-        _check_names(own, OF_TABLES)
-        if not (_flag(COMPACT, own[COMPACT]) if COMPACT in own else self._policy.compact):
+        policy = self._policy.of_table(table.properties)
+        if not policy.compact:
             return
-        min_files, percent = self._policy.min_files, self._policy.min_deleted_percent
-        if MIN_FILES in own:
-            min_files = _count(MIN_FILES, own[MIN_FILES])
-        if MIN_DELETED_PERCENT in own:
-            percent = _count(MIN_DELETED_PERCENT, own[MIN_DELETED_PERCENT], minimum=0)
         done = table.maintenance.compact(
-            min_files=min_files,
-            min_deleted_percent=percent,
+            min_files=policy.min_files,
+            min_deleted_percent=policy.min_deleted_percent,
             dry_run=self._dry_run,
             progress=lambda done, total: on_table(name),
             **self._note,

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from trinitylake.base.arguments import checked_as, text, whole_number
+from trinitylake.base.arguments import checked_as, flag, text, whole_number
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.qualified_names import split
@@ -79,6 +79,7 @@ class LatestVersion(Protocol):
         note: CommitInfo = NO_COMMIT_INFO,
         base: Version | None = None,
     ) -> Result: ...
+    def _compact(self, table: Identifier) -> None: ...
     def begin(self, *, message: str = "", author: str = "") -> AbstractContextManager[TransactionWithTables]: ...
 
 
@@ -119,7 +120,7 @@ class AutocommitTable(FrozenTable):
         definition = serialize(self._definition)
         return AutocommitTable, (self._lakehouse, self._namespace, self._name, definition, self._version)
 
-    @checked_as(max_rows=_AT_LEAST_ONE, max_size_bytes=_AT_LEAST_ONE, producer=text)
+    @checked_as(max_rows=_AT_LEAST_ONE, max_size_bytes=_AT_LEAST_ONE, producer=text, compact=flag)
     def writer(
         self,
         *,
@@ -128,6 +129,7 @@ class AutocommitTable(FrozenTable):
         max_size_bytes: int = 64 << 20,
         producer: str | None = None,
         dead_letter_table: Identifier | None = None,
+        compact: bool = True,
         message: str = "",
         author: str = "",
     ) -> TableWriter:
@@ -140,7 +142,8 @@ class AutocommitTable(FrozenTable):
         dead_letters = None if dead_letter_table is None else split(dead_letter_table)
         target = Target((self._namespace, self._name), self.id, dead_letters, new_id())
         limits = Limits(milliseconds(max_delay, "max_delay") / 1000, max_rows, max_size_bytes)
-        return TableWriter(self._lakehouse, target, self, limits, producer, CommitInfo(message, author))
+        compaction = functools.partial(self._lakehouse._compact, target.name) if compact else None
+        return TableWriter(self._lakehouse, target, self, limits, producer, CommitInfo(message, author), compaction)
 
     _repeats_writes = True
 

@@ -84,10 +84,11 @@ class App:
         delegation = None if options.s3_access is None else S3Delegation(io, options.s3_access, outbound)
         signs = delegation is not None and delegation.signs
         metrics, workers = ServerMetrics(), WorkerPool()
+        workers = WorkerPool()
         self.service = Service(
             lake=lake,
             transactions=OpenTransactions(lake, options),
-            writers=TableWriters(lake),
+            writers=TableWriters(lake, workers),
             reports=MetricsReports(),
             endpoints=[(one.method, one.path, one.writes) for one in CATALOG if signs or one is not SIGN],
             options=options,

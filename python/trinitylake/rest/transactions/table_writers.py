@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from functools import partial
 
 from trinitylake.base.commit_info import CommitInfo
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.qualified_names import full_name
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.rest.workers.maintenance_jobs import PATIENCE_SECONDS, MaintenanceJob
+from trinitylake.rest.workers.pool import WorkerPool
 from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
 from trinitylake.tables.ingestion.write_commit import Acknowledgement, Target
 
@@ -24,8 +29,9 @@ Key = tuple[tuple[str, str], tuple[str, str] | None]
 class TableWriters:
     """The open writers of a server. They claim no producers, since requests of one may reach several servers."""
 
-    def __init__(self, lake: Lakehouse) -> None:
+    def __init__(self, lake: Lakehouse, workers: WorkerPool) -> None:
         self._lake = lake
+        self._workers = workers
         self._lock = threading.Lock()
         self._writers: dict[Key, tuple[TableWriter, float]] = {}
 
@@ -58,4 +64,12 @@ class TableWriters:
             raise InvalidArgument(f"table {full_name(*name)} is {table.type}: rows are appended to managed tables")
         target = Target(name, table.id, dead_letter_table, writer=None)
         limits = Limits(MAX_DELAY_SECONDS, max_rows=100_000, max_size_bytes=64 << 20)
-        return TableWriter(self._lake, target, table, limits, None, CommitInfo())
+        return TableWriter(self._lake, target, table, limits, None, CommitInfo(), partial(self._compact, name))
+
+    def _compact(self, table: tuple[str, str]) -> None:
+        """Compact a table, in a worker process if one can open the lakehouse: files of clients may take much memory."""
+        if os.name != "posix" or self._lake.uri.startswith("memory:"):
+            self._lake._compact(table)
+            return
+        job = MaintenanceJob(StorageForTasks(self._lake._storage), {}, full_name(*table))
+        self._workers.run(job, "", seconds=PATIENCE_SECONDS)

@@ -28,23 +28,25 @@ _ENDED = Skipped(
 
 @dataclass(frozen=True)
 class MaintenanceJob(Job):
-    """Maintenance of all tables; reports the name of a table when it begins, and after each of its files.
+    """Maintenance of all tables or of one; reports the name of a table when it begins, and after each of its files.
 
     Attributes:
         storage: of the lakehouse.
         skipped: tables that are left out, and why.
+        table: the full name of the only one; None for all.
     """
 
     kind: ClassVar[str] = "maintenance"
 
     storage: StorageForTasks
     skipped: dict[str, Skipped]
+    table: str | None = None
 
     def run(self, report: Callable[[str], None]) -> MaintainedTables:
         """Compact tables and expire their snapshots, as the policy of the lakehouse says."""
         lake = Lakehouse(_core.Lakehouse.open(self.storage.storage))
         note = CommitInfo("maintenance", "")
-        return maintain(lake._definition, lake, note, skip=self.skipped, on_table=report)
+        return maintain(lake._definition, lake, note, skip=self.skipped, on_table=report, only=self.table)
 
 
 def maintain_tables(

@@ -15,6 +15,7 @@ import functools
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -23,6 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
+from trinitylake.base.qualified_names import full_name, split
 from trinitylake.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -57,6 +59,8 @@ RETRY_SECONDS = 600.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0
 #: Schemas of rows of which a writer remembers whether they fit.
 KNOWN_SCHEMAS = 256
+#: Commits after which the small files of a table are compacted: each adds a file to a partition.
+COMMITS_PER_COMPACTION = 100
 _MAX_SEQUENCE = (1 << 63) - 1
 
 
@@ -111,6 +115,7 @@ class TableWriter:
         limits: Limits,
         producer: str | None,
         note: CommitInfo,
+        compact: Callable[[], object] | None,
     ) -> None:
         self._lakehouse = lakehouse
         self._target = target
@@ -128,6 +133,9 @@ class TableWriter:
         self._failed: list[Acknowledgement] = []
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._compact = compact
+        self._compacted = 0  # sequence number of the table up to which a compaction was tried
+        self._compaction: threading.Thread | None = None
         self._claiming = threading.Lock()
         self._claims: dict[str, _Claim] = {}
 
@@ -200,6 +208,8 @@ class TableWriter:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+        if self._compaction is not None:
+            self._compaction.join()
         _open_writers.discard(self)
         self._raise_unseen()
 
@@ -349,6 +359,26 @@ class TableWriter:
             write.future.is_duplicate = write in staged.duplicates
             write.future.rows_rejected = staged.rejected.get(write, 0)
             write.future.set_result(version)
+        self._begin_compaction(staged)
+
+    def _begin_compaction(self, staged: Staged) -> None:
+        """Compact the table in another thread if it has had many commits, of any writer, since the last time."""
+        self._compacted = max(self._compacted, staged.compacted)
+        is_running = self._compaction is not None and self._compaction.is_alive()
+        if self._compact is None or is_running or staged.newest - self._compacted < COMMITS_PER_COMPACTION:
+            return
+        self._compacted = staged.newest
+        self._compaction = threading.Thread(target=self._try_to_compact, name="trinitylake-compaction", daemon=True)
+        self._compaction.start()
+
+    def _try_to_compact(self) -> None:
+        assert self._compact is not None
+        try:
+            self._compact()
+        except CommitConflict:
+            pass  # another writer was faster; the next files are for the next compaction
+        except Exception as error:
+            warnings.warn(f"small files of table {full_name(*split(self._target.name))} stay: {error}", stacklevel=2)
 
     def _fail(self, write: Write, error: BaseException) -> None:
         """Fail a write. Later writes of its producer fail, too, unless only its rows are wrong: no gap is left."""

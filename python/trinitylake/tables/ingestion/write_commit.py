@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
+from pyiceberg.table.snapshots import Operation
 
 from trinitylake.base.qualified_names import Identifier, full_name, split
 from trinitylake.errors import ObjectNotFound, ProducerFenced, TrinityLakeError
@@ -21,6 +22,7 @@ from trinitylake.tables.ingestion.producers import Producer
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
+    from pyiceberg.table import Table as IcebergTable
 
     from trinitylake import _core
     from trinitylake.definitions import Schema
@@ -44,11 +46,23 @@ class DescribedTable(Protocol):
     def _schema(self) -> IcebergSchema: ...
 
 
+def sequence_numbers(table: StagedTable) -> tuple[int, int]:
+    """Sequence numbers of the newest snapshot and of the last compaction, 0 if none is retained."""
+    metadata = table._iceberg().metadata
+    compactions = [
+        snapshot.sequence_number or 0
+        for snapshot in metadata.snapshots
+        if snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
+    ]
+    return getattr(metadata, "last_sequence_number", 0), max(compactions, default=0)
+
+
 class StagedTable(DescribedTable, Protocol):
     """The part of a table of a transaction that a writer uses."""
 
     @property
     def id(self) -> str: ...
+    def _iceberg(self) -> IcebergTable: ...
     def _open_core(self) -> _core.Transaction: ...
     def append(self, data: Any) -> object: ...
 
@@ -152,11 +166,14 @@ class Staged:
         failed: writes of which nothing is committed, and why.
         duplicates: writes whose sequence numbers the table had already.
         rejected: the number of rejected rows of each write.
+        newest, compacted: sequence numbers of the newest snapshot and of the last compaction.
     """
 
     failed: dict[Write, TrinityLakeError] = field(default_factory=dict)
     duplicates: set[Write] = field(default_factory=set)
     rejected: dict[Write, int] = field(default_factory=dict)
+    newest: int = 0
+    compacted: int = 0
 
 
 def conforming(table: DescribedTable) -> Callable[[pa.Table], pa.Table]:
@@ -196,6 +213,7 @@ def stage(transaction: WritingTransaction, target: Target, writes: Iterable[Writ
     for name, sequence in advanced.items():
         if name in producers:
             producers[name].store(sequence, target.writer)
+    staged.newest, staged.compacted = sequence_numbers(table)
     return staged
 
 
