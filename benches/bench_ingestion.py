@@ -8,8 +8,7 @@ from pathlib import Path
 
 import trinitylake as tl
 from benches import peers
-from benches.measure import Bench, at_least, at_most, seconds, times
-from trinitylake.tables.ingestion import table_writer
+from benches.measure import Bench, at_least, at_most
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
@@ -38,9 +37,8 @@ def writer_throughput(bench: Bench) -> None:
             writer.flush()
             took = time.perf_counter() - began
         assert lake.table("n.t").count() == 10 * batches
-    bench.report("batches of 10 rows a second, one thread", batches / took, at_least(5_000), "{:,.0f}")
-    bench.report("longest wait for an acknowledgement", max(waits), at_most(1.3), seconds)
-    bench.report("versions", lake.version, None, "{:,}")
+    bench.figure("batches of ten rows, one thread, 60/20 ms", [batches / took], "1/s", at_least(5_000))
+    bench.figure("longest wait for an acknowledgement", [max(waits)], "s", at_most(1.3))
 
 
 def hour_of_events(bench: Bench) -> None:
@@ -63,23 +61,28 @@ def hour_of_events(bench: Bench) -> None:
                 most_files = max(most_files, _files(lake))
     last_minute = f"second >= {commits - 60}"
     lake.table("n.one").append(lake.table("n.t").scan().to_arrow().sort_by("second"))
-    ratios = []
+    took: dict[str, list[float]] = {"n.t": [], "n.one": []}
     for _ in range(10):
-        took = []
         for name in ("n.t", "n.one"):
             table = tl.open(lake.uri, durability="none").table(name)
             began = time.perf_counter()
             assert table.scan(last_minute).to_arrow().num_rows == 60 * per_commit
-            took.append(time.perf_counter() - began)
-        ratios.append(took[0] / took[1])
-    bench.report("most data files at any time", most_files, at_most(200), "{:,}")
-    bench.report("data files at the end", _files(lake), None, "{:,}")
-    bench.compare("scan of the last minute / of one compacted file", ratios, at_most(1.5))
-    metadata = Path(lake.table("n.t").iceberg.metadata_location.removeprefix("file://")).stat().st_size
-    manifests = len(lake.table("n.t").iceberg.current_snapshot().manifests(lake.table("n.t").iceberg.io))
-    bench.report("bytes of the metadata file at the end", metadata, None, "{:,}")
-    bench.report("manifests at the end", manifests, None, "{:,}")
+            took[name].append(time.perf_counter() - began)
+    bench.figure("most data files at any time", [most_files], "count", at_most(200))
+    bench.cost("scan of the last minute", took["n.t"], "the same rows in one file", took["n.one"], at_most(1.5))
+    table = lake.table("n.t").iceberg
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    metadata = Path(table.metadata_location.removeprefix("file://")).stat().st_size
+    bench.figure("metadata file after an hour", [metadata], "bytes", at_most(100_000))
+    bench.figure("manifests after an hour", [len(snapshot.manifests(table.io))], "count", at_most(100))
 
 
 def _files(lake: tl.Lakehouse) -> int:
-    return int(lake.table("n.t").iceberg.current_snapshot().summary["total-data-files"])
+    snapshot = lake.table("n.t").iceberg.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return int(snapshot.summary["total-data-files"] or 0)
+
+
+BENCHMARKS = {"writer": writer_throughput, "writer-hour": hour_of_events}

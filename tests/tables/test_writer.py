@@ -470,12 +470,15 @@ def test_compaction_that_lost_against_another_one_gives_way(
         raise tl.StorageError("no space")
 
     monkeypatch.setattr(Lakehouse, "_compact", fail)
-    writer = lake.table("raw.events").writer()
-    for number in range(8, 16):
-        writer.write([{"id": number}])
-        writer.flush()
+
+    def write() -> None:
+        with lake.table("raw.events").writer() as writer:
+            for number in range(8, 16):
+                writer.write([{"id": number}])
+                writer.flush()
+
     with pytest.warns(UserWarning, match=r"small files of table raw.events stay: no space"):
-        writer.close()
+        write()
     assert ids(lake) == list(range(16))
 
 

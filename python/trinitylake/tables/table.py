@@ -448,7 +448,7 @@ class Table(ABC):
         `ProducerFenced`. docs/guide/ingestion.md has more.
 
         Args:
-            max_delay: how long rows wait before they are committed.
+            max_delay: after which rows are durable, if a commit takes less than half of it. Others share the commit.
             max_rows: rows that are committed earlier; `write` waits while the next ones are as many.
             max_size_bytes: the same for their memory.
             producer: the name of the stream of rows.

@@ -1,8 +1,9 @@
 """A writer that collects the rows of many calls and commits them in the background: `table.writer()`.
 
-`write` converts rows to Arrow and puts them into a buffer. One thread takes all of the buffer when its oldest rows have
-waited for `max_delay`, or when it is full, and commits them in one transaction, while the next ones are collected. So
-the buffer and the rows being committed bound the memory, and `write` waits while both are full.
+`write` converts rows to Arrow and puts them into a buffer. One thread takes all of the buffer, so early that its oldest
+rows are durable after `max_delay` if the commit takes as long as the last one, or when it is full, and commits them in
+one transaction, while the next ones are collected. So the buffer and the rows being committed bound the memory, and
+`write` waits while both are full.
 
 The outcome of each write is known to its future: durable in a version, or failed with an error. An error that may pass
 is retried; a commit without an answer is settled by rolling its transaction back, which fails if it was committed.
@@ -128,7 +129,8 @@ class TableWriter:
         self._changed = threading.Condition()
         self._buffer: list[Write] = []
         self._rows = self._size_bytes = 0
-        self._due = 0.0  # when the oldest rows of the buffer are committed
+        self._due = 0.0  # when the commit of the oldest rows of the buffer begins
+        self._commit_seconds = limits.max_delay_seconds  # duration of the last commit; unknown before the first
         self._accepted = self._done = self._flushed = 0  # writes; all up to `_flushed` are due
         self._failed: list[Acknowledgement] = []
         self._thread: threading.Thread | None = None
@@ -288,7 +290,8 @@ class TableWriter:
                     )
                 claim.last = write.sequence
             if not self._buffer:
-                self._due = time.monotonic() + self._limits.max_delay_seconds
+                delay_seconds = self._limits.max_delay_seconds
+                self._due = time.monotonic() + max(delay_seconds - self._commit_seconds, delay_seconds / 2)
             self._buffer.append(write)
             self._accepted += 1
             self._rows += write.rows.count
@@ -331,8 +334,10 @@ class TableWriter:
                     self._fail(write, claim.error)
                 else:
                     going.append(write)
+            began = time.monotonic()
             if going:
                 self._commit(going)
+            self._commit_seconds = time.monotonic() - began
             with self._changed:
                 self._done += len(writes)
                 self._changed.notify_all()
