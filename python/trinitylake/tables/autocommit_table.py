@@ -142,7 +142,7 @@ class AutocommitTable(FrozenTable):
         dead_letters = None if dead_letter_table is None else split(dead_letter_table)
         target = Target((self._namespace, self._name), self.id, dead_letters, new_id())
         limits = Limits(milliseconds(max_delay, "max_delay") / 1000, max_rows, max_size_bytes)
-        compaction = functools.partial(self._lakehouse._compact, target.name) if compact else None
+        compaction = partial(self._lakehouse._compact, target.name) if compact else None
         return TableWriter(self._lakehouse, target, self, limits, producer, CommitInfo(message, author), compaction)
 
     _repeats_writes = True
