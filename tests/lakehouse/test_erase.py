@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
+import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 import trinitylake as tl
 from manifests_by_hand import avro_parts
 from position_deletes import delete_values
+from s3_server import serve
 
 ANN = "ann.smith@example.com"
 FILTER = f"email = '{ANN}'"
@@ -386,3 +389,53 @@ def test_a_certificate_is_checked_with_its_key_and_filter(lake: tl.Lakehouse, tm
     path.write_text(json.dumps(changed))
     with pytest.raises(tl.InvalidArgument, match="was changed"):
         lake.maintenance.fsck(certificate=path, key=key)
+
+
+def test_rows_are_erased_while_others_append(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    plain(lake)
+    is_over = threading.Event()
+    appended: list[int] = []
+
+    def append() -> None:
+        while not is_over.is_set():
+            lake.table("raw.orders").append(people("other", first=100 + len(appended)))
+            appended.append(100 + len(appended))
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        done = lake.erase("raw.orders", FILTER)
+    finally:
+        is_over.set()
+        thread.join()
+    assert done.is_verified
+    assert holding(tmp_path / "lake", ANN) == []
+    found = sorted(lake.table("raw.orders").to_arrow()["id"].to_pylist())
+    assert found == [1, 3, 5, *appended]
+    assert lake.maintenance.fsck("all", data=True).is_sound
+
+
+def test_other_rows_keep_their_ids(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("raw.orders", SCHEMA, properties={"format-version": "3"})
+    table.append(people("bob", ANN, "eve", ANN, "zoe"))
+    columns = ["id", "_row_id", "_last_updated_sequence_number"]
+    before = lake.table("raw.orders").scan(columns=columns).to_arrow().to_pylist()
+    lake.erase("raw.orders", FILTER)
+    assert lake.table("raw.orders").scan(columns=columns).to_arrow().to_pylist() == [before[0], before[2], before[4]]
+
+
+def test_rows_are_erased_in_memory() -> None:
+    erase_in(tl.create(f"memory://{uuid.uuid4()}"))
+
+
+def test_rows_are_erased_on_s3() -> None:
+    with serve() as server:
+        erase_in(tl.create(f"s3://{server.new_bucket()}/lake", storage_options=server.storage_options))
+
+
+def erase_in(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("raw")
+    partitioned(lake)
+    assert lake.erase("raw.orders", FILTER).is_verified
+    assert lake.table("raw.orders").count() == 3
+    assert not any(ANN in unquote_plus(path) for path, *_ in lake._storage.list(""))

@@ -7,18 +7,25 @@ counts if a manifest of it lists such a file, also as deleted: the entry repeats
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import And, BooleanExpression, Not, Or, UnboundPredicate
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
@@ -206,93 +213,84 @@ def _with_schema(metadata: TableMetadata, schema: Schema) -> TableMetadata:
 class TableEraser:
     """Rewrites the metadata of a table, so that no file that it names holds matching rows.
 
-    Data files with matching rows are written again without these and without deleted rows. Each branch or tag of the
-    table that needs it gets a new snapshot; other snapshots with matching rows are removed, and with them statistics.
+    Data files with matching rows are written again without these and without deleted rows, in a new snapshot of `main`.
+    All other snapshots with matching rows are removed, with their tags and branches, and so are all statistics.
 
     Args:
         io: the file access of the lakehouse, which records the written files.
-        search: of the rows.
-        drops_refs: remove tags and branches other than `main` that hold matching rows, instead of rewriting them.
+
+    Attributes:
+        written: the new data files of each data file, by its path and its delete files. They are used again if the
+            metadata is rewritten again, after a lost race.
     """
 
-    def __init__(self, io: LakehouseFileIO, search: RowSearch, drops_refs: bool) -> None:
+    def __init__(self, io: LakehouseFileIO) -> None:
         self._io = io
-        self._search = search
-        self._drops_refs = drops_refs
+        self.written: dict[tuple[Hashable, ...], list[DataFile]] = {}
 
-    def erased(self, metadata: TableMetadata) -> TableMetadata:
+    def erased(self, metadata: TableMetadata, search: RowSearch) -> TableMetadata:
         """The new metadata, not stored."""
-        affected = self._search.snapshots(metadata)
-        new_ids: dict[int, int] = {}
-        refs = dict(metadata.refs)
-        for name, ref in refs.items():
-            if ref.snapshot_id not in affected or (self._drops_refs and name != MAIN_BRANCH):
-                continue
-            if ref.snapshot_id not in new_ids:
-                old = metadata.snapshot_by_id(ref.snapshot_id)
-                assert old is not None
-                snapshot = self._snapshot(metadata, old, name == MAIN_BRANCH)
-                new_ids[ref.snapshot_id] = snapshot.snapshot_id
-                metadata = apply_updates(metadata, (AddSnapshotUpdate(snapshot=snapshot),))
-            metadata = apply_updates(metadata, (_moved(name, ref, new_ids[ref.snapshot_id]),))
+        affected = search.snapshots(metadata)
+        main = metadata.refs.get(MAIN_BRANCH)
+        if main is not None and main.snapshot_id in affected:
+            old = metadata.snapshot_by_id(main.snapshot_id)
+            assert old is not None, "a branch has a snapshot"
+            snapshot = self._snapshot(metadata, search, old)
+            moved = main.model_dump(by_alias=True) | {"ref-name": MAIN_BRANCH, "snapshot-id": snapshot.snapshot_id}
+            updates = AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(moved)
+            metadata = apply_updates(metadata, updates)
         metadata = without(metadata, affected)
         staying = {name: ref for name, ref in metadata.refs.items() if ref.snapshot_id not in affected}
         return metadata.model_copy(
             update={"refs": staying, "metadata_log": [], "statistics": [], "partition_statistics": []}
         )
 
-    def _snapshot(self, metadata: TableMetadata, old: Snapshot, is_main: bool) -> Snapshot:
-        """A snapshot with the other live rows of `old`, under its schema; for `main` under the current one."""
-        schema_id = metadata.current_schema_id if is_main or old.schema_id is None else old.schema_id
-        seen = metadata.model_copy(update={"current_schema_id": schema_id})
-        tasks = list(ReadAheadScan(seen, self._io, snapshot_id=old.snapshot_id).plan_files())
-        gone = [task for task in tasks if self._is_rewritten(seen, task)]
+    def _snapshot(self, metadata: TableMetadata, search: RowSearch, old: Snapshot) -> Snapshot:
+        """A snapshot with the live rows of `old` that do not match."""
+        tasks = list(ReadAheadScan(metadata, self._io, snapshot_id=old.snapshot_id).plan_files())
+        gone = [task for task in tasks if any(search.count(metadata, file) for file in (task.file, *task.delete_files))]
         removed = {task.file.file_path for task in gone}
         used = {file_key(file) for task in tasks if task.file.file_path not in removed for file in task.delete_files}
-        files = [
+        deletes = [
             entry.data_file
             for manifest in read_list(self._io, old)
+            if manifest.content == ManifestContent.DELETES
             for entry in read_entries(self._io, manifest)
-            if entry.data_file.content != DataFileContent.DATA
+            if file_key(entry.data_file) not in used
         ]
-        deletes = [file for file in files if file_key(file) not in used]
-        added = self._written(seen, gone)
-        numbers = {file.file_path: old.sequence_number or 0 for file in added}
+        live = LiveRows(metadata, self._io, gone)
+        added = [file for task in gone for file in self._written(metadata, search, live, task)]
         producer = SnapshotProducer(
-            seen,
+            metadata,
             self._io,
             Operation.OVERWRITE if added else Operation.DELETE,
             branch=None,
-            sequence_numbers=numbers,
+            sequence_numbers={file.file_path: old.sequence_number or 0 for file in added},
             lists_removed=False,
         )
         return producer.add(added).remove([*(task.file for task in gone), *deletes]).produce(old.snapshot_id)
 
-    def _is_rewritten(self, metadata: TableMetadata, task: FileScanTask) -> bool:
-        """Whether a data file, or a delete file that applies to it, holds matching rows."""
-        return any(self._search.count(metadata, file) for file in (task.file, *task.delete_files))
+    def _written(
+        self, metadata: TableMetadata, search: RowSearch, live: LiveRows, task: FileScanTask
+    ) -> list[DataFile]:
+        """The files that replace one data file."""
+        deletes = sorted(map(file_key, task.delete_files), key=str)
+        key = task.file.file_path, metadata.current_schema_id, metadata.default_spec_id, *deletes
+        if key not in self.written:
+            if task.file.file_format != FileFormat.PARQUET:
+                raise InvalidArgument(
+                    f"{task.file.file_path} is not a Parquet file, and only these are rewritten: compact the table "
+                    "with the engine that wrote it"
+                )
+            writer = DataFileWriter(metadata, self._io, carries_rows=True)
+            self.written[key] = writer.written(self._rows(metadata, search, live, task))
+        return self.written[key]
 
-    def _written(self, metadata: TableMetadata, tasks: list[FileScanTask]) -> list[DataFile]:
-        live = LiveRows(metadata, self._io, tasks)
+    def _rows(
+        self, metadata: TableMetadata, search: RowSearch, live: LiveRows, task: FileScanTask
+    ) -> Iterator[pa.Table]:
         target = arrow_schema(carried_schema(metadata))
-        writer = DataFileWriter(metadata, self._io, carries_rows=True)
-
-        def rows() -> Iterator[pa.Table]:
-            for task in tasks:
-                if task.file.file_format != FileFormat.PARQUET:
-                    raise InvalidArgument(
-                        f"{task.file.file_path} is not a Parquet file, and only these are rewritten: compact the table "
-                        "with the engine that wrote it"
-                    )
-                matching = self._search.positions(metadata, task.file)
-                for batch in live.batches(task, [*target.names, POSITION.name]):
-                    stays = pa.array(~np.isin(batch.column(POSITION.name).to_numpy(), matching))
-                    kept = batch.filter(stays).select(target.names)
-                    yield pa.Table.from_batches([kept]).cast(target)
-
-        return writer.written(rows())
-
-
-def _moved(name: str, ref: SnapshotRef, snapshot_id: int) -> SetSnapshotRefUpdate:
-    fields = ref.model_dump(by_alias=True) | {"ref-name": name, "snapshot-id": snapshot_id}
-    return SetSnapshotRefUpdate.model_validate(fields)
+        matching = search.positions(metadata, task.file)
+        for batch in live.batches(task, [*target.names, POSITION.name]):
+            stays = pa.array(~np.isin(batch.column(POSITION.name).to_numpy(), matching))
+            yield pa.Table.from_batches([batch.filter(stays).select(target.names)]).cast(target)

@@ -23,11 +23,11 @@ from pyiceberg.table import TableProperties
 from trinitylake import _core
 from trinitylake.base.qualified_names import Identifier, full_name, split
 from trinitylake.base.timestamps import time_of
-from trinitylake.definitions import PREVIOUS_METADATA_LOCATION, parse_lakehouse_def, serialize
+from trinitylake.definitions import PREVIOUS_METADATA_LOCATION, parse_lakehouse_def, parse_table_def, serialize
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
-from trinitylake.iceberg_storage.metadata import encoder, new_file_stem
+from trinitylake.iceberg_storage.metadata import encoder, new_file_stem, read_metadata
 from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
 from trinitylake.iceberg_storage.row_search import TableEraser
 from trinitylake.lakehouse.erasure_certificate import new_certificate, without_values, write_certificate
@@ -41,7 +41,8 @@ from trinitylake.lakehouse.erasure_survey import (
 )
 from trinitylake.lakehouse.file_search import TextSearch
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.tables.table_definition import name_metadata
+from trinitylake.tables.table_definition import metadata_path, name_metadata
+from trinitylake.tables.table_locks import table_locks
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -140,6 +141,7 @@ class _Erasing:
             raise InvalidArgument(
                 "the reason contains a value of the filter, and would keep it in the log: leave it out"
             )
+        self._eraser = TableEraser(self._io)
         self._found: Survey | None = None
 
     def run(self, dry_run: bool) -> Erasure:
@@ -152,7 +154,7 @@ class _Erasing:
             files={path: rows for path, rows in sorted(found.search.rows.items()) if rows},
             versions=tuple(found.versions),
             tags=tuple(found.tags),
-            refs=tuple(f"{full_name(*key[:2])}@{ref}" for key, one in found.tables.items() for ref in one.refs),
+            refs=tuple(found.refs),
             transactions=tuple(transactions),
         )
         if dry_run:
@@ -172,14 +174,7 @@ class _Erasing:
 
     def _without_history(self, found: Survey, planned: Erasure) -> Erasure:
         """Commit a clean version, expire all versions before it, and collect their files."""
-        for _ in range(_MAX_ATTEMPTS):
-            if not found.tables and not found.tags:
-                break
-            with suppress(CommitConflict):
-                self._commit(found)
-            found = self._survey()
-        else:
-            raise CommitConflict(f"table {self._name} was changed by others {_MAX_ATTEMPTS} times; erase again")
+        self._commit(found)
         # A tree without buffers: none of its nodes names a former definition, which would keep the files of that.
         version, _, _ = self._core.compact(True, False, self._message(), self._request.author)
         assert version is not None, "a forced compaction makes a version"
@@ -203,8 +198,8 @@ class _Erasing:
         return self._found
 
     def _transactions(self, found: Survey) -> list[str]:
-        tables = [key[:2] for key in found.tables] + [split(self._request.table)]
-        return saved_transactions(self._core, found.latest.number + 1 if found.versions else 0, tables)
+        before = found.latest.number + 1 if found.versions else 0
+        return saved_transactions(self._core, before, [*found.tables, split(self._request.table)])
 
     def _check_allowed(self, planned: Erasure) -> None:
         kept = [f"tag {name}" for name in planned.tags] + [f"reference {name}" for name in planned.refs]
@@ -223,29 +218,36 @@ class _Erasing:
         return f"erase rows of {self._name}" + (f": {self._request.reason}" if self._request.reason else "")
 
     def _commit(self, found: Survey) -> None:
-        """Commit a version that names no file with matching rows. Raises `CommitConflict` after a lost race."""
-        assert found.search is not None
-        io = self._io.part()
-        try:
-            with self._handle.begin(message=self._message(), author=self._request.author) as transaction:
-                state = transaction._state()
-                for (namespace, name, location), one in found.tables.items():
-                    if state.base.locate("table", namespace, name) != location:
-                        raise CommitConflict(f"table {full_name(namespace, name)} was changed by another transaction")
-                    metadata = TableEraser(io, found.search, drops_refs=True).erased(one.metadata)
-                    definition = one.definition
-                    name_metadata(definition, self._stored(io, metadata, one.metadata))
+        """Commit a version whose tables name no file with matching rows. Raises `CommitConflict`."""
+        for _ in range(_MAX_ATTEMPTS):
+            # Other threads wait; other processes may be faster, and then less is left to write.
+            with suppress(CommitConflict), table_locks.reserved(found.ids):
+                self._try_to_commit(found)
+                return
+        raise CommitConflict(f"table {self._name} was changed by others {_MAX_ATTEMPTS} times; erase again")
+
+    def _try_to_commit(self, found: Survey) -> None:
+        assert found.search is not None, "a table with matching rows was searched"
+        earlier = [self._io.path_of(file.file_path) for files in self._eraser.written.values() for file in files]
+        with self._handle.begin(message=self._message(), author=self._request.author) as transaction:
+            state = transaction._state()
+            state.adopt(earlier)
+            for namespace, name in found.tables:
+                data = state.base.read("table", namespace, name)
+                if data is None or (definition := parse_table_def(data)).id not in found.ids:
+                    raise CommitConflict(f"table {full_name(namespace, name)} was dropped or replaced meanwhile")
+                path = metadata_path(definition, full_name(namespace, name))
+                metadata = read_metadata(self._io, self._io.uri_of(path), path)
+                if found.search.snapshots(metadata):
+                    name_metadata(definition, self._stored(self._eraser.erased(metadata, found.search)))
                     definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
                     state.replace("table", namespace, name, serialize(definition))
-                self._drop_tags(transaction, found)
-        except BaseException:
-            io.discard()
-            raise
+            self._drop_tags(transaction, found)
 
-    def _stored(self, io: LakehouseFileIO, metadata: TableMetadata, old: TableMetadata) -> str:
+    def _stored(self, metadata: TableMetadata) -> str:
         folder = metadata.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{metadata.location}/metadata"
-        path = io.path_of(f"{folder.rstrip('/')}/{new_file_stem(None)}{file_suffix(metadata.properties)}")
-        io.put(path, file_bytes(encoder.encode(metadata), path), overwrite=False)
+        path = self._io.path_of(f"{folder.rstrip('/')}/{new_file_stem(None)}{file_suffix(metadata.properties)}")
+        self._io.put(path, file_bytes(encoder.encode(metadata), path), overwrite=False)
         return path
 
     def _drop_tags(self, transaction: Transaction, found: Survey) -> None:

@@ -44,10 +44,8 @@ class FoundTable(NamedTuple):
         refs: branches and tags of the table, other than `main`, at these snapshots.
     """
 
-    definition: TableDef
-    metadata: TableMetadata
     snapshots: set[int]
-    refs: tuple[str, ...]
+    refs: list[str]
 
 
 @dataclass
@@ -58,7 +56,8 @@ class Survey:
         latest: the latest version.
         versions: the kept versions with matching rows or texts, ascending, tagged ones included.
         tags: the tags of these versions, and the numbers of the versions.
-        tables: of the latest version, each table with matching rows: its definition by its key and location.
+        tables: namespace and name of the tables that have or had the name, in the latest version.
+        refs: branches and tags of these tables, other than `main`, at snapshots with matching rows.
         texts: objects whose definition in the latest version has one of the texts.
         searched: the tables, for a search of single files.
         ids: of the tables that have or had the name.
@@ -68,7 +67,8 @@ class Survey:
     latest: _core.Version
     versions: list[int] = field(default_factory=list)
     tags: dict[str, int] = field(default_factory=dict)
-    tables: dict[tuple[str, str, str], FoundTable] = field(default_factory=dict)
+    tables: list[tuple[str, str]] = field(default_factory=list)
+    refs: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     searched: list[SearchedTable] = field(default_factory=list)
     ids: frozenset[str] = frozenset()
@@ -135,16 +135,20 @@ class _Surveying:
         states = self._states(versions, ids)
         tables = self._searched([state.tables for state in states], search)
         found = Survey(latest, texts=sorted(states[-1].texts), searched=tables.searched, ids=ids, search=tables.search)
-        for version, state in zip(versions, states, strict=True):
-            has_rows = any(tables.found[location].snapshots for location in state.tables.values())
-            root = self._io.storage.get(_core.root_path(version.number))
-            if has_rows or state.texts or self._texts.is_in_file(root):
-                found.versions.append(version.number)
+        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+            have_texts = pool.map(self._is_text_in_root, versions)
+            for version, state, has_text in zip(versions, states, have_texts, strict=True):
+                if has_text or state.texts or any(tables.found[one].snapshots for one in state.tables.values()):
+                    found.versions.append(version.number)
         found.tags = {tag: number for tag, number in tags.items() if number in found.versions}
         for (_, namespace, name), location in states[-1].tables.items():
-            if tables.found[location].snapshots:
-                found.tables[namespace, name, location] = tables.found[location]
+            found.tables.append((namespace, name))
+            found.refs += [f"{full_name(namespace, name)}@{ref}" for ref in tables.found[location].refs]
         return found
+
+    def _is_text_in_root(self, version: _core.Version) -> bool:
+        """Whether the log message or another part of a root has one of the texts."""
+        return bool(self._texts) and self._texts.is_in_file(self._io.storage.get(_core.root_path(version.number)))
 
     def _tags(self, latest: _core.Version) -> dict[str, int]:
         paths = parse_lakehouse_def(latest.definition).exported_snapshots
@@ -200,10 +204,7 @@ class _Surveying:
         read = {location: self._metadata(location) for location in dict.fromkeys(newest_first)}
         schemas = [schema for metadata in read.values() for schema in reversed(metadata.schemas)]
         search = RowSearch(self._io, self._filter, schemas, search)
-        found = {
-            location: _found_table(self._definitions[location], metadata, search.snapshots(metadata))
-            for location, metadata in read.items()
-        }
+        found = {location: _found_table(metadata, search.snapshots(metadata)) for location, metadata in read.items()}
         folders = {self._io.path_of(one.location.rstrip("/")) + "/": one for one in reversed(read.values())}
         return _SearchedTables(
             search, found, [SearchedTable(folder, metadata, search) for folder, metadata in folders.items()]
@@ -239,9 +240,9 @@ def _changes(previous: _core.Version | None, version: _core.Version) -> tuple[di
     return changed, [key for key, row in rows if row["after"] is None]
 
 
-def _found_table(definition: TableDef, metadata: TableMetadata, snapshots: set[int]) -> FoundTable:
-    refs = sorted(name for name, ref in metadata.refs.items() if name != MAIN_BRANCH and ref.snapshot_id in snapshots)
-    return FoundTable(definition, metadata, snapshots, tuple(refs))
+def _found_table(metadata: TableMetadata, snapshots: set[int]) -> FoundTable:
+    refs = [name for name, ref in metadata.refs.items() if name != MAIN_BRANCH and ref.snapshot_id in snapshots]
+    return FoundTable(snapshots, sorted(refs))
 
 
 def tables_that_name(version: _core.Version, io: LakehouseFileIO, paths: set[str]) -> dict[str, str]:

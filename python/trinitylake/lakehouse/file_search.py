@@ -90,13 +90,16 @@ class TextSearch:
                 spellings |= {spelling.encode(), spelling.encode().hex().encode()}
         self._spellings = sorted(spellings)
 
+    def __bool__(self) -> bool:
+        return bool(self._spellings)
+
     def is_in(self, data: bytes) -> bool:
         """Whether one of the texts occurs in bytes that are not compressed."""
         return any(spelling in data for spelling in self._spellings)
 
     def is_in_file(self, data: bytes) -> bool:
         """Whether one of the texts occurs in the content of a file other than Parquet."""
-        return bool(self._spellings) and any(map(self.is_in, _decoded(data)))
+        return any(map(self.is_in, _decoded(data)))
 
 
 class FileSearch:
@@ -131,7 +134,7 @@ class FileSearch:
                 has_text = self._texts.is_in(self._footer(file))
                 rows = max([self._rows(file), *(self._rows_by_ids(file, one) for one in tables)])
             else:
-                rows, has_text = 0, self._texts.is_in_file(self._storage.get(file.path))
+                rows, has_text = 0, bool(self._texts) and self._texts.is_in_file(self._storage.get(file.path))
         except FileNotFoundError:
             return found
         except (TrinityLakeError, pa.ArrowException, OSError, ValueError, EOFError, zlib.error) as error:
