@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import threading
 import uuid
 import zlib
@@ -346,6 +347,18 @@ def test_files_of_running_transactions_are_kept_for_a_grace_and_named(lake: tl.L
     assert done.remaining
     assert lake.erase("raw.orders", FILTER).is_verified
     assert holding(tmp_path / "lake", ANN) == []
+
+
+def test_files_of_dead_writers_are_deleted(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    plain(lake)
+    folder = next((tmp_path / "lake" / "raw").iterdir()) / "data"
+    for name in ("_staged#1000000001", f"00000-0-{uuid.uuid4()}.parquet"):
+        pq.write_table(people(ANN), folder / name)
+        os.utime(folder / name, (1, 1))
+    (tmp_path / "lake" / "notes.txt").write_text(ANN)
+    done = lake.erase("raw.orders", FILTER)
+    assert done.mentions == ("notes.txt",)
+    assert holding(tmp_path / "lake", ANN) == ["notes.txt"]
 
 
 def test_the_reason_must_not_contain_the_value(lake: tl.Lakehouse) -> None:

@@ -10,6 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, quote_plus
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table.metadata import TableMetadata
 
+#: In the names of files that a writer has not finished, or left when it died (format §3).
+_UNFINISHED = "_staged#"
 _ARROW, _AVRO, _GZIP, _PARQUET = b"ARRO", b"Obj\x01", b"\x1f\x8b", b"PAR1"
 
 
@@ -130,7 +133,11 @@ class FileSearch:
         tables = [one for one in self._tables if file.path.startswith(one.folder)]
         found = FileFinding(file, is_of_table=bool(tables))
         try:
-            if self._storage.get_range(file.path, 0, min(4, file.size_bytes)) == _PARQUET:
+            if _UNFINISHED in file.path:
+                # The storage does not read these. They exist on local disks only.
+                data = Path(self._io.local_path(file.path) or file.path).read_bytes()
+                rows, has_text = 0, self._texts.is_in_file(data)
+            elif self._storage.get_range(file.path, 0, min(4, file.size_bytes)) == _PARQUET:
                 has_text = self._texts.is_in(self._footer(file))
                 rows = max([self._rows(file), *(self._rows_by_ids(file, one) for one in tables)])
             else:
