@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -444,3 +446,60 @@ def test_storage_options_accept_truths_and_numbers(tmp_path: Path) -> None:
     uri = str(tmp_path / "lake")
     tl.create(uri, storage_options={"allow_http": True, "max_retries": 3})
     assert tl.open(uri, storage_options={"allow_http": False}).version == 0
+
+
+def test_update_schema_accepts_the_type_names_of_create_table(nyc: tl.Lakehouse) -> None:
+    """`add_column("delay", "double")` failed with "Cannot visit non-type: double"."""
+    types = ("double", "decimal(10, 2)", "timestamptz", "int[]", "struct(a int, b text)", tl.map_of("text", "bigint"))
+    declared = {"id": "int", **{f"c{number}": type for number, type in enumerate(types)}}
+    expected = nyc.create_table("nyc.declared", declared).schema
+    table = nyc.create_table("nyc.updated", {"id": "int"})
+    with table.update_schema() as update:
+        for name, type in list(declared.items())[1:]:
+            update.add_column(name, type)  # type: ignore[arg-type]
+    assert [(one.name, str(one.type)) for one in table.schema.columns] == [
+        (one.name, str(one.type)) for one in expected.columns
+    ]
+    with nyc.transaction() as txn, txn.table("nyc.updated").update_schema() as update:
+        update.update_column("id", "bigint")  # type: ignore[arg-type]
+    assert str(nyc.table("nyc.updated").schema.columns[0].type) == "bigint"
+    with pytest.raises(tl.InvalidArgument, match="dubble"), table.update_schema() as update:
+        update.add_column("more", "dubble")  # type: ignore[arg-type]
+
+
+def test_a_table_is_created_from_a_schema_of_polars(nyc: tl.Lakehouse) -> None:
+    """A schema of polars was taken for a mapping to SQL types, and a lazy frame had no schema."""
+    frame = polars.DataFrame({"id": [1], "amount": [Decimal("1.5")], "at": [datetime(2020, 1, 1)], "parts": [[1.5]]})
+    expected = tl.Schema.of(frame)
+    for number, schema in enumerate([frame.schema, dict(frame.schema), frame.lazy(), {"id": polars.Int64}]):
+        table = nyc.create_table(f"nyc.t{number}", schema)  # type: ignore[arg-type]
+        columns = expected.columns if number < 3 else expected.columns[:1]
+        assert [(one.name, str(one.type)) for one in table.schema.columns] == [
+            (one.name, str(one.type)) for one in columns
+        ]
+        table.append(frame.select(table.schema.names))
+
+
+def test_a_write_outside_of_the_open_transaction_warns_once(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    """Users wrote to `lake.table(…)` inside `with lake.transaction()`: the rows stayed after the rollback."""
+    others = nyc.begin()
+    with nyc.transaction() as txn, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        txn.table(flights.name).append({"id": [5]})
+        assert caught == []
+        flights.append({"id": [6]})
+        nyc.sql("DELETE FROM nyc.flights WHERE id = 6")
+        nyc.create_namespace("other")
+        [warning] = caught
+        assert "not part of that transaction" in str(warning.message)
+        assert "txn.table" in str(warning.message)
+        assert warning.filename == __file__
+        thread = threading.Thread(target=lambda: nyc.table(flights.name).append({"id": [7]}))
+        thread.start()
+        thread.join()
+        tl.create(f"memory://{txn.id}").create_namespace("a")
+        assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flights.append({"id": [8]})
+        others.rollback()

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinitylake.definitions.declared_types import Column, Type
+from trinitylake.definitions.declared_types import Column, Type, as_type
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.types import IcebergType, NestedField
+
+    from trinitylake.definitions.declared_types import TypeLike
 
 #: Maximum length of a type in a definition.
 _FIXED_MAX_LENGTH = (1 << 31) - 1
@@ -41,6 +43,13 @@ def from_iceberg(schema: IcebergSchema) -> tuple[list[Column], list[str]]:
     columns = [_field_from_iceberg(field) for field in schema.fields]
     names = [schema.find_column_name(id) for id in schema.identifier_field_ids]
     return columns, sorted(name for name in names if name is not None)
+
+
+def as_iceberg_type(type: IcebergType | TypeLike) -> IcebergType:
+    """The Iceberg type of a SQL type, whose fields have no ids; an Iceberg type unchanged. Raises `InvalidArgument`."""
+    from pyiceberg.types import IcebergType
+
+    return type if isinstance(type, IcebergType) else _type_to_iceberg(as_type(type))
 
 
 def _field_to_iceberg(column: Column) -> NestedField:

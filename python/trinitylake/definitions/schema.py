@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from trinitylake.definitions import iceberg_types
 from trinitylake.definitions import trinitylake_pb2 as proto
@@ -162,9 +162,10 @@ def columns_table(schema: Schema) -> Markup:
 def as_schema(schema: SchemaLike, format_version: int = 2) -> Schema:
     """A schema from any schema, or from data with a schema, for a table of an Iceberg format version.
 
-    Accepts a `Schema`, a list of `Column`s or `(name, type)` tuples, a mapping of name to SQL type, a stored
-    schema, a PyIceberg or pyarrow schema, and every object with the Arrow C stream or schema interface, of which
-    only the schema is read. Nanoseconds of Arrow become microseconds before format version 3.
+    Accepts a `Schema`, a list of `Column`s or `(name, type)` tuples, a mapping of name to SQL type or to data type
+    of polars, a stored schema, a PyIceberg, pyarrow or polars schema, a `LazyFrame` of polars, and every object with
+    the Arrow C stream or schema interface, of which only the schema is read. Nanoseconds of Arrow become microseconds
+    before format version 3.
 
     Raises:
         InvalidArgument: for any other object, and for a column whose type Iceberg lacks.
@@ -173,6 +174,12 @@ def as_schema(schema: SchemaLike, format_version: int = 2) -> Schema:
         return schema
     if isinstance(schema, proto.Schema):
         return Schema.from_definition(schema)
+    if type(schema).__module__.startswith("polars.") and hasattr(schema, "collect_schema"):
+        schema = schema.collect_schema()  # of a LazyFrame, without its rows
+    if isinstance(schema, Mapping) and any(_is_of_polars(one) for one in schema.values()):
+        from polars import DataFrame
+
+        schema = DataFrame(schema=dict[str, Any](schema))
     if isinstance(schema, Mapping) or (isinstance(schema, list | tuple) and not hasattr(schema, "__arrow_c_stream__")):
         return Schema(schema)
     if type(schema).__module__.startswith("pyiceberg."):
@@ -189,6 +196,11 @@ def as_schema(schema: SchemaLike, format_version: int = 2) -> Schema:
             "a mapping of column name to SQL type, or data with the Arrow C stream interface"
         )
     return Schema(from_arrow(arrow, format_version))
+
+
+def _is_of_polars(type: object) -> bool:
+    """Whether a value is a data type of polars, or its class."""
+    return getattr(type, "__module__", "").startswith("polars.")
 
 
 def to_iceberg_schema(schema: SchemaLike, format_version: int = 2) -> IcebergSchema:

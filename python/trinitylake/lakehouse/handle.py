@@ -11,7 +11,7 @@ from trinitylake.base.arguments import checked_as, text_mapping
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.errors import CommitConflict, InvalidArgument, TransactionExpired, TrinityLakeError
 from trinitylake.lakehouse.settings import Isolation, check_isolation, default_isolation
-from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.transaction import Transaction, warn_in_block
 
 if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
@@ -106,6 +106,7 @@ class Handle:
         base: _core.Version | None = None,
     ) -> Result:
         """Run a statement in its own transaction. See `Statements.execute`."""
+        warn_in_block(self.core)
         bases = [] if base is None else [base]
 
         def attempt() -> Result:

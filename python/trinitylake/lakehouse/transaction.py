@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import threading
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
+from weakref import ref
 
 from trinitylake.base import tracing
 from trinitylake.base.arguments import checked
@@ -82,6 +86,36 @@ def _span_attributes(core: _core.Transaction, base: _core.Version) -> dict[str, 
         "trinitylake.transaction.isolation": core.isolation,
         "trinitylake.transaction.base_version": base.number,
     }
+
+
+class _Blocks(threading.local):
+    """The transactions whose `with` block the thread is in, with the lakehouse of each."""
+
+    def __init__(self) -> None:
+        self.entered: list[tuple[ref[Transaction], _core.Lakehouse]] = []
+
+
+_blocks = _Blocks()
+
+
+def warn_in_block(lakehouse: _core.Lakehouse) -> None:
+    """Warn about a statement of the lakehouse itself in the block of a transaction, once for each transaction."""
+    for entry in list(_blocks.entered):
+        transaction = entry[0]()
+        if transaction is not None and transaction.is_open and entry[1] is not lakehouse:
+            continue
+        _blocks.entered.remove(entry)
+        if transaction is None or not transaction.is_open:
+            continue
+        frame, level = inspect.currentframe(), 1
+        while frame is not None and frame.f_globals.get("__name__", "").startswith(("trinitylake.", "contextlib")):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(
+            "a statement of the lakehouse inside `with lake.transaction() as txn` commits alone and is not part "
+            "of that transaction: write to txn.table(…), and call the other methods of txn",
+            UserWarning,
+            stacklevel=level,
+        )
 
 
 class Transaction(OpenTransaction):
@@ -292,6 +326,8 @@ class Transaction(OpenTransaction):
     def __enter__(self) -> Self:
         self._state()
         self._span.enter()
+        _blocks.entered = [entry for entry in _blocks.entered if entry[0]() is not None]
+        _blocks.entered.append((ref(self), self._lakehouse))
         return self
 
     def __exit__(

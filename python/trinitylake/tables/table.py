@@ -626,7 +626,10 @@ class Table(ABC):
 
     @contextmanager
     def update_schema(self, *, message: str = "", author: str = "") -> Iterator[UpdateSchema]:
-        """PyIceberg's schema update: `with table.update_schema() as update: update.add_column("delay", LongType())`."""
+        """PyIceberg's schema update: `with table.update_schema() as update: update.add_column("delay", "bigint")`.
+
+        Types are SQL's, as in `create_table`, or PyIceberg's.
+        """
         with translated(), self._writing(CommitInfo(message, author)) as iceberg, iceberg.update_schema() as update:
             yield update
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
@@ -44,6 +44,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from trinitylake.definitions.iceberg_types import as_iceberg_type
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
@@ -79,6 +80,9 @@ from trinitylake.iceberg_storage.update_checks import check_writable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.types import IcebergType
+
+    from trinitylake.definitions.declared_types import TypeLike
 
 
 class StagedTransaction(Transaction):
@@ -452,7 +456,7 @@ class StagedIcebergTable(ReadAheadTable):
         return StagedTransaction(self.frozen(), autocommit)
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
-        return UpdateSchema(
+        return _SchemaUpdate(
             transaction=self.autocommit_transaction(),
             allow_incompatible_changes=allow_incompatible_changes,
             case_sensitive=case_sensitive,
@@ -478,6 +482,30 @@ class StagedIcebergTable(ReadAheadTable):
     def frozen(self) -> Table:
         """A table with the present metadata, which later commits do not change."""
         return Table(self._identifier, self.metadata, self.metadata_location, self.io, self.catalog, self.config)
+
+
+class _SchemaUpdate(UpdateSchema):
+    """PyIceberg's update of a schema, which takes types of TrinityLake as well, such as "decimal(10, 2)"."""
+
+    def add_column(
+        self,
+        path: str | tuple[str, ...],
+        field_type: IcebergType | TypeLike,
+        doc: str | None = None,
+        required: bool = False,
+        default_value: Any = None,
+    ) -> UpdateSchema:
+        return super().add_column(path, as_iceberg_type(field_type), doc, required, default_value)
+
+    def update_column(
+        self,
+        path: str | tuple[str, ...],
+        field_type: IcebergType | TypeLike | None = None,
+        required: bool | None = None,
+        doc: str | None = None,
+    ) -> UpdateSchema:
+        type = None if field_type is None else as_iceberg_type(field_type)
+        return super().update_column(path, type, required, doc)
 
 
 def set_and_remove(table: Table, properties: Mapping[str, str], removed: Iterable[str]) -> None:
