@@ -351,6 +351,12 @@ def test_a_query_is_written_and_run(browser: Browser, url: str) -> None:
     browser.click(".query button.main")
     browser.wait("return document.querySelector('.note.bad') !== null")
     assert "orders" in browser.text(".note.bad")
+    endless = quote("SELECT count(*) FROM range(1000000000000)")
+    opened(browser, url, f"#/latest/sql?q={endless}")
+    for word in ("Run", "Cancel"):
+        buttons = "[...document.querySelectorAll('.query button')]"
+        browser.run(f"{buttons}.find(one => one.innerText.trim() === arguments[0]).click()", word)
+    browser.wait_for_text("Cancelled after")
 
 
 def test_a_query_is_completed_by_the_names_of_the_lakehouse(browser: Browser, url: str) -> None:

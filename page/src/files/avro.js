@@ -26,9 +26,9 @@ async function read(bytes) {
   while (file.at < bytes.length) {
     const count = file.number();
     const block = new Reader(await plain(file.take(file.number()), text("avro.codec")));
-    if (count < 0 || found.length + count > MAX_RECORDS) throw new Damaged("a manifest says that it holds more than it may");
+    if (count < 0 || found.length + count > MAX_RECORDS) throw new Damaged("a manifest exceeds the limits of this page");
     for (let one = 0; one < count; one += 1) found.push(decode(block));
-    if (file.take(16).join() !== mark) throw new Damaged("a block of a manifest is cut off");
+    if (file.take(16).join() !== mark) throw new Damaged("a block of a manifest is incomplete");
   }
   return found;
 }
@@ -36,7 +36,7 @@ async function read(bytes) {
 async function plain(bytes, codec) {
   if (codec === "" || codec === "null") return bytes;
   if (codec === "zstandard") return (await decompressor())(bytes, MAX_BLOCK);
-  if (codec !== "deflate") throw new Damaged(`manifests that are compressed by ${codec} are not read here`);
+  if (codec !== "deflate") throw new Damaged(`manifests compressed with ${codec} are not supported here`);
   // PyIceberg writes three bytes of a checksum after the data, which browsers refuse and Avro readers ignore.
   return inflated(bytes).catch((error) => {
     if (error instanceof Damaged) throw error;
@@ -50,7 +50,7 @@ async function inflated(bytes) {
   let size = 0;
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     size += part.value.length;
-    if (size > MAX_BLOCK) throw new Damaged("a manifest says that it holds more than it may");
+    if (size > MAX_BLOCK) throw new Damaged("a manifest exceeds the limits of this page");
     parts.push(part.value);
   }
   return new Uint8Array(await new Blob(parts).arrayBuffer());
@@ -106,7 +106,7 @@ class Reader {
   }
 
   take(size) {
-    if (!(size >= 0) || this.at + size > this.bytes.length) throw new Damaged("a manifest is cut off");
+    if (!(size >= 0) || this.at + size > this.bytes.length) throw new Damaged("a manifest is incomplete");
     this.at += size;
     return this.bytes.subarray(this.at - size, this.at);
   }
@@ -123,14 +123,14 @@ class Reader {
       value |= BigInt(byte & 127) << shift;
       if (byte < 128) return Number((value >> 1n) ^ -(value & 1n));
     }
-    throw new Damaged("a number of a manifest has no end");
+    throw new Damaged("a number in a manifest is too long");
   }
 
   list(item) {
     const found = [];
     for (let count = this.number(); count !== 0; count = this.number()) {
       if (count < 0) this.number();
-      if (found.length + Math.abs(count) > MAX_RECORDS) throw new Damaged("a manifest says that it holds more than it may");
+      if (found.length + Math.abs(count) > MAX_RECORDS) throw new Damaged("a manifest exceeds the limits of this page");
       for (let one = 0; one < Math.abs(count); one += 1) found.push(item());
     }
     return found;

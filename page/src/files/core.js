@@ -40,7 +40,7 @@ export async function decompressor() {
   const core = await load();
   return (frame, limit = MAX_PAGE) => guarded(() => {
     const answer = limit <= MAX_PAGE ? core.decompress(...given(core, frame), limit) : 0n;
-    if (answer === 0n) throw new Damaged("a compressed part of a file is damaged, or holds more than it may");
+    if (answer === 0n) throw new Damaged("a compressed part of a file is damaged, or exceeds the limit");
     return taken(core, answer);
   });
 }
@@ -48,7 +48,7 @@ export async function decompressor() {
 /** A file server may have decompressed it. */
 async function instance() {
   const answer = await fetch(FILE);
-  if (!answer.ok) throw new Refused(answer.status, "A file of this page is not there: ui/core.bin.");
+  if (!answer.ok) throw new Refused(answer.status, "A file of this page is missing: ui/core.bin.");
   let bytes = new Uint8Array(await answer.arrayBuffer());
   if (bytes[0] === 0x1f) bytes = await unzipped(bytes);
   return (await WebAssembly.instantiate(bytes, {})).instance.exports;

@@ -56,7 +56,7 @@ async function* dataFiles(metadata, whole) {
   if (!snapshot) return;
   const lists = snapshot["manifest-list"] ? await records(await whole(snapshot["manifest-list"])) : snapshot.manifests.map((path) => ({ manifest_path: path }));
   if (lists.some((one) => one.content === DELETES && !(one.existing_files_count === 0 && one.added_files_count === 0))) {
-    throw new Refused(501, "Rows of this table were deleted by files of their own (merge-on-read), which are not read without a server.");
+    throw new Refused(501, "This table has delete files (merge-on-read), so its rows are shown by a server only.");
   }
   let manifests = 0;
   for (const { manifest_path: path } of lists.filter((one) => (one.content ?? 0) !== DELETES)) {
@@ -69,7 +69,7 @@ async function* dataFiles(metadata, whole) {
 }
 
 async function rowsOfFile(file, { fields, limit, part, budget, longest }) {
-  if (String(file.file_format).toUpperCase() !== "PARQUET") throw new Refused(501, `Files of the format ${file.file_format} are not read without a server.`);
+  if (String(file.file_format).toUpperCase() !== "PARQUET") throw new Refused(501, `Files of the format ${file.file_format} are shown by a server only.`);
   const size = file.file_size_in_bytes;
   const buffer = { byteLength: size, slice: async (start, end = size) => exact(await part(file.file_path, start, end)) };
   try {

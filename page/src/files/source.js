@@ -36,7 +36,7 @@ export class FilesSource {
       name: found.name, principal: "", version, "created-at-millis": root["created-at-millis"], "oldest-version": 0,
       "reads-everything": true, uri: this.root.href, properties: found.properties, tags: found.snapshots,
       may: { rows: true, sql: this.hasSql, tree: true, maintenance: false, transactions: false, counts: false, history: false },
-      "sql-note": "The first query fetches DuckDB, 8 MB, from where this page lies. Times with a zone are in UTC; lists, structs and maps are JSON.",
+      "sql-note": "The first query loads DuckDB (8 MB). Times with a zone are in UTC; lists, structs and maps are JSON.",
     };
   }
 
@@ -79,7 +79,7 @@ export class FilesSource {
   async rows(at, name, limit, signal) {
     const { firstRows } = await import("./rows.js");
     const [, metadata] = await this.#tableOf(at, name, signal);
-    if (metadata === null) throw new Refused(501, "Rows of a table that lies elsewhere are not read without a server.");
+    if (metadata === null) throw new Refused(501, "Rows of a table in another catalog are shown by a server only.");
     return firstRows({
       metadata, limit,
       ...this.#files(signal),
@@ -98,7 +98,7 @@ export class FilesSource {
       },
       table: async (name) => {
         const [, metadata] = await this.#tableOf(at, name, signal);
-        if (metadata === null) throw new Refused(501, `The table ${name.join(".")} lies elsewhere, where this page does not look.`);
+        if (metadata === null) throw new Refused(501, `The table ${name.join(".")} is in another catalog, which this page does not read.`);
         return metadata;
       },
       view: (name) => this.view(at, name, signal),
@@ -130,7 +130,7 @@ export class FilesSource {
   #pathIn(location) {
     const plain = String(location).replace(/^s3a:/, "s3:").replace(/^file:(\/\/localhost)?\/(?!\/)/, "file:///");
     const root = this.definition.roots.find((one) => plain.startsWith(one));
-    if (!root) throw new Refused(501, "A file of this table lies outside of the lakehouse, where this page does not look.");
+    if (!root) throw new Refused(501, "A file of this table is outside of the lakehouse, so this page does not read it.");
     return plain.slice(root.length);
   }
 
@@ -248,12 +248,12 @@ export class FilesSource {
       if (!reply.wanted) return reply.answer;
       await Promise.all([...new Set(reply.wanted)].map((path) => this.#keep(path, signal)));
     }
-    throw new Damaged("the tree has no end");
+    throw new Damaged("the tree has too many nodes on one path");
   }
 
   async #keep(path, signal) {
     const bytes = await this.#fetch(path, signal).catch((error) => {
-      if (error.code === 404 && path.startsWith("_")) throw new Refused(404, "This version is not there, or has expired.");
+      if (error.code === 404 && path.startsWith("_")) throw new Refused(404, "This version does not exist, or has expired.");
       throw error;
     });
     await ask({ keep: { path } }, bytes);
@@ -307,7 +307,7 @@ export class FilesSource {
 
   /** The latest version at a time: the core names the versions to read until it is known. */
   async #versionAt(millis, signal) {
-    if (Number.isNaN(millis)) throw new Refused(400, "That is no time.");
+    if (Number.isNaN(millis)) throw new Refused(400, "That is not a time.");
     const newest = await this.#latest(signal), heard = [];
     for (;;) {
       const step = await this.#answer({ "version-at": { moment: millis, newest, heard } }, signal);
@@ -324,21 +324,21 @@ export class FilesSource {
   /** Stores without permission to list answer 403 for a missing file. */
   async #exists(path, signal) {
     const answer = await this.#request(path, { method: "HEAD", cache: "no-store", signal });
-    if (!answer.ok && ![403, 404, 410].includes(answer.status)) throw new Refused(answer.status, "The store of the lakehouse does not answer as it should.");
+    if (!answer.ok && ![403, 404, 410].includes(answer.status)) throw new Refused(answer.status, "The store of the lakehouse gave an unexpected answer.");
     return answer.ok;
   }
 
   async #fetch(path, signal, isFresh = false) {
     // Files other than the hint never change: a browser may cache them.
     const answer = await this.#request(path, { signal, cache: isFresh ? "no-store" : "default" });
-    if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} is not there.`);
+    if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} does not exist.`);
     return new Uint8Array(await answer.arrayBuffer());
   }
 
   /** A range of a file; the whole file from a server without range requests. */
   async #part(path, start, end, signal) {
     const answer = await this.#request(path, { signal, headers: { Range: `bytes=${start}-${end - 1}` } });
-    if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} is not there.`);
+    if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} does not exist.`);
     const isWhole = answer.status !== 206;
     if (isWhole && !(Number(answer.headers.get("Content-Length") ?? Infinity) <= MAX_WHOLE)) {
       throw new Refused(501, "The server of the files knows no ranges, and the file is too large to be read whole.");
@@ -349,7 +349,7 @@ export class FilesSource {
 
   async #request(path, options) {
     if (path.startsWith("/") || path.split("/").some((part) => part === ".." || part === "." || part === "")) {
-      throw new Damaged("the lakehouse names a file outside of it");
+      throw new Damaged("the lakehouse references a file outside of its root");
     }
     this.requests += 1;
     const url = new URL(path.split("/").map(encodeURIComponent).join("/"), this.root);

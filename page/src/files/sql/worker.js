@@ -10,7 +10,7 @@
   self.fetch = async (address) => {
     if (String(address.url ?? address) !== program) throw new Error("a query fetches nothing");
     const answer = await fetched(program);
-    if (!answer.ok) throw new Error(`a file of this page is not there: ${program}`);
+    if (!answer.ok) throw new Error(`a file of this page is missing: ${program}`);
     const bytes = new Uint8Array(await answer.arrayBuffer());
     const body = bytes[0] === 0x1f ? new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")) : bytes;
     return new Response(body, { headers: { "Content-Type": "application/wasm" } });

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,9 @@ from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.frozen_table import table_of_state
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions
 from trinitylake.tables.row_values import float_text, json_text, moment_texts, python_values
+
+#: The texts of the values of a row.
+Row: TypeAlias = list[str | None]
 
 MAX_ROWS, MAX_COLUMNS = 1000, 200
 #: Characters of one value, and of all values of a result.
@@ -163,26 +166,29 @@ class RowChangesJob(PageJob):
                 is_counted = False
                 break
         rows = pa.Table.from_batches(parts, feed.schema)
-        changes = rows[CHANGE_TYPE].to_pylist()
         types = [str(column.type) for column in from_iceberg(schema)[0]][: len(names)]
         document = _document_of(FirstRows(rows.select(names), all_names[len(names) :]), types)
-        lines: list[tuple[str, list[str | None], list[str | None] | None]] = []
-        before: list[str | None] | None = None
-        for change, line in zip(changes, document["rows"], strict=False):  # the texts may be cut
-            if change == "update_postimage":
-                lines.append(("~", line, before))
-            before = line
-            if change in ("insert", "delete"):
-                lines.append(("+" if change == "insert" else "-", line, None))
-        signs, shown, old = zip(*lines[: self.limit], strict=True) if lines else ((), (), ())
+        lines = list(_signed(rows[CHANGE_TYPE].to_pylist(), document["rows"]))[: self.limit]
         return document | {
-            "rows": shown,
-            "signs": signs,
-            "before": old,
+            "rows": [row for _, row, _ in lines],
+            "signs": [sign for sign, _, _ in lines],
+            "before": [before for _, _, before in lines],
             "counts": {"+": counts["insert"], "-": counts["delete"], "~": counts["update_postimage"]},
             "is-counted": is_counted,
             "former-name": None if step.before is None else list(step.before.key),
         }
+
+
+def _signed(changes: Sequence[str], rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row | None]]:
+    """Sign, new values and old values of each changed row; there may be fewer rows than changes."""
+    before: Row = []
+    for change, row in zip(changes, rows, strict=False):
+        if change == "update_preimage":
+            before = row
+        elif change == "update_postimage":
+            yield "~", row, before
+        else:
+            yield "+" if change == "insert" else "-", row, None
 
 
 @dataclass(frozen=True)
