@@ -266,6 +266,19 @@ def test_writer_that_was_taken_over_is_fenced_and_other_producers_go_on(lake: tl
     assert ids(lake) == [1, 2, 100]
 
 
+def test_producer_that_comes_back_is_taken_over_again(lake: tl.Lakehouse) -> None:
+    """A partition of a topic went to another consumer and came back: the first one had its claim of before."""
+    one, two = lake.table("raw.events").writer(), lake.table("raw.events").writer()
+    for number, (writer, last) in enumerate([(one, None), (two, 0), (one, 1), (one, 2), (two, 3)]):
+        assert writer.last_sequence("p") == last
+        writer.write([{"id": number}], producer="p", sequence=number)
+        if number != 2:  # the next `last_sequence` waits for it
+            writer.flush()
+    one.close()
+    two.close()
+    assert ids(lake) == [0, 1, 2, 3, 4]
+
+
 def test_racing_writers_of_one_producer_write_each_number_once(lake: tl.Lakehouse) -> None:
     """Each writer reads the last number, writes the following ones, and gives way when it is fenced."""
     fenced = []

@@ -42,6 +42,11 @@ class Producer:
                 "end this one, so that rows are not written twice"
             )
 
+    def claim(self, writer: str | None) -> None:
+        """Store the id of a writer, if it is another one."""
+        if self._writer != writer:
+            self.store(self.sequence, writer)
+
     def store(self, sequence: int | None, writer: str | None) -> None:
         """Store a sequence number and the id of a writer, None for a server, which claims no producer."""
         self._stored.store(f"{_NO_SEQUENCE if sequence is None else sequence} {writer or _NO_WRITER}")

@@ -91,14 +91,12 @@ class _Claim:
         stored: the greatest sequence number that the table had when the producer was claimed.
         version: the version of the claim.
         last: the sequence number of the last write.
-        durable: the greatest sequence number that the table has.
         error: why no more of its rows can be written.
     """
 
     stored: int | None
     version: int
     last: int | None
-    durable: int | None
     error: BaseException | None = None
 
 
@@ -180,18 +178,22 @@ class TableWriter:
 
         Raises the error of the first write that failed, unless its future was asked for its result.
         """
+        self._wait_for_writes()
+        self._raise_unseen()
+
+    def _wait_for_writes(self) -> None:
         self._check_process()
         with self._changed:
             self._flushed = until = self._accepted
             self._changed.notify_all()
             while self._done < until:
                 self._changed.wait()
-        self._raise_unseen()
 
     def last_sequence(self, producer: str | None = None) -> int | None:
         """The greatest sequence number of a producer whose rows are durable; None if there is none.
 
-        The writer takes over the producer: an older writer of it fails with `ProducerFenced` from now on.
+        It waits for the rows written so far, and takes over the producer: another writer of it fails with
+        `ProducerFenced` from now on. So it is also called when a source comes back, such as a partition of a topic.
 
         Args:
             producer: instead of that of the writer.
@@ -199,7 +201,8 @@ class TableWriter:
         if (name := producer or self._producer) is None:
             raise InvalidArgument("last_sequence() needs producer=…: the writer has no producer")
         self._check_open()
-        return self._claim(name).durable
+        self._wait_for_writes()
+        return self._claim(name, again=True).stored
 
     def close(self) -> None:
         """Commit the rest and end the writer. Raises as `flush` does. In a forked child it does nothing."""
@@ -246,20 +249,21 @@ class TableWriter:
                 error.add_note(f"{len(unseen) - 1} more writes failed")
             raise error
 
-    def _claim(self, name: str) -> _Claim:
-        """Take over a producer, once."""
+    def _claim(self, name: str, again: bool = False) -> _Claim:
+        """Take over a producer, once, or `again` if another writer may have it."""
         with self._claiming:
-            if (known := self._claims.get(name)) is None:
+            known = None if again else self._claims.get(name)
+            if known is None:
 
                 def statement(transaction: WritingTransaction) -> tuple[int | None, WritingTransaction]:
                     core = self._target.table_in(transaction)._open_core()
                     producer = Producer(core, name, self._target.id)
-                    producer.store(producer.sequence, self._target.writer)
+                    producer.claim(self._target.writer)
                     return producer.sequence, transaction
 
                 sequence, transaction = self._lakehouse._execute(statement, self._note)
                 assert transaction.version is not None
-                known = self._claims[name] = _Claim(sequence, transaction.version, sequence, sequence)
+                known = self._claims[name] = _Claim(sequence, transaction.version, sequence)
             return known
 
     def _read(self, rows: Any) -> EventRows:
@@ -359,8 +363,6 @@ class TableWriter:
             if (failure := staged.failed.get(write)) is not None:
                 self._fail(write, failure)
                 continue
-            if write.sequence is not None and (claim := self._claims.get(write.producer)) is not None:
-                claim.durable = write.sequence
             write.future.is_duplicate = write in staged.duplicates
             write.future.rows_rejected = staged.rejected.get(write, 0)
             write.future.set_result(version)
