@@ -55,9 +55,12 @@ class DeltaTable:
 
 
 class DuckLake:
-    """A DuckLake whose catalog is a DuckDB file, which syncs. One connection."""
+    """A DuckLake whose catalog is a DuckDB file, which syncs. One connection.
 
-    def __init__(self, folder: Path) -> None:
+    Inserts of at most `inlined_rows` rows are stored in the catalog; by default DuckLake's own number.
+    """
+
+    def __init__(self, folder: Path, inlined_rows: int | None = None) -> None:
         import duckdb
 
         folder.mkdir(parents=True)
@@ -67,7 +70,9 @@ class DuckLake:
         extension = next(Path(package.origin).parent.rglob("ducklake.duckdb_extension"))
         self.connection = duckdb.connect()
         self.connection.execute(f"LOAD '{extension}'")
-        self.connection.execute(f"ATTACH 'ducklake:{folder}/catalog.ducklake' AS lake (DATA_PATH '{folder}/data')")
+        options = f"DATA_PATH '{folder}/data'"
+        options += "" if inlined_rows is None else f", DATA_INLINING_ROW_LIMIT {inlined_rows}"
+        self.connection.execute(f"ATTACH 'ducklake:{folder}/catalog.ducklake' AS lake ({options})")
 
     def create_tables(self, names: Sequence[str]) -> None:
         for name in names:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -31,6 +31,10 @@ class Request:
     end: float = 0.0
 
 
+def _no_fault(key: str) -> str:
+    return ""
+
+
 @dataclass
 class SlowS3:
     """The bucket `slow`, and all requests so far."""
@@ -41,6 +45,8 @@ class SlowS3:
     requests: list[Request] = field(default_factory=list)
     denied: set[str] = field(default_factory=set)  # parts of keys that cannot be written
     dripping: set[str] = field(default_factory=set)  # parts of paths whose answers come a byte at a time
+    #: Called with the key of each write: "refuse" it, let it "fail", "lose" its reply, or "" for none of these.
+    on_put: Callable[[str], str] = _no_fault
     in_headers: bool = False  # and those of which the headers already do
     lock: threading.Lock = field(default_factory=threading.Lock)
     gathering: threading.Barrier | None = None
@@ -132,13 +138,18 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with self._timed("put", self.s3.write_seconds) as key:
             with self.s3.lock:
+                fault = self.s3.on_put(key)
                 is_taken = key in self.s3.files and self.headers.get("If-None-Match") == "*"
-                is_denied = any(part in key for part in self.s3.denied)
-                if not is_taken and not is_denied:
+                is_denied = fault == "refuse" or any(part in key for part in self.s3.denied)
+                if not is_taken and not is_denied and fault != "fail":
                     self.s3.files[key] = (body, time.time())
             self._gather(key)
             self._wait(self.s3.write_seconds / 2)
-        if is_denied:
+        if fault == "lose":
+            self.close_connection = True
+        elif fault == "fail":
+            self._answer(500, _error("InternalError"))
+        elif is_denied:
             self._answer(403, _error("AccessDenied"))
         else:
             self._answer(412, _error("PreconditionFailed")) if is_taken else self._answer(200, etag=key)

@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import trinitylake as tl
+from slow_s3 import slow_s3
+from trinitylake.base.commit_info import CommitInfo
 from trinitylake.tables import group_append
 from trinitylake.tables.group_append import groups_of
 from trinitylake.tables.table_locks import table_locks
@@ -237,3 +239,81 @@ def test_ctrl_c_at_any_line_loses_no_other_append(victim: int) -> None:
         lake.table("raw.events").append(rows(first + 9))  # nobody waits for a leader that is gone
     assert seen["landed 0"] > 5
     assert victim == 1 or seen["landed 1"] > 0
+
+
+class Companion:
+    """A transaction in the log with a given outcome."""
+
+    def __init__(self, version: int | None, is_unknown: bool) -> None:
+        self.id, self.committed_version, self.is_unknown = "some-id", version, is_unknown
+
+
+@pytest.mark.parametrize("error", [tl.CommitStateUnknown("no reply"), tl.StorageError("reset"), KeyboardInterrupt()])
+@pytest.mark.parametrize("outcome", ["committed", "unknown", "not committed"])
+def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, outcome: str) -> None:
+    """Whatever the leader raises: it may be interrupted after its commit has succeeded."""
+    groups = group_append.AppendGroups()
+    batch = group_append.Batch(rows(1), None, None, CommitInfo())  # type: ignore[arg-type]
+    table = SimpleNamespace(_definition="definition")
+    leads: list[str] = []
+
+    def lead(take: group_append.Take, own: group_append.Member) -> group_append.Landed:
+        leads.append("")
+        wait_for(lambda: len(groups._waiting) == 1 or len(leads) > 1)
+        own.table = table  # type: ignore[assignment]
+        for member in take(lambda batch: True):
+            member.companion = Companion(7 if outcome == "committed" else None, outcome == "unknown")  # type: ignore
+        if len(leads) == 1:
+            raise error
+        return group_append.Landed("alone", 8)  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(groups.append, lambda: batch, lead)
+        wait_for(lambda: bool(leads))
+        second = threads.submit(groups.append, lambda: batch, lead)
+    assert first.exception() is error
+    if outcome == "committed":
+        assert second.result() == ("definition", 7)
+    elif outcome == "unknown":
+        assert isinstance(second.exception(), tl.CommitStateUnknown)
+        assert "some-id" in str(second.exception())
+    elif isinstance(error, KeyboardInterrupt):
+        assert second.result() == ("alone", 8), "it leads the next group"
+    else:
+        assert second.result() is None, "it appends alone"
+    assert groups._leader is None
+    assert not groups._waiting
+
+
+@pytest.mark.parametrize("fault", ["refuse", "fail", "lose"])
+def test_a_failed_write_at_any_step_lands_each_append_once_or_fails_it(fault: str) -> None:
+    """A write is refused, fails, or is executed and its reply is lost: the n-th write of a group, for every n."""
+    with slow_s3(0, 0) as s3:
+        lake = tl.create(s3.uri("lake"), storage_options=s3.options)
+        lake.create_namespace("raw")
+        lake.create_table("raw.events", SCHEMA)
+        lake.table("raw.events").append(rows(0))
+        number, errors = 0, 0
+        while number < 40:
+            writes: list[str] = []
+
+            def strike(key: str, number: int = number, writes: list[str] = writes) -> str:
+                writes.append(key)
+                return fault if len(writes) == number + 1 and "hint" not in key else ""
+
+            first = 10 + 10 * number
+            s3.on_put = strike
+            futures = together(lake, *(appending(lake, rows(first + n)) for n in range(3)))
+            s3.on_put = lambda key: ""
+            landed = Counter(id for id in ids(lake) if id >= first)
+            for n, future in enumerate(futures):
+                expected = 1 if future.exception() is None else 0
+                assert landed[first + n] == expected, (number, writes, future.exception())
+                errors += future.exception() is not None
+            number += 1
+            if len(writes) < number:
+                break
+        else:
+            pytest.fail("the group never ends")
+        assert number > 6
+        assert (errors > 0) == (fault == "refuse"), "other faults are repeated"

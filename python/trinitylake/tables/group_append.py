@@ -50,7 +50,7 @@ MAX_ROWS = 1_000_000
 MAX_SIZE_BYTES = 32 << 20
 MAX_TEXT_LENGTH = 64 << 10
 #: Divisor of the duration of the last group: a leader waits that long for the threads of that group to append again.
-WAIT_DIVISOR = 8
+WAIT_DIVISOR = 4
 
 
 class Landed(NamedTuple):

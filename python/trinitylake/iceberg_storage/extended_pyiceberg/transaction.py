@@ -314,7 +314,7 @@ class StagedTransaction(Transaction):
         import pyarrow as pa
 
         check_writable(self.table_metadata)
-        alike = [pa.concat_tables(some) for _, some in groupby(parts, lambda part: part.schema)]
+        alike = [pa.concat_tables(some).combine_chunks() for _, some in groupby(parts, lambda part: part.schema)]
         if files := DataFileWriter(self.table_metadata, self._table.io).written(alike):
             self.append_files(files)
 
