@@ -16,11 +16,13 @@ from urllib.parse import unquote_plus
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import trinitylake as tl
 from manifests_by_hand import avro_parts
 from position_deletes import delete_values
 from s3_server import serve
+from trinitylake.cli.app import app
 
 ANN = "ann.smith@example.com"
 FILTER = f"email = '{ANN}'"
@@ -452,3 +454,36 @@ def erase_in(lake: tl.Lakehouse) -> None:
     assert lake.erase("raw.orders", FILTER).is_verified
     assert lake.table("raw.orders").count() == 3
     assert not any(ANN in unquote_plus(path) for path, *_ in lake._storage.list(""))
+
+
+def test_the_command_reports_erases_and_certifies(
+    lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRINITYLAKE_ROOT", "lake")
+    plain(lake)
+    lake.tags.create("q3")
+
+    def run(*arguments: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, list(arguments))
+        assert result.exit_code == code, result.output
+        return result.output
+
+    planned = run("erase", "raw.orders", FILTER, "--dry-run")
+    assert "2 files with matching rows" in planned
+    assert "tag q3 would be dropped (needs --drop-tags)" in planned
+    run("erase", "raw.orders", FILTER, code=2)
+    lake.create_view("raw.ann", f"SELECT '{ANN}'")
+    done = json.loads(run("erase", "raw.orders", FILTER, "--drop-tags", "--json", code=1))
+    assert not done["is_verified"]
+    assert done["mentions"][0].startswith("view raw.ann in version")
+    assert "key" not in done
+    lake.drop_view("raw.ann")
+    text = run("erase", "raw.orders", FILTER, "--certificate", "c.json")
+    assert "verified" in text
+    assert "keep it in another place" in text
+    assert "sound" in run("fsck", "--certificate", "c.json", "--key", "c.json.key", "--filter", FILTER)
+    assert (tmp_path / "c.json.key").stat().st_mode & 0o777 == 0o600
+    lake.table("raw.orders").append(people(ANN))
+    assert "erased" in run("fsck", "--certificate", "c.json", "--filter", FILTER, code=5)
+    run("fsck", "--filter", FILTER, code=2)

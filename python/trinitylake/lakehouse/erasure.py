@@ -39,7 +39,7 @@ from trinitylake.lakehouse.erasure_survey import (
     tables_that_name,
     texts_of,
 )
-from trinitylake.lakehouse.file_search import TextSearch
+from trinitylake.lakehouse.file_search import ListedFile, TextSearch
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.tables.table_definition import metadata_path, name_metadata
 from trinitylake.tables.table_locks import table_locks
@@ -143,6 +143,7 @@ class _Erasing:
             )
         self._eraser = TableEraser(self._io)
         self._found: Survey | None = None
+        self._collected_before_millis = 0
 
     def run(self, dry_run: bool) -> Erasure:
         found = self._survey()
@@ -188,6 +189,7 @@ class _Erasing:
         collected = self._core.vacuum(
             self._request.grace_millis, False, 1 << 40, self._request.progress, self._message(), self._request.author
         )
+        self._collected_before_millis = collected.before_millis
         self._remove_empty_folders()
         return replace(done, deleted=(*done.deleted, *collected.deleted_paths))
 
@@ -257,6 +259,12 @@ class _Erasing:
         if found.tags:
             transaction._state().set_lakehouse_definition(serialize(definition))
 
+    def _why_kept(self, file: ListedFile) -> str:
+        if file.modified_millis < self._collected_before_millis:
+            return "the tree of a kept tag, or a transaction, still references it: drop the tag, and erase again"
+        until = time_of(file.modified_millis + self._request.grace_millis)
+        return f"vacuum deletes it from {until:%Y-%m-%d %H:%M:%S} UTC on"
+
     def _remove_empty_folders(self) -> None:
         """Remove empty partition folders of a local disk, whose names are values."""
         for table in self._found.searched if self._found is not None else ():
@@ -281,8 +289,7 @@ class _Erasing:
             if one.problem:
                 unreadable[path] = one.problem
             elif one.rows and one.is_of_table:
-                until = time_of(one.file.modified_millis + self._request.grace_millis)
-                remaining[path] = f"{one.described()}; vacuum deletes it from {until:%Y-%m-%d %H:%M:%S} UTC on"
+                remaining[path] = f"{one.described()}; {self._why_kept(one.file)}"
             elif one.rows:
                 others.append(path)
             elif one.has_text:
