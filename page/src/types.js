@@ -5,12 +5,16 @@ const OF_DUCKDB = {
   integer: "int", float: "real", blob: "binary", "timestamp with time zone": "timestamptz", timestamp_ns: "timestamp(9)", "time with time zone": "timetz",
 };
 
-/** The SQL name of a type in Iceberg's JSON. */
+const PLAIN_NAME = /^[\p{L}_][\p{L}\p{N}_]*$/u;
+
+/** The SQL name of a type in Iceberg's JSON, as the server has it. */
 export function sqlType(type) {
   if (typeof type === "string") return OF_ICEBERG[type] ?? type.replace(/^fixed\[(\d+)\]$/, "fixed($1)").replace(/^decimal\((\d+),\s*(\d+)\)$/, "decimal($1,$2)");
-  if (type.type === "struct") return `row(${type.fields.map((one) => `${one.name} ${sqlType(one.type)}`).join(", ")})`;
-  if (type.type === "list") return `array<${sqlType(type.element)}>`;
-  if (type.type === "map") return `map<${sqlType(type.key)},${sqlType(type.value)}>`;
+  const part = (one, isRequired) => `${sqlType(one)}${isRequired ? " not null" : ""}`;
+  const named = (name) => (PLAIN_NAME.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
+  if (type.type === "struct") return `row(${type.fields.map((one) => `${named(one.name)} ${part(one.type, one.required)}`).join(", ")})`;
+  if (type.type === "list") return `array<${part(type.element, type["element-required"])}>`;
+  if (type.type === "map") return `map<${sqlType(type.key)},${part(type.value, type["value-required"])}>`;
   return String(type.type);
 }
 

@@ -20,6 +20,7 @@ import trinitylake as tl
 from golden import archive
 from page.driver import Browser
 from page.test_page import HOSTILE, found_by, opened
+from rest.client import running
 from rest.shop import with_tables
 from trinitylake import core
 from trinitylake.definitions import new_table_def, serialize
@@ -111,6 +112,20 @@ def test_a_browser_reads_the_files_of_a_lakehouse(
         browser.click(".child:nth-child(2)")
         browser.wait("return location.hash.includes('way=1')")
         assert {method for method, _ in server.asked} == {"GET", "HEAD"}
+
+
+def test_types_are_named_as_in_the_library(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
+    """The page named Iceberg's types, and differently with and without a server."""
+    types = ["boolean", "int", "bigint", "real", "double", "decimal(10,2)", "date", "time", "timestamp", "timestamptz"]
+    types += ["varchar", "uuid", "fixed(7)", "binary", "array<int not null>", "map<varchar,array<bigint>>"]
+    types += ['row("a b" int not null, c row(d varchar))']
+    lake.create_table("shop.types", {f"c{place}": type for place, type in enumerate(types)})
+    expected = [str(column.type) for column in lake.table("shop.types").schema.columns]
+    shown = "return [...document.querySelectorAll('main td code')].map(one => one.textContent)"
+    with serving(tmp_path) as server, running(lake) as served:
+        for url in (f"{server.url}/site", served.url):
+            opened(browser, url, "#/latest/table/shop/types")
+            assert browser.run(shown) == expected
 
 
 def test_names_are_those_that_the_library_reads(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot, Summary
 from starlette.responses import Response
 
 from trinitylake.base.timestamps import millis_of
-from trinitylake.definitions.iceberg_types import from_iceberg
+from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.errors import ObjectNotFound, TrinityLakeError
 from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
@@ -123,12 +123,12 @@ def _described(table: Table) -> dict[str, Any]:
             {
                 "id": one.field_id,
                 "name": one.name,
-                "type": str(column.type),
+                "type": sql_text(one.field_type),
                 "required": one.required,
                 "comment": one.doc or "",
                 "is-key": one.field_id in keys,
             }
-            for one, column in zip(schema.fields, from_iceberg(schema)[0], strict=True)
+            for one in schema.fields
         ],
         "partitions": [
             {

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
-from trinitylake.definitions.iceberg_types import from_iceberg
+from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -118,8 +118,8 @@ class TableRowsJob(PageJob):
             table.io = TableFileIO(table.io, self.folder)
         with translated(lambda: f"table {'.'.join(self.name)}"):
             found = first_rows(table, self.limit)
-        types = [str(column.type) for column in from_iceberg(table.schema())[0]]
-        document = _document_of(found, types[: found.rows.num_columns])
+        fields = table.schema().fields[: found.rows.num_columns]
+        document = _document_of(found, [sql_text(field.field_type) for field in fields])
         for column, profile in zip(document["columns"], found.profiles, strict=False):
             bounds = [None, None] if profile.bounds is None else texts_of(pa.chunked_array([profile.bounds]))
             column |= {"nulls": profile.nulls, "min": bounds[0], "max": bounds[1]}
@@ -166,7 +166,7 @@ class RowChangesJob(PageJob):
                 is_counted = False
                 break
         rows = pa.Table.from_batches(parts, feed.schema)
-        types = [str(column.type) for column in from_iceberg(schema)[0]][: len(names)]
+        types = [sql_text(field.field_type) for field in schema.fields[: len(names)]]
         document = _document_of(FirstRows(rows.select(names), all_names[len(names) :]), types)
         lines = list(_signed(rows[CHANGE_TYPE].to_pylist(), document["rows"]))[: self.limit]
         return document | {
