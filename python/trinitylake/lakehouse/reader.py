@@ -153,9 +153,10 @@ class Reader(ABC):
         view runs with its text for DuckDB, or else with its first text.
 
         Args:
-            query: one statement. A query runs when its rows are read. In a transaction, and on a lakehouse
-                where it is a transaction of its own, it may also be INSERT, UPDATE, DELETE, MERGE, CREATE or DROP of
-                tables, views and schemas; it runs at once, and the rows are the numbers of rows that it changed.
+            query: one statement. A query runs when its rows are read; `AT (VERSION => 14)` behind a table reads
+                another version. In a transaction, and on a lakehouse where it is a transaction of its own, it may also
+                be INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, COMMENT or DROP; it runs at once, and the rows are the
+                numbers of rows that it changed.
             parameters: values for `?` in order, or for `$name` by name.
             default_namespace: namespace of names without one.
             data: rows for names without a namespace, as `append` takes them: `{"new": frame}`.

@@ -13,7 +13,7 @@ from trinitylake.base.qualified_names import Identifier, full_name
 from trinitylake.base.version_reference import is_number_or_tag
 from trinitylake.errors import InvalidArgument, InvalidName, ObjectNotFound
 from trinitylake.tables.queries import information_schema
-from trinitylake.tables.queries.parsed_query import AtClause, Parsed, Reference, parsed, shortened
+from trinitylake.tables.queries.parsed_query import AtClause, Parsed, Reference, parsed, shortened, value_of
 from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.sql_sandbox import folded, quoted
 
@@ -136,8 +136,8 @@ class NamedObjects:
 
     def _version(self, at: AtClause, sql: str) -> Names:
         """The version that an AT clause names. Raises `InvalidArgument` for other values, and as `Lakehouse.at`."""
-        [(text,)] = self.connection.execute(f"SELECT CAST(({at.expression}\n) AS VARCHAR)").fetchall()
-        if text is None or is_number_or_tag(text) != (at.unit.upper() == "VERSION"):
+        text = value_of(self.connection, at.expression, sql)
+        if is_number_or_tag(text) != (at.unit.upper() == "VERSION"):
             raise InvalidArgument(
                 f"{shortened(sql)}: AT ({at.unit} => {text}): write AT (VERSION => 14) with a number or 'tag:NAME', or "
                 "AT (TIMESTAMP => …) with a time or '2 hours ago'"

@@ -129,7 +129,11 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
     """
     tree = tree_of(connection, sql)
     if tree["error"]:
-        raise InvalidArgument(f"{shortened(sql)}: {_words(tree, sql)}")
+        words = _words(tree, sql)
+        has_at = "syntax error" in words and "AT" in [one.word for one in tokens_of(sql)]
+        raise InvalidArgument(
+            f"{shortened(sql)}: {words}" + ("\nAn alias stands before AT: t AS x AT (…)" if has_at else "")
+        )
     if len(tree.get("statements", ())) != 1:
         raise InvalidArgument(f"{shortened(sql)}: expected one statement")
     query = Parsed(sql, tree, [])
@@ -194,8 +198,25 @@ def _at_clause(node: dict[str, Any], sql: str) -> AtClause | None:
     while not (tokens[begin].word == "AT" and tokens[begin + 1].text.startswith("(")):
         begin += 1
     end = tokens[end_of_brackets(tokens, begin + 1)].start + 1
-    _, _, expression = sql.encode()[tokens[begin].start : end - 1].decode().partition("=>")
-    return AtClause(tokens[begin].start, end, clause["unit"], expression.strip())
+    arrow = next(token for token in tokens[begin:] if token.text.startswith("=>"))
+    expression = sql.encode()[arrow.start + len("=>") : end - 1].decode()
+    return AtClause(tokens[begin].start, end, clause["unit"], expression)
+
+
+def value_of(connection: Any, expression: str, sql: str) -> str:
+    """The value of a constant expression in a query, as text.
+
+    Raises `InvalidArgument` for a column or parameter, and for functions that are not allowed.
+    """
+    import duckdb
+
+    parsed(connection, f"SELECT {expression}")
+    try:
+        [(text,)] = connection.execute(f"SELECT CAST(({expression}\n) AS VARCHAR)").fetchall()
+    except duckdb.Error as error:
+        first = str(error).partition("\n")[0]
+        raise InvalidArgument(f"{shortened(sql)}: {expression.strip()} is no constant: {first}") from None
+    return "NULL" if text is None else str(text)
 
 
 def _position(node: dict[str, Any]) -> int | None:

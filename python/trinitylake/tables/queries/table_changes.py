@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.queries.parsed_query import shortened, tree_of
+from trinitylake.tables.queries.parsed_query import shortened, tree_of, value_of
 from trinitylake.tables.queries.scanned_rows import ArrowRows
+from trinitylake.tables.queries.statement_text import Cursor
 from trinitylake.tables.queries.tokens import end_of_brackets, tokens_of
 from trinitylake.tables.sql_sandbox import quoted
 
@@ -38,19 +39,20 @@ def with_change_feeds(
         return sql, feeds
     text = sql.encode()
     for call in sorted(_calls(tree_of(connection, sql)), key=lambda one: int(one["query_location"]), reverse=True):
-        table, *versions = [_constant(one, sql) for one in call["function"]["children"]]
+        begin = int(call["query_location"])
+        tokens = tokens_of(text.decode())
+        opening = next(at for at, one in enumerate(tokens) if one.start > begin and one.text.startswith("("))
+        end = tokens[end_of_brackets(tokens, opening)].start + 1
+        arguments = Cursor(text[tokens[opening].start : end].decode()).in_brackets()
+        table, *versions = [value_of(connection, one, sql) for one in arguments]
         if not 1 <= len(versions) <= 2:
             raise InvalidArgument(
                 f"{shortened(sql)}: {FUNCTION} takes a table, the version before and the last version"
             )
         name = f"{FUNCTION} {len(feeds)}"
-        is_full = "." in str(table) or not default_namespace
-        feeds[name] = _feed(names.table(str(table) if is_full else f"{default_namespace}.{table}"), *versions)
+        is_full = "." in table or not default_namespace
+        feeds[name] = _feed(names.table(table if is_full else f"{default_namespace}.{table}"), *versions)
         alias = "" if call.get("alias") else f" AS {FUNCTION}"
-        begin = int(call["query_location"])
-        tokens = tokens_of(text.decode())
-        opening = next(at for at, one in enumerate(tokens) if one.start > begin and one.text.startswith("("))
-        end = tokens[end_of_brackets(tokens, opening)].start + 1
         text = text[:begin] + f"{quoted(name)}{alias}".encode() + text[end:]
     return text.decode(), feeds
 
@@ -77,15 +79,3 @@ def _calls(node: Any) -> Iterator[dict[str, Any]]:
             yield node
         for child in node.values():
             yield from _calls(child)
-
-
-def _constant(node: dict[str, Any], sql: str) -> Any:
-    match node:
-        case {"class": "CONSTANT", "value": {"type": {"id": "INTEGER" | "BIGINT" | "VARCHAR"}, "value": value}}:
-            return value
-        case {"class": "CAST", "child": child}:  # DATE '2026-11-24'
-            return _constant(child, sql)
-        case {"class": "FUNCTION", "function_name": "-", "children": [child]}:
-            value = _constant(child, sql)
-            return -value if isinstance(value, int) else value
-    raise InvalidArgument(f"{shortened(sql)}: the arguments of {FUNCTION} must be constants: a name, and versions")
