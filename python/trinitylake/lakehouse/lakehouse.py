@@ -593,15 +593,23 @@ class Lakehouse(Statements):
     ) -> Result:
         return self._handle.execute(statement, note, base)
 
-    def _compact(self, table: Identifier) -> None:
-        """Compact one table by the maintenance policy. Raises `CommitConflict` if another compaction was faster."""
+    def _compact(self, table: Identifier, target_file_size_bytes: int | None = None) -> None:
+        """Compact one table by the maintenance policy. Raises `CommitConflict` if another compaction was faster.
+
+        Args:
+            target_file_size_bytes: smaller than that of the table; None for that.
+        """
         from trinitylake.lakehouse.maintenance_policy import policy_of
 
         with self.begin(message="compact") as transaction:
             found = transaction.table(table)
             policy = policy_of(self.properties).of_table(found.properties)
             if policy.compact:
-                found.maintenance.compact(min_files=policy.min_files, min_deleted_percent=policy.min_deleted_percent)
+                found.maintenance.compact(
+                    min_files=policy.min_files,
+                    min_deleted_percent=policy.min_deleted_percent,
+                    target_file_size_bytes=target_file_size_bytes,
+                )
 
     def _recent_version(self) -> Version | None:
         return self._core.recently_latest()

@@ -66,10 +66,15 @@ class TableWriters:
         limits = Limits(MAX_DELAY_SECONDS, max_rows=100_000, max_size_bytes=64 << 20)
         return TableWriter(self._lake, target, table, limits, None, CommitInfo(), partial(self._compact, name))
 
-    def _compact(self, table: tuple[str, str]) -> None:
-        """Compact a table, in a worker process if one can open the lakehouse: files of clients may take much memory."""
+    def _compact(self, table: tuple[str, str], target_file_size_bytes: int | None) -> None:
+        """Compact a table, in a worker process if one can open the lakehouse: files of clients may take much memory.
+
+        A worker takes a second to start, so there the newest files wait for the compaction of all.
+        """
         if os.name != "posix" or self._lake.uri.startswith("memory:"):
-            self._lake._compact(table)
+            self._lake._compact(table, target_file_size_bytes)
+            return
+        if target_file_size_bytes is not None:
             return
         job = MaintenanceJob(StorageForTasks(self._lake._storage), {}, full_name(*table))
         self._workers.run(job, "", seconds=PATIENCE_SECONDS)

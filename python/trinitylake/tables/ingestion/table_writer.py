@@ -60,8 +60,12 @@ RETRY_SECONDS = 600.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0
 #: Schemas of rows of which a writer remembers whether they fit.
 KNOWN_SCHEMAS = 256
-#: Commits after which the small files of a table are compacted: each adds a file to a partition.
-COMMITS_PER_COMPACTION = 100
+#: Commits after which the newest files of a table are compacted, up to a size, so that scans of recent rows read few
+#: files and a compaction reads little; and those after which all small files are.
+COMMITS_PER_COMPACTION, COMMITS_PER_FULL_COMPACTION = 5, 100
+NEWEST_FILE_SIZE_BYTES = 8 << 20
+#: Time from the end of a compaction to the next one, as a multiple of its duration.
+PAUSES_PER_COMPACTION = 5
 _MAX_SEQUENCE = (1 << 63) - 1
 
 
@@ -114,7 +118,7 @@ class TableWriter:
         limits: Limits,
         producer: str | None,
         note: CommitInfo,
-        compact: Callable[[], object] | None,
+        compact: Callable[[int | None], object] | None,
     ) -> None:
         self._lakehouse = lakehouse
         self._target = target
@@ -134,7 +138,8 @@ class TableWriter:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._compact = compact
-        self._compacted = 0  # sequence number of the table up to which a compaction was tried
+        self._compacted = self._fully_compacted = 0  # sequence numbers of the table when it was tried last
+        self._next_compaction = 0.0
         self._compaction: threading.Thread | None = None
         self._claiming = threading.Lock()
         self._claims: dict[str, _Claim] = {}
@@ -369,23 +374,35 @@ class TableWriter:
         self._begin_compaction(staged)
 
     def _begin_compaction(self, staged: Staged) -> None:
-        """Compact the table in another thread if it has had many commits, of any writer, since the last time."""
+        """Compact the table in another thread if it has had enough commits, of any writer, since the last time."""
         self._compacted = max(self._compacted, staged.compacted)
         is_running = self._compaction is not None and self._compaction.is_alive()
-        if self._compact is None or is_running or staged.newest - self._compacted < COMMITS_PER_COMPACTION:
+        if (
+            self._compact is None
+            or is_running
+            or staged.newest - self._compacted < COMMITS_PER_COMPACTION
+            or time.monotonic() < self._next_compaction
+        ):
             return
         self._compacted = staged.newest
-        self._compaction = threading.Thread(target=self._try_to_compact, name="trinitylake-compaction", daemon=True)
+        target: int | None = NEWEST_FILE_SIZE_BYTES
+        if staged.newest - self._fully_compacted >= COMMITS_PER_FULL_COMPACTION:
+            self._fully_compacted, target = staged.newest, None
+        self._compaction = threading.Thread(
+            target=self._try_to_compact, args=(self._compact, target), name="trinitylake-compaction", daemon=True
+        )
         self._compaction.start()
 
-    def _try_to_compact(self) -> None:
-        assert self._compact is not None
+    def _try_to_compact(self, compact: Callable[[int | None], object], target: int | None) -> None:
+        began = time.monotonic()
         try:
-            self._compact()
+            compact(target)
         except CommitConflict:
             pass  # another writer was faster; the next files are for the next compaction
         except Exception as error:
             warnings.warn(f"small files of table {full_name(*split(self._target.name))} stay: {error}", stacklevel=2)
+        ended = time.monotonic()
+        self._next_compaction = ended + PAUSES_PER_COMPACTION * (ended - began)
 
     def _fail(self, write: Write, error: BaseException) -> None:
         """Fail a write. Later writes of its producer fail, too, unless only its rows are wrong: no gap is left."""
