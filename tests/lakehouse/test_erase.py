@@ -377,6 +377,8 @@ def test_external_tables_and_unknown_names_are_refused(lake: tl.Lakehouse) -> No
     other.create_external_table("raw.orders", location)
     with pytest.raises(tl.InvalidArgument, match="external"):
         other.erase("raw.orders", FILTER)
+    other.create_table("raw.people", SCHEMA)
+    assert "other catalogs: raw.orders" in str(other.erase("raw.people", FILTER).certificate["not_covered"])
     with pytest.raises(tl.ObjectNotFound):
         lake.erase("raw.missing", FILTER)
     with pytest.raises(tl.InvalidArgument, match="mail"):

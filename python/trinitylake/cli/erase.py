@@ -15,7 +15,6 @@ from trinitylake.cli.command import Author, DryRun, Json, Options, Root, command
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import counted, counting, emit
 from trinitylake.lakehouse.erasure import Erasure
-from trinitylake.lakehouse.erasure_certificate import NOT_COVERED
 
 #: At most so many files of each kind are printed; --json has all.
 _SHOWN = 20
@@ -105,6 +104,6 @@ def _erased(done: Erasure, path: str) -> RenderableType:
     parts += [Text(f"holds a value of the filter: {name}", "red") for name in done.mentions[:_SHOWN]]
     parts += [Text(f"cannot be searched: {name}: {why}", "red") for name, why in list(done.unreadable.items())[:_SHOWN]]
     parts += [Text(f"another table has matching rows: {name}", "yellow") for name in done.others[:_SHOWN]]
-    parts += [Text(f"not covered: {what}", "dim") for what in NOT_COVERED]
+    parts += [Text(f"not covered: {what}", "dim") for what in done.not_covered]
     parts.append(Text(f"certificate: {path}; its secret key: {path}.key, keep it in another place"))
     return Group(*parts)

@@ -76,6 +76,7 @@ class Erasure:
         mentions: files and objects that still hold a text of the filter.
         others: files outside of the folders of the table that hold rows which match by the names in the file.
         unreadable: files that could not be searched, and why.
+        not_covered: where rows may be that are neither searched nor erased.
         certificate: as `write` stores it.
         key: secret key of the certificate, in hexadecimal.
     """
@@ -95,6 +96,7 @@ class Erasure:
     mentions: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     unreadable: dict[str, str] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = field(default=(), repr=False)
     certificate: dict[str, Any] = field(default_factory=dict, repr=False)
     key: str = field(default="", repr=False)
 
@@ -157,6 +159,7 @@ class _Erasing:
             tags=tuple(found.tags),
             refs=tuple(found.refs),
             transactions=tuple(transactions),
+            not_covered=_not_covered(found.outside),
         )
         if dry_run:
             return planned
@@ -318,6 +321,7 @@ class _Erasing:
                 "unreadable_files": len(unreadable),
                 "other_files_with_matching_rows": len(others),
             },
+            "not_covered": list(done.not_covered),
         }
         certificate, key = new_certificate(self._name, self._filter, fields)
         return replace(
@@ -330,3 +334,13 @@ class _Erasing:
             certificate=certificate,
             key=key,
         )
+
+
+def _not_covered(outside: list[str]) -> tuple[str, ...]:
+    names = ": " + ", ".join(outside) if outside else ""
+    return (
+        "copies outside of the lakehouse: exports, backups, results of queries, snapshots of disks, object versions "
+        "that the store keeps",
+        f"external and federated tables, whose files belong to other catalogs{names}",
+        "transactions that are open in other processes and are not saved",
+    )

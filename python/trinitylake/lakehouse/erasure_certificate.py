@@ -26,12 +26,6 @@ from trinitylake.lakehouse.erasure_survey import search_files, survey
 from trinitylake.lakehouse.file_search import all_files
 
 FORMAT = "trinitylake-erasure-1"
-NOT_COVERED = (
-    "copies outside of the lakehouse: exports, backups, results of queries, snapshots of disks, object versions that "
-    "the store keeps",
-    "external and federated tables, whose files belong to other catalogs",
-    "transactions that are open in other processes and are not saved",
-)
 _FILTER, _AUTHENTICATION = "filter_hmac_sha256", "hmac_sha256"
 
 
@@ -39,7 +33,6 @@ def new_certificate(table: str, filter: BooleanExpression, fields: Mapping[str, 
     """A certificate and its new key, in hexadecimal."""
     key = secrets.token_hex(32)
     certificate = {"format": FORMAT, "table": table, _FILTER: _hmac(key, f"{table}\0{filter}"), **fields}
-    certificate["not_covered"] = list(NOT_COVERED)
     return {**certificate, _AUTHENTICATION: _authentication(certificate, key)}, key
 
 

@@ -59,6 +59,7 @@ class Survey:
         tables: namespace and name of the tables that have or had the name, in the latest version.
         refs: branches and tags of these tables, other than `main`, at snapshots with matching rows.
         texts: objects whose definition in the latest version has one of the texts.
+        outside: external and federated tables of the latest version, whose files are not searched.
         searched: the tables, for a search of single files.
         ids: of the tables that have or had the name.
         search: of the rows; None if no kept version has the table.
@@ -70,6 +71,7 @@ class Survey:
     tables: list[tuple[str, str]] = field(default_factory=list)
     refs: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
     searched: list[SearchedTable] = field(default_factory=list)
     ids: frozenset[str] = frozenset()
     search: RowSearch | None = None
@@ -123,6 +125,7 @@ class _Surveying:
         self._filter = filter
         self._texts = TextSearch(texts_of(filter))
         self._definitions: dict[str, TableDef] = {}
+        self._outside: set[str] = set()
 
     def run(self, known_ids: frozenset[str], search: RowSearch | None) -> Survey:
         latest = self._core.latest()
@@ -134,7 +137,14 @@ class _Surveying:
         ids = self._ids(versions, known_ids)
         states = self._states(versions, ids)
         tables = self._searched([state.tables for state in states], search)
-        found = Survey(latest, texts=sorted(states[-1].texts), searched=tables.searched, ids=ids, search=tables.search)
+        found = Survey(
+            latest,
+            texts=sorted(states[-1].texts),
+            outside=sorted(self._outside),
+            searched=tables.searched,
+            ids=ids,
+            search=tables.search,
+        )
         with ThreadPoolExecutor(_PARALLEL_READS) as pool:
             have_texts = pool.map(self._is_text_in_root, versions)
             for version, state, has_text in zip(versions, states, have_texts, strict=True):
@@ -166,12 +176,18 @@ class _Surveying:
             for key in removed:
                 tables.pop(key, None)
                 texts.discard(_shown(key))
+                self._outside.discard(full_name(*key[1:]))
             for (key, location), data in zip(changed.items(), self._contents(version, changed), strict=True):
                 texts.discard(_shown(key))
                 tables.pop(key, None)
                 if self._texts.is_in(data):
                     texts.add(_shown(key))
-                if key[0] == "table" and (table := parse_table_def(data, location)).id in ids:
+                if key[0] != "table":
+                    continue
+                table = parse_table_def(data, location)
+                if table.table_type != MANAGED:
+                    self._outside.add(full_name(*key[1:]))
+                elif table.id in ids:
                     self._definitions[location] = table
                     tables[key] = location
             states.append(_State(dict(tables), set(texts)))
