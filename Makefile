@@ -224,8 +224,8 @@ test-spark-4.3: $(VENV)/.packages-build
 # SQL with the newest DuckDB. The other tests use 1.5, for which there are packages of extensions.
 test-duckdb-2: $(VENV)/.built $(VENV)/.packages-test
 	@$(UV) pip install --quiet --target target/duckdb-2 --no-deps duckdb==2.0.1
-	PYTHONPATH=target/duckdb-2 $(BIN)/python -m pytest tests/cli/test_load.py tests/tables/test_merge.py \
-		$(addprefix tests/lakehouse/test_,lake_sql.py checks.py check_sandbox.py sql_*.py)
+	PYTHONPATH=target/duckdb-2 $(BIN)/python -m pytest tests/cli/test_load.py tests/tables/test_merge.py tests/tables/test_change_feed.py \
+		$(addprefix tests/lakehouse/test_,lake_sql.py checks.py check_sandbox.py time_travel.py sql_*.py)
 
 # The web page, in python/trinitylake/page/built. Without npm it is left out, with a printed line.
 page: target/.page-built

@@ -211,11 +211,11 @@ def _column_change(cursor: Cursor) -> Change | None:
         path = cursor.name()
         cursor.refuse("CASCADE", "drop what depends on the column first")
         cursor.took("RESTRICT")
-        return _schema_change(lambda update, path: update.delete_column(path), *path, if_exists=if_exists)
+        return _schema_change(lambda update, path: update.delete_column(path), *path, if_exists=if_exists, is_used=True)
     if cursor.took("RENAME", "COLUMN") or cursor.took("RENAME"):
         path = cursor.name()
         cursor.expect("TO")
-        [new] = cursor.name()
+        new = _column_name(cursor)
         return _schema_change(lambda update, path: update.rename_column(path, new), *path)
     if cursor.took("ALTER", "COLUMN") or cursor.took("ALTER"):
         return _altered_column(cursor, cursor.name())
@@ -252,7 +252,7 @@ def _altered_column(cursor: Cursor, path: tuple[str, ...]) -> Change:
     cursor.refuse("SET DEFAULT", "columns have no default values here")
     cursor.refuse("DROP DEFAULT", "columns have no default values here")
     if cursor.took("DROP", "NOT", "NULL"):
-        return _schema_change(lambda update, path: update.make_column_optional(path), *path)
+        return _schema_change(lambda update, path: update.make_column_optional(path), *path, is_used=True)
     if cursor.took("COMMENT"):
         doc = cursor.text()
         return _schema_change(lambda update, path: update.update_column(path, doc=doc), *path)
@@ -284,21 +284,49 @@ def _place(cursor: Cursor) -> Callable[[Any, tuple[str, ...]], Any]:
     if cursor.took("FIRST"):
         return lambda update, path: update.move_first(path)
     if cursor.took("AFTER"):
-        [after] = cursor.name()
+        after = _column_name(cursor)
         return lambda update, path: update.move_after(path, (*path[:-1], after))
     return lambda update, path: None
 
 
-def _schema_change(change: Callable[[Any, tuple[str, ...]], Any], *path: str, if_exists: bool = False) -> Change:
+def _column_name(cursor: Cursor) -> str:
+    name = cursor.name()
+    if len(name) != 1:
+        raise InvalidArgument(f"{shortened(cursor.sql)}: expected the name of one column, not {'.'.join(name)}")
+    return name[0]
+
+
+def _schema_change(
+    change: Callable[[Any, tuple[str, ...]], Any], *path: str, if_exists: bool = False, is_used: bool = False
+) -> Change:
+    """A change of a column, given the update of the schema and its path.
+
+    `is_used`: whether the change is refused for a column of the primary key or of the partitions.
+    """
+
     def run(transaction: Definitions, name: tuple[str, ...]) -> None:
         table = transaction.table(name)
         if if_exists and path[0].lower() not in (one.lower() for one in table.schema.names):
             return
         column = _column(table, path[0])
+        if is_used and len(path) == 1:
+            _check_unused(table, column)
         with table.update_schema() as update:
             change(update, (column, *path[1:]))
 
     return run
+
+
+def _check_unused(table: Table, column: str) -> None:
+    if column in table.primary_key:
+        raise InvalidArgument(f"column {column} is in the primary key of table {table.name}")
+    schema = table.iceberg.schema()
+    fields = [one.name for one in _live_fields(table) if schema.find_column_name(one.source_id) == column]
+    if fields:
+        raise InvalidArgument(
+            f"table {table.name} is partitioned by column {column}: ALTER TABLE {table.name} DROP PARTITION FIELD "
+            f"{fields[0]} first"
+        )
 
 
 def _together(changes: list[Change]) -> Change:
@@ -319,7 +347,9 @@ def _column(table: Table, name: str) -> str:
 
 
 def _iceberg_type(sql: str, column: str, type: str, table: Table) -> IcebergType:
-    fields, _ = declared_columns(sql, [f"{quoted(column)} {type}"])
+    fields, keys = declared_columns(sql, [f"{quoted(column)} {type}"])
+    if keys:
+        raise InvalidArgument(f"{shortened(sql)}: a primary key is given when the table is created")
     return to_iceberg_schema(fields, table.iceberg.metadata.format_version).fields[0].field_type
 
 
@@ -352,14 +382,21 @@ def _partition_change(cursor: Cursor) -> Change | None:
     if cursor.took("RESET", "PARTITIONED", "BY"):
         return _partitioned_by([])
     if cursor.took("ADD", "PARTITION", "FIELD"):
-        return _partition_fields([], cursor.until("AS"), _name_after_as(cursor))
+        return _partition_fields([], _field_text(cursor, "AS"), _name_after_as(cursor))
     if cursor.took("DROP", "PARTITION", "FIELD"):
-        return _partition_fields([cursor.rest()], "", "")
+        return _partition_fields([_field_text(cursor)], "", "")
     if cursor.took("REPLACE", "PARTITION", "FIELD"):
-        before = cursor.until("WITH")
+        before = _field_text(cursor, "WITH")
         cursor.expect("WITH")
-        return _partition_fields([before], cursor.until("AS"), _name_after_as(cursor))
+        return _partition_fields([before], _field_text(cursor, "AS"), _name_after_as(cursor))
     return None
+
+
+def _field_text(cursor: Cursor, *until: str) -> str:
+    """The partition field that comes next, up to one of these words or the end."""
+    if cursor.is_at_end:
+        raise cursor.unexpected("expected a partition field such as day(ts)")
+    return cursor.until(*until)
 
 
 def _name_after_as(cursor: Cursor) -> str:
@@ -393,7 +430,10 @@ def _partition_fields(removed: list[str], added: str, new_name: str) -> Change:
                 names = ", ".join(field.name for field in present) or "no partition fields"
                 raise InvalidArgument(f"table {table.name} is not partitioned by {one}; it has {names}")
             gone += by_name
-        _change_spec(table, gone, [(one, new_name) for one in _fields(table, [added] if added else [])])
+        new = _fields(table, [added] if added else [])
+        if any(_term(one) in map(_term, present) and one.name not in gone for one in new):
+            raise InvalidArgument(f"table {table.name} is already partitioned by {added}")
+        _change_spec(table, gone, [(one, new_name) for one in new])
 
     return change
 
