@@ -165,12 +165,24 @@ function csv(names, rows) {
 export async function copied(text, button) {
   const word = button.lastChild, before = word.textContent;
   try {
-    await navigator.clipboard.writeText(text);
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else copyFromField(text);
     word.textContent = "Copied";
   } catch {
-    word.textContent = "Not possible"; // browsers allow it on HTTPS and on this machine
+    word.textContent = "Not possible";
   }
   setTimeout(() => { word.textContent = before; }, 1500);
+}
+
+/** On plain HTTP browsers have no clipboard for scripts, but copy what is selected. */
+function copyFromField(text) {
+  const field = h("textarea", { class: "unseen", "aria-hidden": "true", tabindex: "-1" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const isCopied = document.execCommand("copy");
+  field.remove();
+  if (!isCopied) throw new Error("nothing was copied");
 }
 
 function download(name, text) {

@@ -173,8 +173,8 @@ def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path
         txn.create_view("shop.view", f"SELECT '{HOSTILE[1]}'", dialect="spark", properties={HOSTILE[0]: HOSTILE[2]})
     lake.begin(id="nightly", message=HOSTILE[0], author=HOSTILE[1]).save()
     with running(lake) as server:
-        addresses = ["#/", "#/latest/namespace/shop", "#/latest/log", "#/latest/version/1", "#/latest/transactions"]
-        addresses += ["#/latest/tree", "#/latest/table/shop/rows", "#/latest/view/shop/view"]
+        addresses = ["#/", "#/latest/namespace/shop", "#/latest/log", "#/latest/version/1", "#/latest/compare/0/1"]
+        addresses += ["#/latest/transactions", "#/latest/tree", "#/latest/table/shop/rows", "#/latest/view/shop/view"]
         addresses += [f"#/latest/table/shop/rows?tab={tab}" for tab in ("rows", "properties")]
         addresses += [f"#/latest/table/shop/{quote(name, safe='')}" for name in HOSTILE]
         addresses += [f"#/latest/search?text={quote(name[:50], safe='')}" for name in HOSTILE]
@@ -309,7 +309,12 @@ def test_time_travel(browser: Browser, url: str, lake: tl.Lakehouse) -> None:
     browser.run("document.querySelector('#chosen-version').value = '2'")
     browser.run("document.querySelector('#chosen-version').form.requestSubmit()")
     browser.wait("return location.hash === '#/version~2/namespace/shop'")
-    browser.wait_for_text("This is version 2", ".banner")
+    browser.wait_for_text("This is version 2 of ", ".banner")
+    browser.click(".banner .steps a")
+    browser.wait("return location.hash === '#/version~1/namespace/shop'")
+    browser.wait_for_text("This is version 1 of ", ".banner")
+    browser.run("history.back()")
+    browser.wait_for_text("This is version 2 of ", ".banner")
     browser.wait(READY)
     assert "t07" not in browser.text("main")
     assert "orders" in browser.text("main")
