@@ -41,7 +41,7 @@ def rows(*ids: int, day: str = "mon") -> pa.Table:
 def together(lake: tl.Lakehouse, *appends: Callable[[], object]) -> list[Future[object]]:
     """Run appends in one group: the first leads, and waits for the table lock until all others wait for it."""
     table_id = lake.table("raw.events").id
-    groups = groups_of(lake._core, table_id)
+    groups = groups_of(lake._core, table_id, group_append.Batch)
     futures: list[Future[object]] = []
 
     def arrived() -> int:
@@ -146,7 +146,7 @@ def test_a_dropped_table_fails_every_append(events: tl.Lakehouse) -> None:
 
 def test_a_lone_append_does_not_wait_for_the_last_group(events: tl.Lakehouse) -> None:
     together(events, *(appending(events, rows(id)) for id in range(5)))
-    groups = groups_of(events._core, events.table("raw.events").id)
+    groups = groups_of(events._core, events.table("raw.events").id, group_append.Batch)
     groups._last_size, groups._last_seconds, groups._last_end = 5, 1000.0, time.monotonic() - 1000
     began = time.monotonic()
     appending(events, rows(9))()
@@ -252,12 +252,12 @@ class Companion:
 @pytest.mark.parametrize("outcome", ["committed", "unknown", "not committed"])
 def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, outcome: str) -> None:
     """Whatever the leader raises: it may be interrupted after its commit has succeeded."""
-    groups = group_append.AppendGroups()
+    groups = group_append.AppendGroups[group_append.Batch]()
     batch = group_append.Batch(rows(1), None, None, CommitInfo())  # type: ignore[arg-type]
     table = SimpleNamespace(_definition="definition")
     leads: list[str] = []
 
-    def lead(take: group_append.Take, own: group_append.Member) -> group_append.Landed:
+    def lead(take: Any, own: group_append.Member[group_append.Batch]) -> group_append.Landed:
         leads.append("")
         wait_for(lambda: len(groups._waiting) == 1 or len(leads) > 1)
         own.table = table  # type: ignore[assignment]
@@ -273,7 +273,7 @@ def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, ou
         second = threads.submit(groups.append, lambda: batch, lead)
     assert first.exception() is error
     if outcome == "committed":
-        assert second.result() == ("definition", 7)
+        assert second.result() == (table, 7)
     elif outcome == "unknown":
         assert isinstance(second.exception(), tl.CommitStateUnknown)
         assert "some-id" in str(second.exception())

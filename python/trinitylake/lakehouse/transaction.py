@@ -36,10 +36,13 @@ from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.statements import OpenTransaction
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from trinitylake import _core
     from trinitylake.iceberg_storage.staging.summary import ChangeSummary
     from trinitylake.lakehouse.asynchronous import AsyncTransaction
     from trinitylake.lakehouse.settings import Coordination
+    from trinitylake.tables.group_append import Member
     from trinitylake.tables.staged_tables import StagedTables
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
@@ -272,6 +275,56 @@ class Transaction(OpenTransaction):
             span.set("trinitylake.version", outcome)
             span.set("trinitylake.commit.redone_tables", redone)
         return self._committed(outcome)
+
+    def _commit_in_group(self) -> int:
+        """Commit. Appends of files that clients wrote to one table share a commit if they wait at the same time.
+
+        Raises as `commit`.
+        """
+        from trinitylake.iceberg_storage.conflict_errors import TableConflict
+        from trinitylake.tables.group_append import Landed, Task, WrittenAppend, groups_of
+        from trinitylake.tables.table_locks import table_locks
+
+        core, table = self._core, None if self._staged is None else self._staged.lone_append
+        if table is None or self._checks or self.isolation != "snapshot" or core.written_keys().num_rows:
+            return self.commit()
+        staged = table._open_staged()
+
+        def prepare() -> WrittenAppend:
+            core.describe(table.namespace, table._own_name, staged.summarize())
+            return WrittenAppend(table, core)
+
+        def lead(take: Callable[[Any], list[Member[WrittenAppend]]], own: Member[WrittenAppend]) -> Landed:
+            own.table = table
+            with table_locks.reserved([table.id]):
+                if members := take(lambda append: True):
+                    with suppress(TableConflict):  # which the commit raises as `CommitConflict`
+                        self._staged_tables.rebase_on(self._lakehouse.latest(), table)
+                    staged.own_changes = staged.summarize()
+                for member in members:
+                    assert member.batch is not None
+                    try:
+                        staged.absorb(member.batch.table._open_staged())
+                    except Exception:
+                        member.settle(Task.ALONE)
+                    else:
+                        member.companion = member.batch.transaction
+                        self._companions.append(member.batch.transaction)
+                return Landed(table, self.commit())
+
+        try:
+            landed = groups_of(self._lakehouse, table.id, WrittenAppend).append(prepare, lead)
+        except BaseException as error:
+            if self.is_open and core.committed_version is None:
+                self._failed(error)
+            raise
+        if landed is None:
+            return self.commit()
+        if self._version is None:
+            assert landed.table._staged is not None
+            staged.follow(landed.table._staged)
+            self._committed(landed.version)
+        return landed.version
 
     def rollback(self) -> None:
         """Roll back: nothing becomes visible, and the data files that were written are deleted as far as possible.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from trinitylake.base.arguments import checked_as, flag, text, whole_number
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
-    from trinitylake.tables.group_append import Take
     from trinitylake.tables.ingestion.table_writer import TableWriter
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
 Result = TypeVar("Result")
+Take: TypeAlias = "Callable[[Callable[[Batch], bool]], list[Member[Batch]]]"
 _AT_LEAST_ONE = partial(whole_number, minimum=1)
 
 
@@ -180,11 +180,11 @@ class AutocommitTable(FrozenTable):
         if self.type != "managed" or not given.num_rows:
             return self._append(given, info)
         table_locks.refuse_in_checks([self.id])
-        groups = groups_of(self._lakehouse._core, self.id)
+        groups = groups_of(self._lakehouse._core, self.id, Batch)
         landed = groups.append(partial(self._prepared, given, info), partial(self._lead_appends, given, info))
         if landed is None:
             return self._append(given, info)
-        self._show(*landed)
+        self._show(landed.table._definition, landed.version)
         return WriteResult(0, 0, given.num_rows, landed.version)
 
     def _prepared(self, given: pa.Table, info: CommitInfo) -> Batch | None:
@@ -197,7 +197,7 @@ class AutocommitTable(FrozenTable):
             return None
         return Batch(cast("pa.Table", rows), schema, self._definition.schema, info)
 
-    def _lead_appends(self, given: pa.Table, info: CommitInfo, take: Take, own: Member) -> Landed:
+    def _lead_appends(self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch]) -> Landed:
         """Append the rows together with those of the members that `take` returns."""
 
         def statement(transaction: TransactionWithTables) -> TransactionTable:
@@ -220,7 +220,7 @@ class AutocommitTable(FrozenTable):
         with table_locks.reserved([self.id]):
             table = self._run(statement, info, is_append=True)
         assert table._committed_version is not None
-        return Landed(table._definition, table._committed_version)
+        return Landed(table, table._committed_version)
 
     @contextmanager
     def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> Iterator[IcebergTable]:

@@ -51,12 +51,12 @@ class FrozenTable(Table):
         return self._version
 
     def _iceberg(self) -> IcebergTable:
-        if self._opened is None:
-            if self.type == "managed":
-                self._opened = self._open_managed()
-            else:
-                self._opened = open_elsewhere(self._definition)
-        return self._opened
+        definition, opened = self._definition, self._opened
+        if opened is None:
+            opened = self._open_managed() if self.type == "managed" else open_elsewhere(definition)
+            if self._definition is definition:  # else another thread has shown a newer state meanwhile
+                self._opened = opened
+        return opened
 
     def _history(self) -> tuple[_core.Lakehouse, _core.Version]:
         core = _core.Lakehouse.open(self._storage)

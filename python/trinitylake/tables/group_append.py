@@ -5,7 +5,10 @@ of all waiting threads, writes the rows of all of them together, and commits. A 
 prepares its batch and waits; one of those leads the next group. So a lone append never waits, and each group makes one
 data file per partition, one manifest, one snapshot and one version, however many threads append.
 
-Every batch has a transaction of its own in the log, a companion of the leader's transaction.
+Appends of files that clients of the server wrote form groups in the same way: the leader rebases their snapshots onto
+its own (`Transaction._commit_in_group`), and writes one metadata file.
+
+Every append has a transaction of its own in the log, a companion of the leader's transaction.
 
 Invariants:
 - A batch is in at most one group at a time, and a group lands as a whole or not at all.
@@ -24,7 +27,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -33,30 +36,35 @@ from trinitylake.base.commit_info import CommitInfo
 from trinitylake.errors import CommitStateUnknown
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from pyiceberg.schema import Schema
 
     from trinitylake import _core
-    from trinitylake.definitions import TableDef
     from trinitylake.tables.transaction_table import TransactionTable
-
-    Fits: TypeAlias = "Callable[[Batch], bool]"
-    Take: TypeAlias = "Callable[[Fits], list[Member]]"
 
 #: Limits of one group. The root contains the message and author of every transaction.
 MAX_MEMBERS = 256
 MAX_ROWS = 1_000_000
 MAX_SIZE_BYTES = 32 << 20
 MAX_TEXT_LENGTH = 64 << 10
+#: Appends of written files in one group.
+MAX_WRITTEN_APPENDS = 32
 #: Divisor of the duration of the last group: a leader waits that long for the threads of that group to append again.
 WAIT_DIVISOR = 4
 
 
-class Landed(NamedTuple):
-    """The table as a group committed it."""
+class Sized(Protocol):
+    """What a member appends."""
 
-    definition: TableDef
+    def size(self) -> tuple[int, int, int]: ...
+
+
+Payload = TypeVar("Payload", bound=Sized)
+
+
+class Landed(NamedTuple):
+    """The table in the transaction of the leader, and the version that this committed."""
+
+    table: TransactionTable
     version: int
 
 
@@ -82,12 +90,32 @@ class Batch(NamedTuple):
     declared: object
     info: CommitInfo
 
+    def size(self) -> tuple[int, int, int]:
+        """Rows, bytes, and characters for the log."""
+        return self.rows.num_rows, self.rows.nbytes, len(self.info.message) + len(self.info.author)
 
-class Member:
+
+class WrittenAppend(NamedTuple):
+    """An append of files that a client wrote, in its own transaction, which becomes a companion.
+
+    Attributes:
+        table: in the transaction.
+        transaction: its core.
+    """
+
+    table: TransactionTable
+    transaction: _core.Transaction
+
+    def size(self) -> tuple[int, int, int]:
+        """A share of the bytes of a group, because the leader writes its manifests again."""
+        return 0, MAX_SIZE_BYTES // MAX_WRITTEN_APPENDS, 0
+
+
+class Member(Generic[Payload]):
     """One append. Its thread waits for the answer of a leader, or leads.
 
     Attributes:
-        batch: its rows, if it has waited.
+        batch: what it appends, if it has waited.
         companion: its transaction in the log, once a leader appends the batch.
         answer: of its leader.
         group: the members that it has taken as the leader; None before.
@@ -95,10 +123,10 @@ class Member:
     """
 
     def __init__(self) -> None:
-        self.batch: Batch | None = None
+        self.batch: Payload | None = None
         self.companion: _core.Transaction | None = None
         self.answer: Landed | Task | CommitStateUnknown | None = None
-        self.group: list[Member] | None = None
+        self.group: list[Member[Payload]] | None = None
         self.table: TransactionTable | None = None
         self._answered = threading.Event()
 
@@ -112,17 +140,21 @@ class Member:
         self._answered.wait()
 
 
-class AppendGroups:
+class AppendGroups(Generic[Payload]):
     """The groups of one table and one handle of the lakehouse, one after the other."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
-        self._waiting: deque[Member] = deque()
-        self._leader: Member | None = None
+        self._waiting: deque[Member[Payload]] = deque()
+        self._leader: Member[Payload] | None = None
         self._last_size, self._last_seconds, self._last_end = 0, 0.0, 0.0
         self._began = 0.0
 
-    def append(self, prepare: Callable[[], Batch | None], lead: Callable[[Take, Member], Landed]) -> Landed | None:
+    def append(
+        self,
+        prepare: Callable[[], Payload | None],
+        lead: Callable[[Callable[[Callable[[Payload], bool]], list[Member[Payload]]], Member[Payload]], Landed],
+    ) -> Landed | None:
         """Append as the leader of a group, or in the group of another thread; None if that has to be done alone.
 
         Args:
@@ -132,7 +164,7 @@ class AppendGroups:
 
         Raises as `lead` does, and `CommitStateUnknown`.
         """
-        own = Member()
+        own: Member[Payload] = Member()
         error: BaseException | None = None
         try:
             while not self._joins(own):
@@ -156,7 +188,7 @@ class AppendGroups:
                 self._leave(own, error)
                 raise
 
-    def _joins(self, own: Member) -> bool:
+    def _joins(self, own: Member[Payload]) -> bool:
         """Become the leader if there is none, or wait; False without a batch to wait with."""
         with self._changed:
             if self._leader is None:
@@ -170,7 +202,7 @@ class AppendGroups:
                     self._changed.notify()
             return True
 
-    def _wait(self, own: Member) -> None:
+    def _wait(self, own: Member[Payload]) -> None:
         """Wait for the answer. Ctrl-C is raised at once if no leader has taken the batch, else after the answer."""
         try:
             own.wait()
@@ -181,7 +213,7 @@ class AppendGroups:
                 own.wait()
             raise
 
-    def _take(self, own: Member, fits: Fits) -> list[Member]:
+    def _take(self, own: Member[Payload], fits: Callable[[Payload], bool]) -> list[Member[Payload]]:
         """The members whose batches the leader appends: those that wait now, and the same if it is called again.
 
         A batch that does not fit the table, because the table has changed, is appended alone.
@@ -203,23 +235,21 @@ class AppendGroups:
     def _is_complete(self) -> bool:
         return len(self._waiting) + 1 >= self._last_size
 
-    def _gather(self, own: Member) -> None:
+    def _gather(self, own: Member[Payload]) -> None:
         """Move waiting members from the queue into the group, up to its limits."""
-        taken: list[Member] = []
+        taken: list[Member[Payload]] = []
         own.group = taken
-        rows = size_bytes = text_length = 0
+        sizes, limits = [0, 0, 0], (MAX_ROWS, MAX_SIZE_BYTES, MAX_TEXT_LENGTH)
         while self._waiting and len(taken) < MAX_MEMBERS:
             batch = self._waiting[0].batch
             assert batch is not None
-            rows += batch.rows.num_rows
-            size_bytes += batch.rows.nbytes
-            text_length += len(batch.info.message) + len(batch.info.author)
-            if taken and (rows > MAX_ROWS or size_bytes > MAX_SIZE_BYTES or text_length > MAX_TEXT_LENGTH):
+            sizes = [total + one for total, one in zip(sizes, batch.size(), strict=True)]
+            if taken and any(size > limit for size, limit in zip(sizes, limits, strict=True)):
                 break
             taken.append(self._waiting[0])
             self._waiting.popleft()
 
-    def _leave(self, own: Member, error: BaseException | None) -> None:
+    def _leave(self, own: Member[Payload], error: BaseException | None) -> None:
         """End an append: leave the queue, or answer the members of the group and let the next thread lead.
 
         May be called again after Ctrl-C.
@@ -234,7 +264,7 @@ class AppendGroups:
                 companion = member.companion
                 if companion is not None and (version := companion.committed_version) is not None:
                     assert own.table is not None
-                    member.settle(Landed(own.table._definition, version))
+                    member.settle(Landed(own.table, version))
                 elif companion is not None and companion.is_unknown:
                     member.settle(CommitStateUnknown(f"transaction {companion.id}, in a group append: {error}"))
                 elif isinstance(error, Exception):
@@ -249,14 +279,14 @@ class AppendGroups:
             self._leader = self._waiting.popleft() if self._waiting else None
 
 
-_groups: WeakValueDictionary[tuple[int, str], AppendGroups] = WeakValueDictionary()
+_groups: WeakValueDictionary[tuple[int, str, type], AppendGroups[Any]] = WeakValueDictionary()
 _guard = threading.Lock()
 
 
-def groups_of(lakehouse: _core.Lakehouse, table_id: str) -> AppendGroups:
-    """The groups of a table. Keep the result while a batch may wait in it."""
+def groups_of(lakehouse: _core.Lakehouse, table_id: str, payload: type[Payload]) -> AppendGroups[Payload]:
+    """The groups of a table and of one kind of appends. Keep the result while an append may wait in it."""
     with _guard:
-        return _groups.setdefault((id(lakehouse), table_id), AppendGroups())
+        return _groups.setdefault((id(lakehouse), table_id, payload), AppendGroups[Payload]())
 
 
 def _reset_after_fork() -> None:

@@ -256,6 +256,22 @@ class StagedTables:
             raise self._requirement_broken(name, before, conflict.requirement) from conflict
         table._rebase(winner)
 
+    @property
+    def lone_append(self) -> TransactionTable | None:
+        """The table of a transaction that only appends files of a client to it; None of any other."""
+        changed = self._changed()
+        if len(changed) != 1 or self._dropped or self._absent or self.has_requirements or self._metadata_paths:
+            return None
+        staged = changed[0]._staged
+        return changed[0] if staged is not None and staged.is_append_of_written_files else None
+
+    def rebase_on(self, version: _core.Version, table: TransactionTable) -> None:
+        """Rebase the changes of a table on those of a version. Raises `TableConflict`."""
+        location = version.locate("table", table.namespace, table._own_name)
+        newer = None if location is None else parse_table_def(read_definition(self._storage, location), location)
+        if newer is not None and newer.id == table.id and newer.table_type == table._definition.table_type:
+            table._open_staged().reapply(newer.format_properties[METADATA_LOCATION])
+
     def locked(self) -> AbstractContextManager[None]:
         """Hold the locks of the changed tables, to commit them."""
         return table_locks.held(self._changed_ids())

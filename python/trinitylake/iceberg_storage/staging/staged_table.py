@@ -24,9 +24,15 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertCreate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 from pyiceberg.typedef import Identifier
 
 from trinitylake.base.pickling import refuse_staged_table
@@ -431,6 +437,41 @@ class StagedTable:
                     raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
                 requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates
             self.commit(requirements, updates)
+
+    @property
+    def is_append_of_written_files(self) -> bool:
+        """Whether the only change is one append to a branch, whose files a client wrote before."""
+        if len(self._commits) != 1 or self.created or self.written_paths or self._superseded or self._put_forward:
+            return False
+        updates = self._commits[0].updates
+        summaries = [one.snapshot.summary for one in updates if isinstance(one, AddSnapshotUpdate)]
+        return (
+            len(updates) == 2
+            and isinstance(updates[1], SetSnapshotRefUpdate)
+            and [None if summary is None else summary.operation for summary in summaries] == [Operation.APPEND]
+        )
+
+    def absorb(self, other: StagedTable) -> None:
+        """Stage the append of another transaction (`is_append_of_written_files`) after the changes of this one.
+
+        Raises as `commit_from`; nothing is staged then, and the files of the other transaction stay.
+        """
+        [commit] = other._commits
+        with self._lock:
+            superseded = list(self._superseded)
+            try:
+                self._adopted_lists.update(other._adopted_lists)
+                self.commit_from(other.base, commit.requirements, commit.updates)
+            except BaseException:
+                self._superseded = superseded
+                raise
+            self._adopted += other._adopted
+
+    def follow(self, leader: StagedTable) -> None:
+        """Show the state that the transaction which absorbed this append has committed."""
+        with self._lock:
+            self._finished = leader._finished
+            self._set_metadata(leader.metadata)
 
     def adopt(
         self,

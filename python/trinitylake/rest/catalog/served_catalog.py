@@ -134,7 +134,7 @@ class ServedCatalog(TrinityLakeCatalog):
                     transaction.rollback()
                     raise
                 try:
-                    outcome.version = committed_version(transaction)
+                    outcome.version = committed_version(transaction, in_group=outcome.id is None)
                 except CommitConflict:
                     if attempt == STATEMENT_MAX_ATTEMPTS:
                         raise

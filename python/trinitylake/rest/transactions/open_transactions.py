@@ -334,8 +334,8 @@ class OpenTransactions:
         raise ObjectNotFound(f"transaction {id} is neither open nor committed")
 
 
-def committed_version(transaction: Transaction) -> int:
-    """Commit, and return the version.
+def committed_version(transaction: Transaction, in_group: bool = False) -> int:
+    """Commit, and return the version; `in_group` with appends of other clients to the same table.
 
     Raises as `Transaction.commit`, but `CommitStateUnknown` for every error after which the outcome is unknown.
     """
@@ -346,7 +346,7 @@ def committed_version(transaction: Transaction) -> int:
         return CommitStateUnknown(f"the outcome of the commit is unknown: {error}")
 
     with errors_as(mapped):
-        return transaction.commit()
+        return transaction._commit_in_group() if in_group else transaction.commit()
 
 
 def _require(id: str, ownership: Ownership, principal: Principal, ends: bool) -> None:
