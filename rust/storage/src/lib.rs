@@ -12,6 +12,7 @@ mod failure;
 pub mod local;
 pub mod object;
 pub mod probe;
+mod reach;
 pub mod retry;
 pub mod retry_policy;
 mod storage;

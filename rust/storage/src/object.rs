@@ -18,9 +18,10 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
 use options::Settings;
-use remote::Client;
+use remote::{Client, Connection};
 
 use super::failure::{Request, Secrets};
+use crate::reach::Reach;
 use crate::retry_policy::RetryPolicy;
 use crate::storage::{FileEnd, FileInfo, Place, PutOutcome, Step, Storage, checked_range, split_prefix};
 use trinitylake_base::error::{Error, Result};
@@ -36,6 +37,7 @@ pub struct ObjectStorage {
     client: Client,
     retry_policy: RetryPolicy,
     secrets: Secrets,
+    reach: Arc<Reach>,
 }
 
 /// Written by hand, because the derived one would print the client's credentials.
@@ -60,13 +62,14 @@ impl ObjectStorage {
             client: PerProcess::new(memory),
             retry_policy: RetryPolicy::default(),
             secrets: Secrets::default(),
+            reach: Arc::default(),
         }
     }
 
     /// Connects to a remote store. `settings` are its storage options, completed from the environment variables.
     pub(crate) fn connect(root: &RootUri, settings: Settings) -> Result<Self> {
-        let (client, retry_policy, secrets) = remote::client(root, settings)?;
-        Ok(Self { root: root.clone(), client, retry_policy, secrets })
+        let Connection { client, retry_policy, secrets, reach } = remote::client(root, settings)?;
+        Ok(Self { root: root.clone(), client, retry_policy, secrets, reach })
     }
 
     fn store(&self) -> Result<&Arc<dyn ObjectStore>> {
@@ -85,7 +88,13 @@ impl ObjectStorage {
     }
 
     fn failure(&self, verb: &'static str, path: &str, error: &object_store::Error) -> Error {
-        Request { verb, uri: &self.root.join(path), path }.store_failure(error, &self.secrets)
+        match (Request { verb, uri: &self.root.join(path), path }).store_failure(error, &self.secrets) {
+            Error::Storage { message, .. } if self.reach.is_given_up() => Error::Storage {
+                message: self.secrets.redact(&self.reach.message(&self.root, &message)),
+                retryable: false,
+            },
+            error => error,
+        }
     }
 
     /// `None` for an object that is not below the root.

@@ -4,6 +4,7 @@
 //! with each answer (`Date`, in whole seconds), so the time between two answers is measured by these dates.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
@@ -12,6 +13,8 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 use tokio::task_local;
+
+use crate::reach::Reach;
 
 /// Precision of the dates: the machines of one store may differ by this much, and dates have whole seconds. Two dates
 /// that are closer to each other may mean the same time.
@@ -106,23 +109,25 @@ fn hear(heard: Heard) {
     let _ = HEARD.try_with(|before| before.set(before.get().and(heard)));
 }
 
-/// Makes HTTP clients that record the date of each answer.
+/// Makes HTTP clients that record the date of each answer, and whether there is one.
 #[derive(Debug)]
-pub(crate) struct ListeningConnector;
+pub(crate) struct ListeningConnector(pub(crate) Arc<Reach>);
 
 impl HttpConnector for ListeningConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(ListeningClient(ReqwestConnector::default().connect(options)?)))
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(ListeningClient(client, self.0.clone())))
     }
 }
 
 #[derive(Debug)]
-struct ListeningClient(HttpClient);
+struct ListeningClient(HttpClient, Arc<Reach>);
 
 #[async_trait]
 impl HttpService for ListeningClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let response = self.0.execute(request).await?;
+        let response = self.0.execute(request).await.inspect_err(|error| self.1.failed(error.kind()))?;
+        self.1.answered();
         let date = response.headers().get("date").and_then(|date| date.to_str().ok());
         answered(date.and_then(millis_of));
         Ok(response)

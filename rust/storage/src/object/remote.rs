@@ -12,29 +12,45 @@ use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 
 use super::options::{Settings, environment_variables, is_secret};
 use crate::failure::Secrets;
+use crate::reach::Reach;
 use crate::retry_policy::RetryPolicy;
 use crate::store_clock::ListeningConnector;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::{RootUri, Scheme};
 
+/// Storage options with the endpoint of a store.
+const ENDPOINTS: [&str; 4] =
+    ["aws_endpoint_url_s3", "aws_endpoint", "google_base_url", "azure_storage_endpoint"];
+
 /// Client of one store, or the error of its creation. It never retries. Each process has its own, because a forked
 /// child must not use the connections of its parent.
 pub(super) type Client = PerProcess<Result<Arc<dyn ObjectStore>>>;
 
-/// Client for the bucket of a root, the retry policy of its storage, and the secrets that no message may contain.
-pub(super) fn client(root: &RootUri, mut settings: Settings) -> Result<(Client, RetryPolicy, Secrets)> {
+/// What [`client`] returns.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    pub(super) retry_policy: RetryPolicy,
+    /// What no message may contain.
+    pub(super) secrets: Secrets,
+    pub(super) reach: Arc<Reach>,
+}
+
+/// Client for the bucket of a root.
+pub(super) fn client(root: &RootUri, mut settings: Settings) -> Result<Connection> {
     settings.add_environment(root.scheme(), environment_variables());
     let mut secrets = Secrets::default();
     settings.values.iter().filter(|(key, _)| is_secret(key)).for_each(|(_, secret)| secrets.add(secret));
     provide_cryptography();
     let retry_policy = retry_policy(&settings);
-    let (of_process, redacted) = (root.clone(), secrets.clone());
+    let endpoint = ENDPOINTS.iter().find_map(|key| settings.values.get(*key)).cloned();
+    let reach = Arc::new(Reach::new(endpoint));
+    let (of_process, redacted, of_client) = (root.clone(), secrets.clone(), reach.clone());
     let client = PerProcess::new(move || {
         let client = match of_process.scheme() {
-            Scheme::S3 => s3(&of_process, &settings),
-            Scheme::Gcs => gcs(&of_process, &settings),
-            Scheme::Azure => azure(&of_process, &settings),
+            Scheme::S3 => s3(&of_process, &settings, of_client.clone()),
+            Scheme::Gcs => gcs(&of_process, &settings, of_client.clone()),
+            Scheme::Azure => azure(&of_process, &settings, of_client.clone()),
             Scheme::File | Scheme::Memory => {
                 return Err(Error::InvalidLocation(format!("{of_process} is not in a remote store")));
             }
@@ -45,7 +61,7 @@ pub(super) fn client(root: &RootUri, mut settings: Settings) -> Result<(Client, 
         })
     });
     client.get().as_ref().map_err(Error::clone)?;
-    Ok((client, retry_policy, secrets))
+    Ok(Connection { client, retry_policy, secrets, reach })
 }
 
 /// Installs the TLS cryptography provider that the clients need.
@@ -57,20 +73,20 @@ fn provide_cryptography() {
 
 /// Builds the client. It fetches credentials with retries, and sends all other requests once.
 macro_rules! client {
-    ($builder:expr, $settings:expr) => {{
+    ($builder:expr, $settings:expr, $reach:expr) => {{
         let builder = $builder;
         let credentials = builder.clone().with_retry(retries($settings)).build()?.credentials().clone();
         Ok(Arc::new(
             builder
                 .with_credentials(credentials)
                 .with_retry(no_retries())
-                .with_http_connector(ListeningConnector)
+                .with_http_connector(ListeningConnector($reach))
                 .build()?,
         ))
     }};
 }
 
-fn s3(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn s3(root: &RootUri, settings: &Settings, reach: Arc<Reach>) -> object_store::Result<Arc<dyn ObjectStore>> {
     let mut builder = AmazonS3Builder::new();
     for (key, value) in &settings.values {
         builder = builder.with_config(key.parse::<AmazonS3ConfigKey>()?, value);
@@ -87,10 +103,10 @@ fn s3(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Objec
     if wants_http(settings) {
         builder = builder.with_allow_http(true);
     }
-    client!(builder, settings)
+    client!(builder, settings, reach)
 }
 
-fn gcs(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn gcs(root: &RootUri, settings: &Settings, reach: Arc<Reach>) -> object_store::Result<Arc<dyn ObjectStore>> {
     let mut builder = GoogleCloudStorageBuilder::new();
     for (key, value) in &settings.values {
         builder = builder.with_config(key.parse::<GoogleConfigKey>()?, value);
@@ -99,10 +115,14 @@ fn gcs(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Obje
     if wants_http(settings) {
         builder = builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
-    client!(builder, settings)
+    client!(builder, settings, reach)
 }
 
-fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn azure(
+    root: &RootUri,
+    settings: &Settings,
+    reach: Arc<Reach>,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
     let mut builder = MicrosoftAzureBuilder::new();
     for (key, value) in &settings.values {
         builder = builder.with_config(key.parse::<AzureConfigKey>()?, value);
@@ -115,14 +135,13 @@ fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Ob
     if wants_http(settings) {
         builder = builder.with_allow_http(true);
     }
-    client!(builder, settings)
+    client!(builder, settings, reach)
 }
 
 /// Whether an endpoint starts with `http://`, which allows HTTP unless `allow_http` says otherwise.
 fn wants_http(settings: &Settings) -> bool {
-    let endpoints = ["aws_endpoint", "aws_endpoint_url_s3", "google_base_url", "azure_storage_endpoint"];
     !settings.values.contains_key("allow_http")
-        && endpoints
+        && ENDPOINTS
             .iter()
             .filter_map(|key| settings.values.get(*key))
             .any(|endpoint| endpoint.starts_with("http://"))

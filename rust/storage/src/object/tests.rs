@@ -20,6 +20,7 @@ fn with_store(root: &RootUri, store: Arc<dyn ObjectStore>) -> ObjectStorage {
         client: PerProcess::new(move || Ok(store.clone())),
         retry_policy: RetryPolicy::default(),
         secrets: Secrets::default(),
+        reach: Arc::default(),
     }
 }
 

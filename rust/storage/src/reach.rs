@@ -1,0 +1,55 @@
+//! Whether a store can be reached: a wrong endpoint is reported soon, while a store that has answered before is retried
+//! for as long as the policy allows.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use object_store::client::HttpErrorKind;
+use trinitylake_base::root_uri::RootUri;
+
+/// Failures after which a store that has never answered is given up: with the pauses of the policy, about two seconds
+/// of refused connections of one request.
+const FAILURES_MAX: u32 = 7;
+/// A connection that times out has taken five seconds, so two of them are enough.
+const TIMEOUT_WEIGHT: u32 = 4;
+
+/// What the requests of one client have learnt about its store.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    endpoint: Option<String>,
+    has_answered: AtomicBool,
+    failures: AtomicU32,
+}
+
+impl Reach {
+    pub(crate) fn new(endpoint: Option<String>) -> Self {
+        Self { endpoint, ..Self::default() }
+    }
+
+    pub(crate) fn answered(&self) {
+        self.has_answered.store(true, Relaxed);
+    }
+
+    pub(crate) fn failed(&self, kind: HttpErrorKind) {
+        match kind {
+            HttpErrorKind::Connect => self.failures.fetch_add(1, Relaxed),
+            HttpErrorKind::Timeout => self.failures.fetch_add(TIMEOUT_WEIGHT, Relaxed),
+            _ => 0,
+        };
+    }
+
+    /// Whether further retries are useless.
+    pub(crate) fn is_given_up(&self) -> bool {
+        !self.has_answered.load(Relaxed) && self.failures.load(Relaxed) >= FAILURES_MAX
+    }
+
+    /// The error of a store that was given up. `error` is that of the last request, `cannot read URI: reason`.
+    pub(crate) fn message(&self, root: &RootUri, error: &str) -> String {
+        let reason = error.split_once(": ").map_or(error, |(_, reason)| reason);
+        let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
+        format!(
+            "cannot reach the store{endpoint} of bucket {:?}: {reason}; check the endpoint, the network and the \
+             storage options",
+            root.bucket()
+        )
+    }
+}
