@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +41,9 @@ RUNNABLE = [README, FORMAT] + [
         "guide/sql",
         "guide/notebooks",
         "guide/writing",
+        "guide/data-ci",
         "guide/ingestion",
+        "guide/migration",
         "guide/row-changes",
         "operate/backup",
         "operate/erasure",
@@ -139,6 +143,18 @@ def test_listed_commands_run_on_the_readme_example(tmp_path: Path, monkeypatch: 
         assert result.exit_code == 0, f"trinitylake {' '.join(arguments)}: {result.output}"
     rolled_back = tl.open("lake").log(1)[0]
     assert (rolled_back.message, rolled_back.rollback_from) == ("bad load", rolled_back.version - 1)
+
+
+def test_commands_for_messy_files_run(tmp_path: Path) -> None:
+    """The page is a script of bash; a command that has to fail begins with `!`."""
+    script = "\n".join(re.findall(r"^\$ (.*)$", (ROOT / "docs" / "guide" / "messy-files.md").read_text(), re.M))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    run = subprocess.run(
+        ["bash", "-ec", script], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "'seven' in column id is no bigint" in run.stdout
+    assert "already committed as version" in run.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

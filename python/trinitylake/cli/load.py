@@ -195,7 +195,7 @@ def load(
     if bad_rows is not None:
         with bad_rows.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rejected)
-    text = Text(f"version {version}: {summary}")
+    text = Text("nothing changed" if version is None else f"version {version}: {summary}")
     if rejected:
         text.append(
             f"\n{counted(len(rejected), 'row')} rejected{'' if bad_rows is None else f', see {bad_rows}'}", "yellow"
@@ -218,7 +218,7 @@ def _required_of(lake: Lakehouse, table: str) -> list[str]:
 def _load(
     lake: Lakehouse, target: _Target, rows: pa.RecordBatchReader, message: str, author: str, id: str | None
 ) -> tuple[int | None, str]:
-    """Load all rows in one transaction; returns its version and its summary for the log."""
+    """Load all rows in one transaction; returns its version, None if nothing changed, and its summary for the log."""
     with lake.transaction(message=message, author=author, id=id, restart=id is not None) as transaction:
         if transaction.exists(target.table):
             if target.partition_by or target.primary_key:
@@ -237,7 +237,8 @@ def _load(
             table.upsert(rows, target.on)
         else:
             table.append(rows, evolve_schema=target.evolve_schema)
-    return transaction.version, transaction.summary
+    version = transaction.version if transaction.version != transaction.base_version else None
+    return version, transaction.summary
 
 
 def _check_bad_rows(file: Path, inputs: Iterable[Path]) -> None:
