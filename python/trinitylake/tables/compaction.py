@@ -31,7 +31,7 @@ from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWrit
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_SIZE_BYTES
 from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYTES
-from trinitylake.iceberg_storage.data_files.row_lineage import carried_schema
+from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile, carried_schema
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder
 from trinitylake.iceberg_storage.delete_files import file_key, of_one_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
@@ -109,7 +109,7 @@ def compact(
         order = row_order(sort_by, metadata.schema()) if sort_by else None
         readable = own_files(change.io, metadata, shared_folders)
         scan = ReadAheadScan(metadata, readable, row_filter=filter)
-        tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+        tasks = sorted(scan.plan_files(), key=_age)
         choice = FileGroups(metadata, size, min_files, min_deleted_percent)
         groups = choice.of(tasks, order is not None)
         removed = _files_in(groups)
@@ -188,6 +188,12 @@ def _obsolete_deletes(
         return [file for task in tasks if task.file.file_path in gone for file in of_one_data_file(task.delete_files)]
     used = {file_key(file) for task in tasks if task.file.file_path not in gone for file in task.delete_files}
     return [file for file in deletes if file_key(file) not in used]
+
+
+def _age(task: FileScanTask) -> tuple[int, str]:
+    """Sort key by age, so that rows stay in the order of their commits, and ranges of times in a file small."""
+    number = task.sequence_number if isinstance(task, PlannedFile) else None
+    return number or 0, task.file.file_path
 
 
 def _files_in(groups: Sequence[Group]) -> list[DataFile]:

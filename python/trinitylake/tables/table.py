@@ -455,8 +455,8 @@ class Table(ABC):
             dead_letter_table: a table for rows that do not fit this one, in the same commit; without it the write that
                 has one fails. It is created if it does not exist, with the columns error, row (JSON), time, producer
                 and sequence.
-            compact: compact small files in the background after every 100 commits to the table, as the maintenance
-                policy says (`maintenance.compact`).
+            compact: compact small files in the background while the stream runs, as the maintenance policy says
+                (`maintenance.compact`).
             message: of the commits, stored in the log.
             author: stored in the log.
 
