@@ -363,6 +363,20 @@ def test_files_of_dead_writers_are_deleted(lake: tl.Lakehouse, tmp_path: Path) -
     assert holding(tmp_path / "lake", ANN) == ["notes.txt"]
 
 
+def test_a_file_that_was_added_from_outside_of_the_folder_is_named(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    plain(lake)
+    added = tmp_path / "lake" / "imports" / "people.parquet"
+    added.parent.mkdir()
+    pq.write_table(people("old", ANN, first=50), added)
+    lake.table("raw.orders").iceberg.add_files([f"file://{added}"])
+    done = lake.erase("raw.orders", FILTER)
+    assert list(done.remaining) == ["imports/people.parquet"]
+    assert not done.is_verified
+    assert sorted(lake.table("raw.orders").to_arrow()["id"].to_pylist()) == [1, 3, 5, 50]
+    added.unlink()
+    assert lake.erase("raw.orders", FILTER).is_verified
+
+
 def test_the_reason_must_not_contain_the_value(lake: tl.Lakehouse) -> None:
     plain(lake)
     with pytest.raises(tl.InvalidArgument, match="reason"):

@@ -293,6 +293,8 @@ class _Erasing:
                 unreadable[path] = one.problem
             elif one.rows and one.is_of_table:
                 remaining[path] = f"{one.described()}; {self._why_kept(one.file)}"
+            elif path in done.files:
+                remaining[path] = "the table named it outside of its folder, where vacuum deletes nothing: delete it"
             elif one.rows:
                 others.append(path)
             elif one.has_text:
