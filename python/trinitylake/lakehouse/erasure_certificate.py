@@ -67,17 +67,18 @@ def check_certificate(
     Returns the problems, by the path of a file. Raises `InvalidArgument` for a file that is no certificate, and with
     the key for a certificate that was changed and another filter than its own.
     """
+    text = _text_of(path)
     try:
-        certificate = json.loads(Path(path).read_text(encoding="utf-8"))
+        certificate = json.loads(text)
         if certificate["format"] != FORMAT:
             raise ValueError(f"its format is {certificate['format']}")
         table, ids, deleted = certificate["table"], certificate["table_ids"], set(certificate["deleted_files"])
         expired = set(map(_core.root_path, certificate["expired_versions"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(f"{os.fspath(path)} is not a certificate of an erasure: {error}") from error
     expression = None if filter is None else parse_filter(filter)
     if key_path is not None:
-        _check_key(certificate, Path(key_path).read_text(encoding="utf-8").strip(), expression)
+        _check_key(certificate, _text_of(key_path).strip(), expression)
     storage = core.storage
     problems = {
         file.path: "the certificate lists it as deleted"
@@ -91,6 +92,15 @@ def check_certificate(
             if problem := one.described():
                 problems[one.file.path] = problem
     return problems
+
+
+def _text_of(path: str | os.PathLike[str]) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeError:
+        raise InvalidArgument(f"{os.fspath(path)!r} is not a text file, or not a name of a file") from None
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidArgument(f"the file {path!r} cannot be read: {error}") from error
 
 
 def _check_key(certificate: dict[str, Any], key: str, filter: BooleanExpression | None) -> None:
