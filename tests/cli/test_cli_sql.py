@@ -291,6 +291,7 @@ def test_statements_of_arguments_and_files_may_be_one_transaction(root: str, tmp
     assert lake.log(1)[0].message == "both"
     run("--root", root, "-1", "-c", "DELETE FROM shop.items; FROM nothing.here", code=4)
     run("--root", root, "-1", "BEGIN", code=2)
+    run("--root", root, input="BEGIN TRANSACTION; DELETE FROM shop.items; ROLLBACK TO SAVEPOINT x;", code=2)
     assert "cannot read" in run("--root", root, "-f", str(tmp_path / "none.sql"), code=2).stderr
     assert lake.version == 7
     run("--root", root, input="BEGIN; DELETE FROM shop.items; ROLLBACK; BEGIN;\nDELETE FROM shop.items;COMMIT;")

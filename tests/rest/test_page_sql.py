@@ -95,6 +95,7 @@ def test_queries_are_for_readers_of_everything_where_rows_are_shown(
         "INSTALL httpfs",
         "SET memory_limit = '100GB'",
         "PRAGMA database_list",
+        "EXPLAIN ANALYZE SELECT * FROM shop.orders",
         "SELECT 1; SELECT 2",
         "SELECT * FROM '/etc/passwd'",
         "SELECT * FROM read_csv('/etc/passwd')",

@@ -70,6 +70,8 @@ _TRANSACTION_WORDS = {
     **dict.fromkeys(("COMMIT", "END"), ".commit"),
     **dict.fromkeys(("ROLLBACK", "ABORT"), ".rollback"),
 }
+#: `BEGIN TRANSACTION` has two words; more are savepoints and isolation levels, which are not supported.
+_TRANSACTION_WORDS_MAX = 2
 #: In the file of the history, instead of a line break in a statement.
 _LINE_BREAK = "\x01"
 #: At most so many names are offered.
@@ -118,7 +120,8 @@ class SqlShell:
 
     def run(self, statement: str) -> None:
         """Run one statement and print its rows."""
-        if (name := _TRANSACTION_WORDS.get(first_word(statement))) is not None:
+        name = _TRANSACTION_WORDS.get(first_word(statement))
+        if name is not None and len(tokens_of(statement)) <= _TRANSACTION_WORDS_MAX:
             self._command(name, "")
             return
         reader = self.reader
