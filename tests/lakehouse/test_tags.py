@@ -158,3 +158,37 @@ def test_tag_and_expire_commands(lake: tl.Lakehouse, root: str) -> None:
     assert "no tags" in run("tag", "ls")
     run("tag", "drop", "q3", code=4)
     run("expire", "--older-than", "soon", code=2)
+
+
+def test_the_log_of_expired_versions_is_kept_in_a_table(lake: tl.Lakehouse) -> None:
+    """Auditors asked who had changed a table a year ago, and the log ended with the oldest kept version."""
+    lake.alter({"maintenance.log-table": "audit.log"})
+    lake.create_namespace("a", author="ann", message="first")
+    for number in range(6):
+        lake.create_namespace(f"a.n{number}", author=f"author {number % 2}")
+    lake.tags.create("kept", 3)
+    lake.rollback(lake.version - 1, author="ann", message="back")
+    expected: dict[int, list[tuple[object, ...]]] = {}
+
+    def note() -> None:
+        for entry in lake.log(None):
+            expected[entry.version] = [
+                (entry.version, entry.created_at, one.id, one.author, one.message, one.summary, entry.rollback_from)
+                for one in entry.transactions
+            ]
+
+    def kept() -> list[tuple[object, ...]]:
+        return sorted(tuple(row.values()) for row in lake.table("audit.log").scan())
+
+    for keep in (5, 5, 2, 1):
+        note()
+        before = lake.maintenance.expire(keep=keep, dry_run=True)
+        expired = lake.maintenance.expire(keep=keep, message="tidy")
+        assert list(expired) == list(before)
+        note()
+        wanted = [row for version, rows in sorted(expected.items()) for row in rows if version < expired.oldest]
+        assert kept() == wanted
+    lake.create_namespace("b")
+    version = lake.version
+    lake.maintenance.expire(keep=100)
+    assert lake.version == version, "nothing expires, so nothing is appended"

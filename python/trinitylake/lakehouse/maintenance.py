@@ -17,7 +17,13 @@ from trinitylake.base.version_reference import find_version
 from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
 from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.history import Expired
-from trinitylake.lakehouse.maintenance_policy import MaintainedTables, MaintenanceReport, maintain_tables, policy_of
+from trinitylake.lakehouse.maintenance_policy import (
+    LOG_TABLE,
+    MaintainedTables,
+    MaintenanceReport,
+    maintain_tables,
+    policy_of,
+)
 from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
 from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, VacuumRequest, vacuumed
 
@@ -161,6 +167,14 @@ class LakehouseMaintenance:
                 before = 0
         oldest = cast("int | None", before)
         age = cast("int | None", 0 if keep is not None and older_than is None else older_than)
+        if (log_table := self._handle.definition.properties.get(LOG_TABLE, "")) and not dry_run:
+            from trinitylake.lakehouse.kept_log import keep_log
+
+            expiring = Expired(*self._handle.core.expire(oldest, age, keep, True, message, author))
+            if not expiring:
+                return expiring
+            keep_log(self._handle, log_table, expiring.oldest, CommitInfo(message, author))
+            oldest, age, keep = expiring.oldest, None, None  # the append made a version: expire no more than was kept
         return Expired(*self._handle.core.expire(oldest, age, keep, dry_run, message, author))
 
     @checked_as(grace=milliseconds, paths=flag)

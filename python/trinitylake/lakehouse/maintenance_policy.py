@@ -29,8 +29,9 @@ COMPACT, MIN_FILES, COMPACT_TREE = "maintenance.compact", "maintenance.compact.m
 MIN_DELETED_PERCENT = "maintenance.compact.min-deleted-percent"
 EXPIRE_SNAPSHOTS = "maintenance.expire-snapshots"
 EXPIRE, VACUUM, GRACE = "maintenance.expire", "maintenance.vacuum", "maintenance.grace"
+LOG_TABLE = "maintenance.log-table"
 FLAGS = (COMPACT, COMPACT_TREE, EXPIRE_SNAPSHOTS, EXPIRE, VACUUM)
-DEFAULTS = {**dict.fromkeys(FLAGS, "true"), MIN_FILES: "5", MIN_DELETED_PERCENT: "10", GRACE: ""}
+DEFAULTS = {**dict.fromkeys(FLAGS, "true"), MIN_FILES: "5", MIN_DELETED_PERCENT: "10", GRACE: "", LOG_TABLE: ""}
 #: Those that tables can override.
 OF_TABLES = (COMPACT, MIN_FILES, MIN_DELETED_PERCENT)
 
