@@ -507,11 +507,11 @@ def test_the_tree_is_shown_node_by_node(root: Page, shop: tl.Lakehouse) -> None:
 def test_maintenance_is_estimated_without_deleting_anything(
     root: Page, rita: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shop.alter({"maintenance.compact": "false"}, minimum_versions_to_keep=2)
     folder = shop.table("shop.orders").location.removeprefix(shop.uri)
     shop._storage.put(f"{folder}/data/left-behind.parquet", b"by a writer that died")
     files = [path for path, *_ in shop._storage.list("")]
     assert rita("maintenance", "POST").code == 403
-    shop.alter({"maintenance.compact": "false"}, minimum_versions_to_keep=2)
     before = root.found("maintenance")
     assert (before["state"], before["last-run"], before["policy"]["minimum-versions-to-keep"]) == ("none", None, 2)
     assert before["policy"]["properties"]["maintenance.compact"] == "false"
