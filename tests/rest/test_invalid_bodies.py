@@ -309,7 +309,7 @@ def test_an_error_that_is_not_the_fault_of_the_client_is_not_changed(kind: type[
 
 
 def test_clients_cannot_set_the_librarys_own_properties(http_client: Client, lake: tl.Lakehouse) -> None:
-    """A stream's sink reads its last batch from the table: a client that set this property made the sink skip batches.
+    """A stream's sink read its last batch from the table: a client that set this property made the sink skip batches.
 
     Clients that replace a table send its properties again, which is no change.
     """

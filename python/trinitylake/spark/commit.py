@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -139,7 +139,6 @@ def stage(
     plan: WritePlan,
     messages: Sequence[WriterCommitMessage | None],
     overwrite: bool,
-    table_properties: Mapping[str, str] | None = None,
 ) -> None:
     """Add the reported files to the table as the transaction sees it, after removing the rows that they replace.
 
@@ -183,8 +182,6 @@ def stage(
         if files:
             change.append_files(files, snapshot_properties)
             _take_incoming(iceberg.io)
-        if table_properties:
-            change.set_properties(dict(table_properties))
 
 
 def _take_incoming(io: FileIO) -> None:

@@ -1,8 +1,8 @@
 """Writing a stream: each micro-batch is one transaction, committed once however often Spark runs it.
 
-The number of the last batch of a query is a property of the table, set by the commit that adds the rows. A batch that
-Spark repeats finds it and adds nothing. Of two drivers that run the same batch at once, one loses the race for the
-commit, and finds it on the next attempt.
+A query is a producer, and the number of a batch its sequence number, stored by the commit that adds the rows
+(`tables/ingestion/producers.py`). A batch that Spark repeats finds it and adds nothing. Of two drivers that run the
+same batch at once, one loses the race for the commit, and finds it on the next attempt.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from trinitylake.spark.commit import begin_on, planned, stage
 from trinitylake.spark.options import Options
 from trinitylake.spark.task_errors import one_line_errors
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
+from trinitylake.tables.ingestion.producers import Producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Table property: the last batch of the query whose id follows.
-LAST_BATCH = "trinitylake.spark.last-batch."
 #: Attempts to commit a batch that another driver runs as well.
 ATTEMPTS = 3
 
@@ -94,20 +93,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def _commit_once(self, plan: WritePlan, query_id: str, batch_id: int, messages: list[WrittenFiles]) -> None:
         """Commit, unless the table has this batch already."""
-        last_batch = LAST_BATCH + query_id
+        producer = f"spark-{query_id}"
         # A batch of mode "complete" is the whole result, whatever the session says of overwrites.
         whole = [replace(message, is_dynamic=False) for message in messages]
         for attempts_left in reversed(range(ATTEMPTS)):
             lake = plan.options.open()
-            done = lake.table(plan.table_name).properties.get(last_batch)
-            if done is not None and int(done) >= batch_id:
+            done = Producer(lake.begin()._state(), producer, plan.table_id).sequence
+            if done is not None and done >= batch_id:
                 plan.delete_all_but([])
                 return
             # Every batch of mode "complete" is the whole result, so it replaces all rows.
             base = lake.version if self._overwrite else plan.version
             transaction = begin_on(lake, plan, f"spark-{query_id}-{batch_id}", base)
             try:
-                stage(transaction, plan, whole, self._overwrite, {last_batch: str(batch_id)})
+                stage(transaction, plan, whole, self._overwrite)
+                Producer(transaction._state(), producer, plan.table_id).store(batch_id, None)
                 transaction.commit()
             except CommitConflict:
                 transaction.rollback()
