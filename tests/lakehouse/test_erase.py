@@ -242,6 +242,39 @@ def test_nested_columns_and_nulls_are_erased(lake: tl.Lakehouse, tmp_path: Path)
     assert lake.table("raw.orders").count() == 0
 
 
+@pytest.mark.parametrize("is_added_again", [False, True])
+def test_rows_of_a_file_without_the_column_are_not_null_in_a_schema_that_never_showed_them(
+    lake: tl.Lakehouse, is_added_again: bool
+) -> None:
+    """`erase("email IS NULL")` deleted all rows of a table whose column had been dropped or added again: a file that
+    lacks one of the columns of that name counted as NULL in it."""
+    table = lake.create_table("raw.orders", SCHEMA)
+    table.append(people(ANN, None))
+    with table.update_schema() as change:
+        change.delete_column("email")
+    table.append(pa.table({"id": [3]}))
+    expected = [1, 3]
+    if is_added_again:
+        with table.update_schema() as change:
+            change.add_column("email", "varchar")
+        table.append(people("x", None, first=4))
+        expected = [4]  # rows 1 to 3 are NULL in the new column
+    assert lake.erase("raw.orders", "email IS NULL").is_verified
+    assert sorted(lake.table("raw.orders").to_arrow()["id"].to_pylist()) == expected
+
+
+def test_a_former_comment_of_a_column_is_erased(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    """A former comment had the value. It stayed in an old schema, which no statement could change."""
+    table = lake.create_table("raw.orders", SCHEMA)
+    for comment in (f"such as {ANN}", "an address"):
+        with table.update_schema() as change:
+            change.update_column("email", doc=comment)
+    table.append(people(ANN, "bob@example.com"))
+    assert lake.erase("raw.orders", FILTER).is_verified
+    assert holding(tmp_path / "lake", ANN) == []
+    assert lake.table("raw.orders").schema["email"].doc == "an address"
+
+
 def test_a_tag_and_a_saved_transaction_are_named_before_anything_changes(lake: tl.Lakehouse, tmp_path: Path) -> None:
     plain(lake)
     lake.tags.create("q3")

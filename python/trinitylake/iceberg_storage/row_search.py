@@ -1,14 +1,16 @@
 """Finds the snapshots of a table that hold rows that match a filter, and writes table metadata without these rows.
 
 A data file counts if one row in it matches, also a row that delete files hide. A column name of the filter means every
-column that has that name in some schema of the table, so renamed and dropped columns are searched, too. A snapshot
-counts if a manifest of it lists such a file, also as deleted: the entry repeats the bounds and partition of the file.
+column that has that name in some schema of the table, so renamed and dropped columns are searched, too. A file that
+lacks such a column has NULL in it only for a version whose schema has the column: otherwise IS NULL would match all
+rows that were written before or after the column existed. A snapshot counts if a manifest of it lists such a file, also
+as deleted: the entry repeats the bounds and partition of the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +53,10 @@ from trinitylake.iceberg_storage.snapshot_retention import without
 _NO_SPEC = -1
 
 
+#: A location, and the columns of the filter in the schema by which its rows are read.
+_Context = tuple[str, frozenset[int]]
+
+
 class Binding(NamedTuple):
     """A filter over the columns of one schema of a table."""
 
@@ -69,7 +75,9 @@ class RowSearch:
 
     Attributes:
         rows: the number of matching rows, by the path of each data file or delete file that was searched.
-        listed: whether a manifest or manifest list leads to such a file, by its location.
+        listed: whether a manifest or manifest list leads to such a file, by its location and the columns of the filter
+            in the current schema.
+        counted: the number of matching rows, by the path of each file and these columns.
 
     Raises `InvalidArgument` if no schema has the columns of the filter.
     """
@@ -90,28 +98,38 @@ class RowSearch:
         self._conditions = list({(id(one.filter), one.filter.field_ids): one for one in alone}.values())
         is_same = known is not None and _columns(known.bindings) == _columns(self.bindings)
         self.rows: dict[str, int] = known.rows if known is not None and is_same else {}
-        self.listed: dict[str, bool] = known.listed if known is not None and is_same else {}
+        self.listed: dict[_Context, bool] = known.listed if known is not None and is_same else {}
+        self.counted: dict[_Context, int] = known.counted if known is not None and is_same else {}
 
     def snapshots(self, metadata: TableMetadata) -> set[int]:
         """The ids of the snapshots that list a file with matching rows."""
         return {one.snapshot_id for one in metadata.snapshots if self._is_listed_by_snapshot(metadata, one)}
 
     def _is_listed_by_snapshot(self, metadata: TableMetadata, snapshot: Snapshot) -> bool:
-        if snapshot.manifest_list not in self.listed:
+        key = snapshot.manifest_list, self._own_columns(metadata)
+        if key not in self.listed:
             manifests = read_list(self._io, snapshot)
             # No manifest is left out, so that `rows` has every file.
             found = [self._is_listed_by(metadata, manifest) for manifest in manifests]
-            self.listed[snapshot.manifest_list] = any(found)
-        return self.listed[snapshot.manifest_list]
+            self.listed[key] = any(found)
+        return self.listed[key]
 
     def _is_listed_by(self, metadata: TableMetadata, manifest: ManifestFile) -> bool:
-        if manifest.manifest_path not in self.listed:
+        key = manifest.manifest_path, self._own_columns(metadata)
+        if key not in self.listed:
             found = [
                 self._matches(metadata, entry.data_file, entry.status == ManifestEntryStatus.DELETED)
                 for entry in read_entries(self._io, manifest, discard_deleted=False)
             ]
-            self.listed[manifest.manifest_path] = any(found)
-        return self.listed[manifest.manifest_path]
+            self.listed[key] = any(found)
+        return self.listed[key]
+
+    def _own_columns(self, metadata: TableMetadata) -> frozenset[int]:
+        """The columns of the filter in the current schema of the table; empty if it does not have all of them."""
+        try:
+            return RowFilter.of(self._filter, metadata.schema()).field_ids
+        except (ValueError, TypeError):
+            return frozenset()
 
     def _matches(self, metadata: TableMetadata, file: DataFile, is_deleted: bool) -> bool:
         if is_deleted and not self._io.new_input(file.file_path).exists():
@@ -124,9 +142,11 @@ class RowSearch:
     def count(self, metadata: TableMetadata, file: DataFile) -> int:
         """The number of matching rows in a data file or delete file."""
         path = self._io.path_of(file.file_path)
-        if path not in self.rows:
-            self.rows[path] = self._rows_of(metadata, file)
-        return self.rows[path]
+        key = path, self._own_columns(metadata)
+        if key not in self.counted:
+            self.counted[key] = self._rows_of(metadata, file)
+            self.rows[path] = max(self.rows.get(path, 0), self.counted[key])
+        return self.counted[key]
 
     def _rows_of(self, metadata: TableMetadata, file: DataFile) -> int:
         if file.content == DataFileContent.POSITION_DELETES:
@@ -161,8 +181,11 @@ class RowSearch:
     def _positions(self, metadata: TableMetadata, file: DataFile, bindings: Iterable[Binding]) -> np.ndarray:
         """Every row is compared: row groups are not skipped by their statistics."""
         found = np.empty(0, np.int64)
+        own = self._own_columns(metadata)
         for schema, filter in bindings:
             rows = LiveRows(_with_schema(metadata, schema), self._io, [])
+            if filter.field_ids != own and not rows.has_columns(FileScanTask(file), filter.field_ids):
+                continue
             for batch in rows.matching(FileScanTask(file), Schema(*columns_of(filter, schema), POSITION)):
                 positions = batch.filter(filter.matches(batch)).column(POSITION.name).to_numpy()
                 found = np.union1d(found, positions)
@@ -210,6 +233,15 @@ def _with_schema(metadata: TableMetadata, schema: Schema) -> TableMetadata:
     return metadata.model_copy(update={"schemas": [*others, schema], "current_schema_id": schema.schema_id})
 
 
+def _without_comments(schema: Schema) -> Schema:
+    def stripped(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: stripped(value) for name, value in part.items() if name != "doc"}
+        return [stripped(one) for one in part] if isinstance(part, list) else part
+
+    return Schema.model_validate(stripped(schema.model_dump(mode="json", by_alias=True)))
+
+
 class TableEraser:
     """Rewrites the metadata of a table, so that no file that it names holds matching rows.
 
@@ -242,7 +274,17 @@ class TableEraser:
         metadata = without(metadata, affected)
         staying = {name: ref for name, ref in metadata.refs.items() if ref.snapshot_id not in affected}
         return metadata.model_copy(
-            update={"refs": staying, "metadata_log": [], "statistics": [], "partition_statistics": []}
+            update={
+                "refs": staying,
+                "metadata_log": [],
+                "statistics": [],
+                "partition_statistics": [],
+                # A comment may have a value. Former schemas stay, because files have their columns.
+                "schemas": [
+                    one if one.schema_id == metadata.current_schema_id else _without_comments(one)
+                    for one in metadata.schemas
+                ],
+            }
         )
 
     def _snapshot(self, metadata: TableMetadata, search: RowSearch, old: Snapshot) -> Snapshot:

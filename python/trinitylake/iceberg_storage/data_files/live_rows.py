@@ -128,6 +128,17 @@ class LiveRows:
         rows: int = task.file.record_count
         return rows if gone is None else rows - int(np.searchsorted(gone, rows))
 
+    def has_columns(self, task: FileScanTask, ids: Iterable[int]) -> bool:
+        """Whether a Parquet file has all columns of these ids, or partition values of them.
+
+        Other columns are read as their default, mostly NULL. True for a file that is not Parquet.
+        """
+        if task.file.file_format != FileFormat.PARQUET:
+            return True
+        with reading(task.file.file_path), self._io.new_input(task.file.file_path).open() as stream:
+            present = self._columns_of(open_parquet(stream))
+        return {*present.field_ids, *self._constants(task, present)}.issuperset(ids)
+
     def _with_columns_of(self, filter: RowFilter, projected: Schema) -> Schema:
         """The projected columns, and whole columns for what the filter compares in addition."""
         missing = filter.field_ids - set(projected.field_ids)
