@@ -14,8 +14,7 @@ import pytest
 
 import trinitylake as tl
 
-#: Kills of a run; the deep run has a thousand.
-KILLS = int(os.environ.get("TRINITYLAKE_KILLS", "12"))
+KILLS = 1000 if os.environ.get("TRINITYLAKE_DEEP") else 12
 PROGRAM = """
 import os, sys, time
 import trinitylake as tl

@@ -412,6 +412,22 @@ def test_write_waits_while_the_buffer_is_full(lake: tl.Lakehouse, monkeypatch: p
     assert ids(lake) == list(range(50))
 
 
+def test_callback_cannot_wait_for_its_own_writer(lake: tl.Lakehouse) -> None:
+    with lake.table("raw.events").writer(max_delay="1 hour") as writer:
+        errors: list[BaseException] = []
+
+        def flush(future: Any) -> None:
+            try:
+                writer.flush()
+            except tl.InvalidArgument as error:
+                errors.append(error)
+
+        future = writer.write([{"id": 1}])
+        future.add_done_callback(flush)
+        writer.flush()
+    assert "whose thread runs it" in str(errors[0])
+
+
 def test_dropped_table_fails_the_writes(lake: tl.Lakehouse) -> None:
     with lake.table("raw.events").writer(max_delay="1 ms") as writer:
         writer.write([{"id": 1}]).result()

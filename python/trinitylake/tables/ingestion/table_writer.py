@@ -188,6 +188,8 @@ class TableWriter:
 
     def _wait_for_writes(self) -> None:
         self._check_process()
+        if threading.current_thread() is self._thread:
+            raise InvalidArgument("a callback of a write cannot wait for its writer, whose thread runs it")
         with self._changed:
             self._flushed = until = self._accepted
             self._changed.notify_all()
