@@ -44,6 +44,7 @@ RUNNABLE = [README, FORMAT] + [
         "guide/data-ci",
         "guide/ingestion",
         "guide/migration",
+        "guide/pipelines",
         "guide/row-changes",
         "operate/backup",
         "operate/erasure",
