@@ -21,6 +21,7 @@ Invariants:
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -296,4 +297,5 @@ def _reset_after_fork() -> None:
     _groups.clear()
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_reset_after_fork)
