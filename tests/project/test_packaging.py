@@ -119,10 +119,11 @@ def test_changelog_has_an_unreleased_section() -> None:
 
 
 def test_workflows_call_make_and_nothing_else() -> None:
-    """What runs on a forge is what a developer can run; a step of its own would be tested by nobody."""
+    """What runs on a forge is what a developer can run; no test would cover a step of its own. Windows has no make."""
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     assert [path.stem for path in workflows] == ["release", "test", "wheels"]
-    commands = [line for path in workflows for line in re.findall(r"^\s+(?:- )?run: (.*)$", path.read_text(), re.M)]
+    texts = [path.read_text().partition("\n  windows:\n")[0] for path in workflows]
+    commands = [line for text in texts for line in re.findall(r"^\s+(?:- )?run: (.*)$", text, re.M)]
     assert len(commands) >= 4
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for command in commands:
