@@ -157,26 +157,60 @@ def test_columns_that_are_added_while_the_writer_is_open_are_written(lake: tl.La
 
 
 def test_failed_write_fails_alone_and_close_raises_errors_that_were_not_seen(lake: tl.Lakehouse) -> None:
-    writer = lake.table("raw.events").writer(max_delay="1 hour", producer="p")
-    good, bad = writer.write([{"id": 1}], sequence=1), writer.write([{"id": 1}, {"id": "x"}], sequence=2)
-    writer.write([{"id": 3}], sequence=3)
+    writer = lake.table("raw.events").writer(max_delay="1 hour")
+    good, bad = writer.write([{"id": 1}]), writer.write([{"id": 1}, {"id": "x"}])
+    writer.write([{"id": 3}])
     with pytest.raises(tl.InvalidArgument, match="x"):
         writer.flush()
     assert good.result()
     assert ids(lake) == [1, 3], "rows of a write land together or not at all"
     assert isinstance(bad.exception(), tl.InvalidArgument)
-    seen = writer.write([{"id": "x"}], sequence=4)
+    seen = writer.write([{"id": "x"}])
     thread = threading.Thread(target=seen.exception)
     thread.start()
     time.sleep(0.05)
     writer.flush()
     thread.join()
-    writer.write([{"id": "x"}], sequence=5)
+    writer.write([{"id": "x"}])
     with pytest.raises(tl.InvalidArgument, match="x"):
         writer.close()
     writer.close()
     with pytest.raises(tl.InvalidArgument, match="is closed"):
-        writer.write([{"id": 1}], sequence=9)
+        writer.write([{"id": 1}])
+
+
+@pytest.mark.parametrize("is_one_commit", [True, False])
+def test_producer_ends_with_its_first_write_that_does_not_fit(lake: tl.Lakehouse, is_one_commit: bool) -> None:
+    """The write after a refused one was committed: the corrected row of the refused one was called a duplicate."""
+    writer = lake.table("raw.events").writer(max_delay="1 hour", producer="p")
+    other = writer.write([{"id": 100}], producer="q", sequence=1)
+    writer.write([{"id": 1}], sequence=1)
+    refused = writer.write([{"id": 2}, {"id": "x"}], sequence=2)
+    if is_one_commit:
+        writer.write([{"id": 3}], sequence=3)
+    with pytest.raises(tl.InvalidArgument, match="x"):
+        writer.flush()
+    assert isinstance(refused.exception(), tl.InvalidArgument)
+    with pytest.raises(tl.InvalidArgument, match="x"):
+        writer.write([{"id": 4}], sequence=4)
+    assert other.result()
+    writer.close()
+    with lake.table("raw.events").writer(producer="p") as writer:
+        assert writer.last_sequence() == 1
+        writer.write([{"id": 2}], sequence=2)
+    assert ids(lake) == [1, 2, 100]
+
+
+def test_open_writer_notices_a_rollback(lake: tl.Lakehouse) -> None:
+    """A writer that was open during a rollback went on with the next number, and a number was missing for ever."""
+    writer = lake.table("raw.events").writer(max_delay="20 ms", producer="p")
+    version = writer.write([{"id": 1}], sequence=1).result()
+    writer.write([{"id": 2}], sequence=2).result()
+    lake.rollback(version)
+    with pytest.raises(tl.ProducerFenced, match="from 2 to 1"):
+        writer.write([{"id": 3}], sequence=3).result()
+    writer.close()
+    assert ids(lake) == [1]
 
 
 def test_exception_in_the_block_commits_what_was_written(lake: tl.Lakehouse) -> None:

@@ -34,12 +34,17 @@ class Producer:
             )
         self.sequence = None if sequence == _NO_SEQUENCE else int(sequence)
 
-    def check_writer(self, writer: str) -> None:
-        """Raise `ProducerFenced` if another writer claimed the producer."""
+    def check_writer(self, writer: str, sequence: int | None) -> None:
+        """Raise `ProducerFenced` if another writer claimed the producer, or its sequence number is another one."""
         if self._writer != writer:
             raise ProducerFenced(
                 f"producer {self._name} belongs to another writer, which was opened later or is a server: "
                 "end this one, so that rows are not written twice"
+            )
+        if self.sequence != sequence:
+            raise ProducerFenced(
+                f"the sequence number of producer {self._name} was changed from {sequence} to {self.sequence}, such as "
+                "by a rollback: open another writer, and continue after last_sequence()"
             )
 
     def claim(self, writer: str | None) -> None:

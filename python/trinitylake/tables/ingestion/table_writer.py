@@ -95,12 +95,14 @@ class _Claim:
         stored: the greatest sequence number that the table had when the producer was claimed.
         version: the version of the claim.
         last: the sequence number of the last write.
+        durable: the greatest sequence number that this writer found or committed.
         error: why no more of its rows can be written.
     """
 
     stored: int | None
     version: int
     last: int | None
+    durable: int | None
     error: BaseException | None = None
 
 
@@ -270,7 +272,7 @@ class TableWriter:
 
                 sequence, transaction = self._lakehouse._execute(statement, self._note)
                 assert transaction.version is not None
-                known = self._claims[name] = _Claim(sequence, transaction.version, sequence)
+                known = self._claims[name] = _Claim(sequence, transaction.version, sequence, sequence)
             return known
 
     def _read(self, rows: Any) -> EventRows:
@@ -338,16 +340,8 @@ class TableWriter:
 
     def _run(self) -> None:
         while (writes := self._take()) is not None:
-            going = []
-            for write in writes:
-                claim = self._claims.get(write.producer)
-                if claim is not None and claim.error is not None:
-                    self._fail(write, claim.error)
-                else:
-                    going.append(write)
             began = time.monotonic()
-            if going:
-                self._commit(going)
+            self._commit(writes)
             self._commit_seconds = time.monotonic() - began
             with self._changed:
                 self._done += len(writes)
@@ -355,6 +349,15 @@ class TableWriter:
 
     def _commit(self, writes: list[Write]) -> None:
         """Commit writes and complete their futures. Never raises."""
+        going = []
+        for write in writes:
+            claim = self._claims.get(write.producer)
+            if claim is not None and claim.error is not None:
+                self._fail(write, claim.error)
+            else:
+                going.append(write)
+        if not (writes := going):
+            return
         try:
             version, staged = self._committed(writes)
         except BaseException as error:
@@ -366,6 +369,9 @@ class TableWriter:
             for write in writes:
                 self._fail(write, error)
             return
+        for name, sequence in staged.advanced.items():
+            if name in self._claims:
+                self._claims[name].durable = sequence
         for write in writes:
             if (failure := staged.failed.get(write)) is not None:
                 self._fail(write, failure)
@@ -407,10 +413,10 @@ class TableWriter:
         self._next_compaction = ended + PAUSES_PER_COMPACTION * (ended - began)
 
     def _fail(self, write: Write, error: BaseException) -> None:
-        """Fail a write. Later writes of its producer fail, too, unless only its rows are wrong: no gap is left."""
+        """Fail a write. Later writes of its producer fail, too: no gap is left."""
         claim = self._claims.get(write.producer)
-        if claim is not None and not isinstance(error, InvalidArgument):
-            claim.error = error
+        if claim is not None:
+            claim.error = claim.error or error
         with self._changed:
             self._failed = [*(future for future in self._failed if not future.is_seen), write.future]
         write.future.set_exception(error)
@@ -422,7 +428,9 @@ class TableWriter:
             transaction: WritingTransaction | None = None
             try:
                 transaction = self._lakehouse.begin(**self._note._asdict())
-                staged = stage(transaction, self._target, writes)
+                staged = stage(
+                    transaction, self._target, writes, {name: one.durable for name, one in self._claims.items()}
+                )
                 return transaction.commit(), staged
             except CommitStateUnknown:
                 assert transaction is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -166,12 +166,14 @@ class Staged:
         failed: writes of which nothing is committed, and why.
         duplicates: writes whose sequence numbers the table had already.
         rejected: the number of rejected rows of each write.
+        advanced: the new sequence number of each producer.
         newest, compacted: sequence numbers of the newest snapshot and of the last compaction.
     """
 
     failed: dict[Write, TrinityLakeError] = field(default_factory=dict)
     duplicates: set[Write] = field(default_factory=set)
     rejected: dict[Write, int] = field(default_factory=dict)
+    advanced: dict[str, int] = field(default_factory=dict)
     newest: int = 0
     compacted: int = 0
 
@@ -186,19 +188,27 @@ def conforming(table: DescribedTable) -> Callable[[pa.Table], pa.Table]:
     return conform
 
 
-def stage(transaction: WritingTransaction, target: Target, writes: Iterable[Write]) -> Staged:
-    """Add writes to a transaction. Producers advance to the last of their writes that do not fail."""
+def stage(
+    transaction: WritingTransaction, target: Target, writes: Sequence[Write], durable: Mapping[str, int | None]
+) -> Staged:
+    """Add writes to a transaction. A producer advances to its last write before the first that fails.
+
+    `durable` has the sequence numbers that the writer knows of its producers.
+    """
     table = target.table_in(transaction)
     staged = Staged()
     producers: dict[str, Producer] = {}
-    new = _new_writes(table, target, writes, producers, staged)
+    new = _new_writes(table, target, writes, producers, durable, staged)
     conform = conforming(table)
     by_rows = {write.rows: write for write in new}
     found = fitted(by_rows, conform, splits=target.dead_letter_table is not None)
     if found.rejected and target.dead_letter_table is None:
         failed = {by_rows[rows]: rejected[0].error for rows, rejected in found.rejected.items()}
         staged.failed.update(failed)
-        found = fitted((write.rows for write in new if write not in failed), conform, splits=False)
+    if staged.failed:
+        _fail_later_writes(writes, staged)
+        new = [write for write in new if write not in staged.failed]
+        found = fitted((write.rows for write in new), conform, splits=target.dead_letter_table is not None)
     alike: dict[pa.Schema, list[pa.Table]] = {}
     for one in found.tables:
         if one.num_rows:
@@ -209,16 +219,30 @@ def stage(transaction: WritingTransaction, target: Target, writes: Iterable[Writ
         rejected = {by_rows[rows]: bad for rows, bad in found.rejected.items()}
         staged.rejected = {write: len(bad) for write, bad in rejected.items()}
         _append_dead_letters(transaction, target.dead_letter_table, rejected)
-    advanced = {write.producer: write.sequence for write in new if write not in staged.failed}
-    for name, sequence in advanced.items():
-        if name in producers:
-            producers[name].store(sequence, target.writer)
+    staged.advanced = {write.producer: write.sequence for write in new if write.sequence is not None}
+    for name, sequence in staged.advanced.items():
+        producers[name].store(sequence, target.writer)
     staged.newest, staged.compacted = sequence_numbers(table)
     return staged
 
 
+def _fail_later_writes(writes: Iterable[Write], staged: Staged) -> None:
+    """Fail the writes of a producer after one that failed: its rows could not be written later under their number."""
+    errors: dict[str, TrinityLakeError] = {}
+    for write in writes:
+        if write.sequence is None or write in staged.duplicates:
+            continue
+        if (error := staged.failed.get(write) or errors.get(write.producer)) is not None:
+            staged.failed[write] = errors[write.producer] = error
+
+
 def _new_writes(
-    table: StagedTable, target: Target, writes: Iterable[Write], producers: dict[str, Producer], staged: Staged
+    table: StagedTable,
+    target: Target,
+    writes: Iterable[Write],
+    producers: dict[str, Producer],
+    durable: Mapping[str, int | None],
+    staged: Staged,
 ) -> list[Write]:
     """The writes that the table does not have; adds the others to `staged`, and the producers to `producers`."""
     new: list[Write] = []
@@ -230,7 +254,7 @@ def _new_writes(
             producer = producers[write.producer]
             try:
                 if target.writer is not None:
-                    producer.check_writer(target.writer)
+                    producer.check_writer(target.writer, durable[write.producer])
             except ProducerFenced as error:
                 staged.failed[write] = error
                 continue
