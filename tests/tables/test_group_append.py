@@ -257,7 +257,7 @@ def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, ou
     table = SimpleNamespace(_definition="definition")
     leads: list[str] = []
 
-    def lead(take: Any, own: group_append.Member[group_append.Batch]) -> group_append.Landed:
+    def lead(take: Any, own: group_append.Member[group_append.Batch]) -> group_append.Committed:
         leads.append("")
         wait_for(lambda: len(groups._waiting) == 1 or len(leads) > 1)
         own.table = table  # type: ignore[assignment]
@@ -265,7 +265,7 @@ def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, ou
             member.companion = Companion(7 if outcome == "committed" else None, outcome == "unknown")  # type: ignore
         if len(leads) == 1:
             raise error
-        return group_append.Landed("alone", 8)  # type: ignore[arg-type]
+        return group_append.Committed("alone", 8)  # type: ignore[arg-type]
 
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(groups.append, lambda: batch, lead)

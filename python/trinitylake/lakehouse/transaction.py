@@ -282,7 +282,7 @@ class Transaction(OpenTransaction):
         Raises as `commit`.
         """
         from trinitylake.iceberg_storage.conflict_errors import TableConflict
-        from trinitylake.tables.group_append import Landed, Task, WrittenAppend, groups_of
+        from trinitylake.tables.group_append import Committed, Task, WrittenAppend, groups_of
         from trinitylake.tables.table_locks import table_locks
 
         core, table = self._core, None if self._staged is None else self._staged.lone_append
@@ -294,7 +294,7 @@ class Transaction(OpenTransaction):
             core.describe(table.namespace, table._own_name, staged.summarize())
             return WrittenAppend(table, core)
 
-        def lead(take: Callable[[Any], list[Member[WrittenAppend]]], own: Member[WrittenAppend]) -> Landed:
+        def lead(take: Callable[[Any], list[Member[WrittenAppend]]], own: Member[WrittenAppend]) -> Committed:
             own.table = table
             with table_locks.reserved([table.id]):
                 if members := take(lambda append: True):
@@ -310,21 +310,21 @@ class Transaction(OpenTransaction):
                     else:
                         member.companion = member.batch.transaction
                         self._companions.append(member.batch.transaction)
-                return Landed(table, self.commit())
+                return Committed(table, self.commit())
 
         try:
-            landed = groups_of(self._lakehouse, table.id, WrittenAppend).append(prepare, lead)
+            done = groups_of(self._lakehouse, table.id, WrittenAppend).append(prepare, lead)
         except BaseException as error:
             if self.is_open and core.committed_version is None:
                 self._failed(error)
             raise
-        if landed is None:
+        if done is None:
             return self.commit()
         if self._version is None:
-            assert landed.table._staged is not None
-            staged.follow(landed.table._staged)
-            self._committed(landed.version)
-        return landed.version
+            assert done.table._staged is not None
+            staged.follow(done.table._staged)
+            self._committed(done.version)
+        return done.version
 
     def rollback(self) -> None:
         """Roll back: nothing becomes visible, and the data files that were written are deleted as far as possible.

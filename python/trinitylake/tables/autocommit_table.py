@@ -21,7 +21,7 @@ from trinitylake.iceberg_storage.staging.summary import ChangeSummary
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.frozen_table import FrozenTable
-from trinitylake.tables.group_append import Batch, Landed, Member, groups_of
+from trinitylake.tables.group_append import Batch, Committed, Member, groups_of
 from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merge import WriteResult, with_version
 from trinitylake.tables.table_locks import table_locks
@@ -134,8 +134,8 @@ class AutocommitTable(FrozenTable):
         author: str = "",
     ) -> TableWriter:
         """A writer that commits in the background; arguments and errors as for `Table.writer`."""
+        from trinitylake.tables.ingestion.staged_writes import Target
         from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
-        from trinitylake.tables.ingestion.write_commit import Target
 
         if self.type != "managed":
             raise InvalidArgument(f"table {self.name} is {self.type}: only managed tables have writers")
@@ -167,8 +167,8 @@ class AutocommitTable(FrozenTable):
     ) -> Result:
         """Run a statement on the table in its own transaction. Raises `CommitConflict` if another table has the name.
 
-        An append begins on the version that was the latest recently, because its commit notices newer ones. A write to
-        a table in another catalog cannot be repeated, so it begins on the latest version.
+        An append begins on a version that was the latest a short time ago, which saves a request; its commit notices
+        newer versions. A write to a table in another catalog cannot be repeated, so it begins on the latest version.
         """
         base = self._lakehouse._recent_version() if is_append and self.type == "managed" else None
         try:
@@ -181,14 +181,14 @@ class AutocommitTable(FrozenTable):
             return self._append(given, info)
         table_locks.refuse_in_checks([self.id])
         groups = groups_of(self._lakehouse._core, self.id, Batch)
-        landed = groups.append(partial(self._prepared, given, info), partial(self._lead_appends, given, info))
-        if landed is None:
+        done = groups.append(partial(self._prepared, given, info), partial(self._lead_appends, given, info))
+        if done is None:
             return self._append(given, info)
-        self._show(landed.table._definition, landed.version)
-        return WriteResult(0, 0, given.num_rows, landed.version)
+        self._show(done.table._definition, done.version)
+        return WriteResult(0, 0, given.num_rows, done.version)
 
     def _prepared(self, given: pa.Table, info: CommitInfo) -> Batch | None:
-        """The rows for a group; None if they do not fit the table as this handle shows it, which may be too old."""
+        """The batch for a group; None if the rows do not fit the table of this handle, whose schema may be outdated."""
         try:
             with translated(self._subject):
                 schema = self._iceberg().schema()
@@ -197,7 +197,7 @@ class AutocommitTable(FrozenTable):
             return None
         return Batch(cast("pa.Table", rows), schema, self._definition.schema, info)
 
-    def _lead_appends(self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch]) -> Landed:
+    def _lead_appends(self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch]) -> Committed:
         """Append the rows together with those of the members that `take` returns."""
 
         def statement(transaction: TransactionWithTables) -> TransactionTable:
@@ -220,7 +220,7 @@ class AutocommitTable(FrozenTable):
         with table_locks.reserved([self.id]):
             table = self._run(statement, info, is_append=True)
         assert table._committed_version is not None
-        return Landed(table, table._committed_version)
+        return Committed(table, table._committed_version)
 
     @contextmanager
     def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> Iterator[IcebergTable]:

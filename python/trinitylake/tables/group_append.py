@@ -1,21 +1,22 @@
-"""Group append: appends of few rows to one table that arrive at the same time share one commit.
+"""Group append: concurrent appends of few rows to one table share one commit.
 
 There is no extra thread. A thread that finds no leader becomes the leader: it begins a transaction, takes the batches
-of all waiting threads, writes the rows of all of them together, and commits. A thread that arrives in the meantime
-prepares its batch and waits; one of those leads the next group. So a lone append never waits, and each group makes one
-data file per partition, one manifest, one snapshot and one version, however many threads append.
+of all waiting threads, writes the rows of all of them together, and commits. A thread that finds a leader prepares its
+batch and waits. When the leader has finished, one of the waiting threads leads the next group. So an append without
+concurrent appends never waits. Each group makes one data file per partition, one manifest, one snapshot and one
+version, however many threads append.
 
-Appends of files that clients of the server wrote form groups in the same way: the leader rebases their snapshots onto
-its own (`Transaction._commit_in_group`), and writes one metadata file.
+Clients of the server write their data files themselves. Their appends form groups in the same way: the leader rebases
+their snapshots onto its own (`Transaction._commit_in_group`), and writes one metadata file.
 
-Every append has a transaction of its own in the log, a companion of the leader's transaction.
+Each append is a transaction in the log. Those of the other members are companions of the leader's transaction.
 
 Invariants:
-- A batch is in at most one group at a time, and a group lands as a whole or not at all.
-- A batch fails alone. It is prepared before it joins, and if a group certainly committed nothing, each of its threads
-  appends again alone and gets the error of its own batch.
+- A batch is in at most one group at a time, and a group commits as a whole or not at all.
+- An invalid batch fails only its own append. A batch is prepared before it joins a group. If a group certainly
+  committed nothing, each of its threads appends again without a group, and raises the error of its own batch.
 - If the outcome of a group is unknown, each of its threads raises `CommitStateUnknown`.
-- Leadership passes on when the leader returns or raises. After Ctrl-C in the leader its batches wait for the next one.
+- When the leader returns or raises, the next waiting thread leads. After Ctrl-C in a leader, its batches wait again.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ MAX_MEMBERS = 256
 MAX_ROWS = 1_000_000
 MAX_SIZE_BYTES = 32 << 20
 MAX_TEXT_LENGTH = 64 << 10
-#: Appends of written files in one group.
+#: Appends of files that clients wrote, in one group.
 MAX_WRITTEN_APPENDS = 32
-#: Divisor of the duration of the last group: a leader waits that long for the threads of that group to append again.
+#: The duration of the last group divided by this is how long a leader waits for its threads to append again.
 WAIT_DIVISOR = 4
 
 
 class Sized(Protocol):
-    """What a member appends."""
+    """What a member appends. `size` returns rows, bytes, and characters for the log."""
 
     def size(self) -> tuple[int, int, int]: ...
 
@@ -62,15 +63,15 @@ class Sized(Protocol):
 Payload = TypeVar("Payload", bound=Sized)
 
 
-class Landed(NamedTuple):
-    """The table in the transaction of the leader, and the version that this committed."""
+class Committed(NamedTuple):
+    """The table in the leader's transaction, and the version that this transaction committed."""
 
     table: TransactionTable
     version: int
 
 
 class Task(Enum):
-    """What the thread of a member has to do."""
+    """What the thread of a member does next."""
 
     LEAD = "lead a group"
     ALONE = "append without a group"
@@ -80,10 +81,10 @@ class Batch(NamedTuple):
     """The rows of one append.
 
     Attributes:
-        rows: with the columns of the table.
-        schema: the schema of the table for which the rows were prepared.
-        declared: the same in the definition of the table, with declared limits.
-        info: message and author.
+        rows: the rows, with the columns of the table.
+        schema: the Iceberg schema of the table for which the rows were prepared.
+        declared: the schema in the table's definition at that time, with declared limits.
+        info: message and author of the append.
     """
 
     rows: pa.Table
@@ -100,15 +101,15 @@ class WrittenAppend(NamedTuple):
     """An append of files that a client wrote, in its own transaction, which becomes a companion.
 
     Attributes:
-        table: in the transaction.
-        transaction: its core.
+        table: the table in the transaction.
+        transaction: the transaction in the core.
     """
 
     table: TransactionTable
     transaction: _core.Transaction
 
     def size(self) -> tuple[int, int, int]:
-        """A share of the bytes of a group, because the leader writes its manifests again."""
+        """An equal share of the bytes of a group: the leader writes the append's manifests again."""
         return 0, MAX_SIZE_BYTES // MAX_WRITTEN_APPENDS, 0
 
 
@@ -116,33 +117,33 @@ class Member(Generic[Payload]):
     """One append. Its thread waits for the answer of a leader, or leads.
 
     Attributes:
-        batch: what it appends, if it has waited.
+        batch: what it appends; None in a thread that leads without having waited.
         companion: its transaction in the log, once a leader appends the batch.
-        answer: of its leader.
-        group: the members that it has taken as the leader; None before.
-        table: in the transaction that it commits as the leader.
+        answer: what its leader answered; None before.
+        group: the members whose batches it appends as the leader; None before it has taken them.
+        table: the table in the transaction that it commits as the leader.
     """
 
     def __init__(self) -> None:
         self.batch: Payload | None = None
         self.companion: _core.Transaction | None = None
-        self.answer: Landed | Task | CommitStateUnknown | None = None
+        self.answer: Committed | Task | CommitStateUnknown | None = None
         self.group: list[Member[Payload]] | None = None
         self.table: TransactionTable | None = None
         self._answered = threading.Event()
 
-    def settle(self, answer: Landed | Task | CommitStateUnknown) -> None:
-        """Give the answer, unless there is one."""
+    def settle(self, answer: Committed | Task | CommitStateUnknown) -> None:
+        """Set the answer, unless it is already set."""
         self.answer = self.answer or answer
         self._answered.set()
 
     def wait(self) -> None:
-        """Return when there is an answer."""
+        """Return when the answer is set."""
         self._answered.wait()
 
 
 class AppendGroups(Generic[Payload]):
-    """The groups of one table and one handle of the lakehouse, one after the other."""
+    """The groups of one table and one handle of the lakehouse. They commit one after the other."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -154,16 +155,20 @@ class AppendGroups(Generic[Payload]):
     def append(
         self,
         prepare: Callable[[], Payload | None],
-        lead: Callable[[Callable[[Callable[[Payload], bool]], list[Member[Payload]]], Member[Payload]], Landed],
-    ) -> Landed | None:
-        """Append as the leader of a group, or in the group of another thread; None if that has to be done alone.
+        lead: Callable[[Callable[[Callable[[Payload], bool]], list[Member[Payload]]], Member[Payload]], Committed],
+    ) -> Committed | None:
+        """Append as the leader of a group, or in the group of another thread.
+
+        Returns None if nothing was appended, and the caller has to append without a group.
 
         Args:
-            prepare: makes the batch of this thread. Called if another thread leads; None if it must not join.
-            lead: commits the rows of this thread with those of the members that its first argument returns. It gives
-                each member its companion, and its second argument, the member of this thread, the table.
+            prepare: makes the batch of this thread, or returns None if it must not join a group. It is called if
+                another thread leads.
+            lead: commits the rows of this thread as the leader. Its first argument is a function that returns the
+                members whose batches it must append too; it sets their `companion`. Its second argument is the
+                member of this thread; it sets its `table`.
 
-        Raises as `lead` does, and `CommitStateUnknown`.
+        Raises the errors of `lead`, and `CommitStateUnknown`.
         """
         own: Member[Payload] = Member()
         error: BaseException | None = None
@@ -176,7 +181,7 @@ class AppendGroups(Generic[Payload]):
                 self._wait(own)
             if isinstance(own.answer, CommitStateUnknown):
                 raise own.answer
-            if isinstance(own.answer, Landed):
+            if isinstance(own.answer, Committed):
                 return own.answer
             return None if own.answer is Task.ALONE else lead(partial(self._take, own), own)
         except BaseException as raised:
@@ -190,7 +195,7 @@ class AppendGroups(Generic[Payload]):
                 raise
 
     def _joins(self, own: Member[Payload]) -> bool:
-        """Become the leader if there is none, or wait; False without a batch to wait with."""
+        """Become the leader if there is none, else join the queue. Returns False if that needs a batch first."""
         with self._changed:
             if self._leader is None:
                 self._leader = own
@@ -204,7 +209,7 @@ class AppendGroups(Generic[Payload]):
             return True
 
     def _wait(self, own: Member[Payload]) -> None:
-        """Wait for the answer. Ctrl-C is raised at once if no leader has taken the batch, else after the answer."""
+        """Wait for the answer. Ctrl-C raises at once if no leader has taken the batch, else after the answer."""
         try:
             own.wait()
         except BaseException:
@@ -215,9 +220,9 @@ class AppendGroups(Generic[Payload]):
             raise
 
     def _take(self, own: Member[Payload], fits: Callable[[Payload], bool]) -> list[Member[Payload]]:
-        """The members whose batches the leader appends: those that wait now, and the same if it is called again.
+        """The members whose batches the leader appends. A second call returns the same members.
 
-        A batch that does not fit the table, because the table has changed, is appended alone.
+        A batch that does not fit the table, because the table has changed, is appended without a group.
         """
         with self._changed:
             if own.group is None:
@@ -229,9 +234,9 @@ class AppendGroups(Generic[Payload]):
         return [member for member in own.group or () if member.answer is None]
 
     def _wait_for_last_group(self) -> None:
-        """Wait shortly if fewer threads wait than the last group had: these usually append again at once."""
-        patience = self._last_end + self._last_seconds / WAIT_DIVISOR - time.monotonic()
-        self._changed.wait_for(self._is_complete, max(patience, 0))
+        """Wait shortly if fewer threads wait than the last group had: its threads usually append again at once."""
+        seconds = self._last_end + self._last_seconds / WAIT_DIVISOR - time.monotonic()
+        self._changed.wait_for(self._is_complete, max(seconds, 0))
 
     def _is_complete(self) -> bool:
         return len(self._waiting) + 1 >= self._last_size
@@ -251,21 +256,21 @@ class AppendGroups(Generic[Payload]):
             self._waiting.popleft()
 
     def _leave(self, own: Member[Payload], error: BaseException | None) -> None:
-        """End an append: leave the queue, or answer the members of the group and let the next thread lead.
+        """End an append: leave the queue; a leader also answers its members and lets the next thread lead.
 
-        May be called again after Ctrl-C.
+        A second call, after Ctrl-C in the first one, finishes the rest.
         """
         with self._changed:
             if own in self._waiting:
                 self._waiting.remove(own)
             if self._leader is not own:
-                own.settle(Task.ALONE)  # no leader lets it wait again
+                own.settle(Task.ALONE)  # else a leader could put it back into the queue
                 return
             for member in reversed(own.group or ()):
                 companion = member.companion
                 if companion is not None and (version := companion.committed_version) is not None:
                     assert own.table is not None
-                    member.settle(Landed(own.table, version))
+                    member.settle(Committed(own.table, version))
                 elif companion is not None and companion.is_unknown:
                     member.settle(CommitStateUnknown(f"transaction {companion.id}, in a group append: {error}"))
                 elif isinstance(error, Exception):
@@ -285,13 +290,13 @@ _guard = threading.Lock()
 
 
 def groups_of(lakehouse: _core.Lakehouse, table_id: str, payload: type[Payload]) -> AppendGroups[Payload]:
-    """The groups of a table and of one kind of appends. Keep the result while an append may wait in it."""
+    """The groups of a table for one kind of payload. The caller keeps the result while an append may wait in it."""
     with _guard:
         return _groups.setdefault((id(lakehouse), table_id, payload), AppendGroups[Payload]())
 
 
 def _reset_after_fork() -> None:
-    """Forget leaders and batches of threads that a forked child does not have."""
+    """Forget leaders and batches: a forked child does not have their threads."""
     global _guard
     _guard = threading.Lock()
     _groups.clear()

@@ -1,9 +1,10 @@
 """Positions in tables, stored as properties of namespaces.
 
-A consumer of changes has the namespace `_consumers.NAME`, a producer of rows `_producers.NAME`; a property with the id
-of a table as key is the position in that table. So a position is versioned, exported, checked and rolled back like any
-object, found by one look-up in the latest version, and kept when versions expire. It commits together with the rows.
-Two transactions that move one position write one key, so one of them fails with `CommitConflict`.
+A consumer of changes has the namespace `_consumers.NAME`, a producer of rows `_producers.NAME`. The key of the property
+is the id of the table, its value the position in that table. So a position is versioned, exported, checked and rolled
+back like any object, found by one look-up in the latest version, and kept when versions expire. It commits together
+with the rows. Two transactions that move the same position write the same key, so one of them fails with
+`CommitConflict`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,6 @@ class StoredPosition:
         self.text: str | None = self._definition.properties.get(table_id)
 
     def store(self, text: str) -> None:
-        """Replace the position; to be called once."""
+        """Set the position. Call it at most once for each instance."""
         self._definition.properties[self._table_id] = text
         self._write("namespace", self._namespace, "", serialize(self._definition))

@@ -434,7 +434,7 @@ class Table(ABC):
         message: str = "",
         author: str = "",
     ) -> TableWriter:
-        """A writer for streams of small writes, which commits the rows of many of them together in the background.
+        """A writer for streams of small writes, which commits the rows of many writes together in the background.
 
         ```python
         with lake.table("raw.events").writer(producer="sensor-7") as writer:
@@ -448,21 +448,24 @@ class Table(ABC):
         `ProducerFenced`. docs/guide/ingestion.md has more.
 
         Args:
-            max_delay: after which rows are durable, if a commit takes less than half of it. Others share the commit.
-            max_rows: rows that are committed earlier; `write` waits while the next ones are as many.
-            max_size_bytes: the same for their memory.
-            producer: the name of the stream of rows.
-            dead_letter_table: a table for rows that do not fit this one, in the same commit; without it the write that
-                has one fails. It is created if it does not exist, with the columns error, row (JSON), time, producer
-                and sequence.
-            compact: compact small files in the background while the stream runs, as the maintenance policy says
-                (`maintenance.compact`).
-            message: of the commits, stored in the log.
-            author: stored in the log.
+            max_delay: time after which rows are durable, such as "1 second", if a commit takes less than half of it.
+            max_rows: number of collected rows that starts a commit earlier. While as many rows wait for a running
+                commit, `write` waits.
+            max_size_bytes: the same limit for the memory of the rows.
+            producer: the name of the stream of rows, if it has sequence numbers.
+            dead_letter_table: a table for rows that do not fit this table, written in the same commit. It is created
+                if it does not exist, with the columns error, row (JSON), time, producer and sequence. Without it a
+                row that does not fit makes its write fail.
+            compact: compact small files in the background, as the maintenance policy says (`maintenance.compact`).
+            message: message of the commits in the log.
+            author: author of the commits in the log.
 
         Raises `InvalidArgument` for a table of a transaction or of a past version, and for one that is not managed.
         """
-        raise InvalidArgument(f"a writer commits its own transactions: open it with lake.table({self.name!r}).writer()")
+        raise InvalidArgument(
+            f"a writer commits its own transactions, and this table belongs to a transaction or a past version: use "
+            f"lake.table({self.name!r}).writer()"
+        )
 
     @traced("overwrite")
     @checked

@@ -1,4 +1,4 @@
-"""Writers of the tables that requests append rows to: one per table, so that requests share commits."""
+"""Open writers of `POST /ingest`: one per table and dead-letter table, so that requests share commits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest.workers.maintenance_jobs import PATIENCE_SECONDS, MaintenanceJob
 from trinitylake.rest.workers.pool import WorkerPool
+from trinitylake.tables.ingestion.staged_writes import Acknowledgement, Target
 from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
-from trinitylake.tables.ingestion.write_commit import Acknowledgement, Target
 
-#: How long rows wait for those of other requests.
+#: How long rows wait for rows of other requests.
 MAX_DELAY_SECONDS = 0.2
-#: A writer without requests for so long is closed.
+#: A writer is closed after this time without requests.
 IDLE_SECONDS = 60.0
 
 #: Namespace and name of a table, and those of its dead-letter table.
@@ -27,7 +27,10 @@ Key = tuple[tuple[str, str], tuple[str, str] | None]
 
 
 class TableWriters:
-    """The open writers of a server. They claim no producers, since requests of one may reach several servers."""
+    """The open writers of a server.
+
+    They claim no producers, because the requests of one producer may reach several servers.
+    """
 
     def __init__(self, lake: Lakehouse, workers: WorkerPool) -> None:
         self._lake = lake
@@ -36,21 +39,25 @@ class TableWriters:
         self._writers: dict[Key, tuple[TableWriter, float]] = {}
 
     def write(self, key: Key, data: object, producer: str | None, sequence: int | None) -> Acknowledgement:
-        """Add rows to a table. Raises `ObjectNotFound` and `InvalidArgument`."""
+        """Add rows to a table.
+
+        Raises `ObjectNotFound` if the table does not exist, and `InvalidArgument` if it is not managed or as
+        `TableWriter.write` does.
+        """
         with self._lock:
             writer, _ = self._writers.get(key) or (self._opened(key), 0.0)
             self._writers[key] = writer, time.monotonic()
         return writer.write(data, sequence=sequence, producer=producer)
 
     def forget(self, key: Key) -> None:
-        """Open another writer for the next request, because the table was dropped."""
+        """Close the writer of a table that was dropped, so that the next request opens another one."""
         with self._lock:
             writer, _ = self._writers.pop(key, (None, 0.0))
         if writer is not None:
             writer.close()
 
     def close_idle(self, idle_seconds: float = IDLE_SECONDS) -> None:
-        """Close the writers without requests."""
+        """Close the writers that had no request for `idle_seconds`."""
         with self._lock:
             idle = [key for key, (_, used) in self._writers.items() if time.monotonic() - used >= idle_seconds]
             writers = [self._writers.pop(key)[0] for key in idle]
@@ -61,15 +68,15 @@ class TableWriters:
         name, dead_letter_table = key
         table = self._lake.table(name)
         if table.type != "managed":
-            raise InvalidArgument(f"table {full_name(*name)} is {table.type}: rows are appended to managed tables")
+            raise InvalidArgument(f"table {full_name(*name)} is {table.type}: only managed tables can be ingested into")
         target = Target(name, table.id, dead_letter_table, writer=None)
         limits = Limits(MAX_DELAY_SECONDS, max_rows=100_000, max_size_bytes=64 << 20)
         return TableWriter(self._lake, target, table, limits, None, CommitInfo(), partial(self._compact, name))
 
     def _compact(self, table: tuple[str, str], target_file_size_bytes: int | None) -> None:
-        """Compact a table, in a worker process if one can open the lakehouse: files of clients may take much memory.
+        """Compact a table, in a worker process if possible, because files that clients wrote may need much memory.
 
-        A worker takes a second to start, so there the newest files wait for the compaction of all.
+        A worker takes a second to start, so it is started only for the compaction of all small files.
         """
         if os.name != "posix" or self._lake.uri.startswith("memory:"):
             self._lake._compact(table, target_file_size_bytes)

@@ -1,8 +1,8 @@
-"""Rows of one write as Arrow tables, and the rows among them that do not fit the table.
+"""Rows of one write as Arrow tables, and those of its rows that do not fit the table.
 
-Rows are converted to Arrow by the thread that writes them, and to the columns of the table by the thread that commits.
-There the tables of all writes with the same Arrow schema are converted together, which gives the same values as
-converting each of them. If that fails, halves are converted, until single writes or rows are known that do not fit.
+The thread that calls `write` converts the rows to Arrow. The thread that commits converts them to the columns of the
+table: all writes with the same Arrow schema together, which gives the same values as one after the other. If that
+fails, it converts halves, and halves of these, until it has found the single writes or rows that do not fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TextRows(NamedTuple):
-    """Rows that were parsed from texts: a dictionary for each text, or the reason why it is no row."""
+    """Rows that were parsed from texts: for each text a dictionary, or the error that explains why it is no row."""
 
     rows: Sequence[Mapping[str, Any] | InvalidArgument]
     texts: Sequence[str]
@@ -39,14 +39,14 @@ class EventRows:
 
     Args:
         data: as for `Table.append`, or `TextRows`.
-        schema: of the table, which says which columns are maps.
-        fits: says whether rows of an Arrow schema may fit the table; then rows that cannot be converted are rejected,
-            and dictionaries are converted separately where others have unknown fields. None if one row that cannot be
-            converted is an error of all.
+        schema: returns the schema of the table, which tells dictionaries of map columns from structs.
+        fits: returns whether rows with an Arrow schema may fit the table. If it is given, rows that cannot be converted
+            are rejected, and rows with unknown fields are converted separately. If it is None, one row that cannot be
+            converted makes the whole write fail.
 
     Attributes:
-        error: why the data has no rows; None if it has.
-        parts: tables with the numbers of their rows.
+        error: why the whole write fails; None if it does not.
+        parts: Arrow tables, each with the positions of its rows in the data.
         count: the number of rows, without those in `rejected`.
         size_bytes: the memory of the rows.
         rejected: rows that cannot be converted to Arrow.
@@ -115,28 +115,28 @@ class EventRows:
         return json.dumps(row, ensure_ascii=False, default=str)
 
     def rejected_row(self, number: int, table: pa.Table, error: InvalidArgument) -> RejectedRow:
-        """The row in a table of one row, of the number that `parts` says."""
+        """The row of a table of one row as rejected, with the text of the row at position `number` of the data."""
         return RejectedRow(self._text(number, table.to_pylist()[0]), error)
 
 
-#: The rows of a write, their numbers, and a table of them.
+#: A write, the positions of some of its rows, and an Arrow table of these.
 _Part = tuple[EventRows, Sequence[int], pa.Table]
 
 
 class Fitted(NamedTuple):
-    """Result of `fitted`: tables with the columns of the table, and the rows that do not fit, by their writes."""
+    """Result of `fit_rows`: Arrow tables with the columns of the table, and the rows that do not fit, by write."""
 
     tables: list[pa.Table]
     rejected: dict[EventRows, list[RejectedRow]]
 
 
-def fitted(events: Iterable[EventRows], conform: Callable[[pa.Table], pa.Table], splits: bool) -> Fitted:
+def fit_rows(events: Iterable[EventRows], conform: Callable[[pa.Table], pa.Table], splits: bool) -> Fitted:
     """Convert the rows of many writes to the columns of the table.
 
     Args:
-        events: of the writes.
-        conform: raises `InvalidArgument` for rows that do not fit.
-        splits: whether only single rows are rejected; otherwise all rows of a write that has one that does not fit.
+        events: the writes.
+        conform: converts an Arrow table; raises `InvalidArgument` if a row does not fit.
+        splits: whether to reject single rows. Otherwise one row that does not fit rejects its whole write.
     """
     alike: dict[pa.Schema, list[_Part]] = {}
     result = Fitted([], {})

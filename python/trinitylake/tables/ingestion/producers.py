@@ -1,8 +1,8 @@
 """Sequence numbers of producers, stored with the rows (`stored_position.py`).
 
-The position of a producer in a table is the greatest sequence number whose rows the table has, and the id of the writer
-that writes for the producer. A writer claims its producers before it writes, so that an older writer of the same
-producer, which may still be running, fails instead of writing the same rows (fencing, as Kafka does by epochs).
+The position of a producer in a table consists of the greatest sequence number whose rows the table has, and the id of
+the writer that claimed the producer. A writer claims its producers before it writes. So an older writer of the same
+producer, which may still run, fails instead of writing the same rows again (fencing, as with epochs in Kafka).
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ class Producer:
         sequence, _, self._writer = (self._stored.text or f"{_NO_SEQUENCE} {_NO_WRITER}").partition(" ")
         if not (sequence.isdecimal() or sequence == _NO_SEQUENCE):
             raise InvalidArgument(
-                f"the property {table_id} of namespace {PRODUCERS}.{name} is {self._stored.text!r}, which is no "
-                "sequence number: restore it, or drop the namespace to begin again"
+                f"property {table_id} of namespace {PRODUCERS}.{name} is {self._stored.text!r}, which does not begin "
+                "with a sequence number: restore the property, or drop the namespace to begin again"
             )
         self.sequence = None if sequence == _NO_SEQUENCE else int(sequence)
 
     def check_writer(self, writer: str, sequence: int | None) -> None:
-        """Raise `ProducerFenced` if another writer claimed the producer, or its sequence number is another one."""
+        """Raise `ProducerFenced` if another writer claimed the producer, or if `sequence` is not the stored number."""
         if self._writer != writer:
             raise ProducerFenced(
-                f"producer {self._name} belongs to another writer, which was opened later or is a server: "
-                "end this one, so that rows are not written twice"
+                f"producer {self._name} belongs to another writer, which was opened later, or to a server: "
+                "end this writer, so that no row is written twice"
             )
         if self.sequence != sequence:
             raise ProducerFenced(
-                f"the sequence number of producer {self._name} was changed from {sequence} to {self.sequence}, such as "
-                "by a rollback: open another writer, and continue after last_sequence()"
+                f"the stored sequence number of producer {self._name} changed from {sequence} to {self.sequence}, for "
+                "example by a rollback: open another writer, and continue after last_sequence()"
             )
 
     def claim(self, writer: str | None) -> None:
-        """Store the id of a writer, if it is another one."""
+        """Store the id of a writer, unless it is already stored. None removes a claim."""
         if self._writer != writer:
             self.store(self.sequence, writer)
 
     def store(self, sequence: int | None, writer: str | None) -> None:
-        """Store a sequence number and the id of a writer, None for a server, which claims no producer."""
+        """Store a sequence number and the id of a writer; None for a server, which claims no producer."""
         self._stored.store(f"{_NO_SEQUENCE if sequence is None else sequence} {writer or _NO_WRITER}")

@@ -1,17 +1,18 @@
-"""A writer that collects the rows of many calls and commits them in the background: `table.writer()`.
+"""Writer that collects the rows of many calls and commits them in the background: `table.writer()`.
 
-`write` converts rows to Arrow and puts them into a buffer. One thread takes all of the buffer, so early that its oldest
-rows are durable after `max_delay` if the commit takes as long as the last one, or when it is full, and commits them in
-one transaction, while the next ones are collected. So the buffer and the rows being committed bound the memory, and
-`write` waits while both are full.
+`write` converts rows to Arrow and puts them into a buffer. One thread takes the whole buffer and commits it in one
+transaction, while the next rows are collected. It starts when the buffer is full, or so early that the oldest rows are
+durable after `max_delay` if the commit takes as long as the last one. So memory holds at most one buffer and the rows
+of one commit; `write` waits while both are full.
 
-The outcome of each write is known to its future: durable in a version, or failed with an error. An error that may pass
-is retried; a commit without an answer is settled by rolling its transaction back, which fails if it was committed.
+The future of a write has its outcome: the version in which the rows are durable, or an error. A commit that fails with
+a temporary error is retried. If its outcome is unknown, the writer rolls the transaction back, which fails if it was
+committed.
 """
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # noqa: F401 - before `_close_all` is registered, which must run first
+import concurrent.futures.thread  # noqa: F401 - its exit function must be registered before `_close_all`, which has to run first
 import functools
 import os
 import threading
@@ -36,7 +37,7 @@ from trinitylake.errors import (
 )
 from trinitylake.tables.ingestion.event_rows import EventRows
 from trinitylake.tables.ingestion.producers import Producer
-from trinitylake.tables.ingestion.write_commit import (
+from trinitylake.tables.ingestion.staged_writes import (
     Acknowledgement,
     DescribedTable,
     Staged,
@@ -54,23 +55,23 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: How long a commit is retried while the store fails, on top of the retries of each commit.
+#: How long commits are repeated while the store fails, in addition to the retries inside each commit.
 RETRY_SECONDS = 600.0
 #: The first and the longest pause between two attempts.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0
-#: Schemas of rows of which a writer remembers whether they fit.
+#: Entries of the cache of Arrow schemas that are known to fit or not to fit the table.
 KNOWN_SCHEMAS = 256
-#: Commits after which the newest files of a table are compacted, up to a size, so that scans of recent rows read few
-#: files and a compaction reads little; and those after which all small files are.
+#: Number of commits after which the newest files are compacted, into files of at most `NEWEST_FILE_SIZE_BYTES`, so that
+#: scans of recent rows open few files; and number of commits after which all small files are compacted.
 COMMITS_PER_COMPACTION, COMMITS_PER_FULL_COMPACTION = 5, 100
 NEWEST_FILE_SIZE_BYTES = 8 << 20
-#: Time from the end of a compaction to the next one, as a multiple of its duration.
+#: Pause after a compaction, as a multiple of its duration.
 PAUSES_PER_COMPACTION = 5
 _MAX_SEQUENCE = (1 << 63) - 1
 
 
-class WrittenLakehouse(Protocol):
-    """The part of a lakehouse that a writer uses."""
+class WritableLakehouse(Protocol):
+    """A lakehouse, as far as a writer uses it."""
 
     @property
     def _core(self) -> CoreLakehouse: ...
@@ -80,7 +81,7 @@ class WrittenLakehouse(Protocol):
 
 @dataclass(slots=True)
 class Limits:
-    """When the buffer of a writer is committed, and how much it holds."""
+    """Limits of a writer's buffer: age of its oldest rows until they are durable, rows, and bytes in memory."""
 
     max_delay_seconds: float
     max_rows: int
@@ -89,14 +90,14 @@ class Limits:
 
 @dataclass(slots=True)
 class _Claim:
-    """A producer of this writer.
+    """A producer that this writer has claimed.
 
     Attributes:
-        stored: the greatest sequence number that the table had when the producer was claimed.
-        version: the version of the claim.
-        last: the sequence number of the last write.
+        stored: the greatest sequence number that the table had at the claim; None for no number.
+        version: the version that committed the claim.
+        last: the sequence number of the last accepted write.
         durable: the greatest sequence number that this writer found or committed.
-        error: why no more of its rows can be written.
+        error: the error of the first failed write, after which all writes of the producer fail; None before.
     """
 
     stored: int | None
@@ -107,14 +108,14 @@ class _Claim:
 
 
 class TableWriter:
-    """Writes rows of one table in the background; from `table.writer()`. Safe to share between threads.
+    """Background writer of one table, returned by `table.writer()`. Threads may share it.
 
-    As a context manager it ends with `close`, also after an exception.
+    A `with` block calls `close` at its end, even after an exception.
     """
 
     def __init__(
         self,
-        lakehouse: WrittenLakehouse,
+        lakehouse: WritableLakehouse,
         target: Target,
         table: DescribedTable,
         limits: Limits,
@@ -133,14 +134,14 @@ class TableWriter:
         self._changed = threading.Condition()
         self._buffer: list[Write] = []
         self._rows = self._size_bytes = 0
-        self._due = 0.0  # when the commit of the oldest rows of the buffer begins
-        self._commit_seconds = limits.max_delay_seconds  # duration of the last commit; unknown before the first
-        self._accepted = self._done = self._flushed = 0  # writes; all up to `_flushed` are due
+        self._due = 0.0  # `time.monotonic()` at which the commit of the buffer begins
+        self._commit_seconds = limits.max_delay_seconds  # duration of the last commit, or a guess before the first
+        self._accepted = self._done = self._flushed = 0  # numbers of writes; all up to `_flushed` are due
         self._failed: list[Acknowledgement] = []
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._compact = compact
-        self._compacted = self._fully_compacted = 0  # sequence numbers of the table when it was tried last
+        self._compacted = self._fully_compacted = 0  # Iceberg sequence numbers at the last compactions
         self._next_compaction = 0.0
         self._compaction: threading.Thread | None = None
         self._claiming = threading.Lock()
@@ -149,14 +150,14 @@ class TableWriter:
     def write(self, rows: Any, *, sequence: int | None = None, producer: str | None = None) -> Acknowledgement:
         """Add rows; returns a future of the version in which they are durable.
 
-        The rows are read before `write` returns. It waits while the buffer is full because the store is slow. Rows that
-        do not fit the table fail the future, or go to the dead-letter table if there is one.
+        The rows are read before `write` returns. It waits while the buffer is full, because the store is slow. A row
+        that does not fit the table makes the future fail, or goes to the dead-letter table if the writer has one.
 
         Args:
             rows: as for `Table.append`.
-            sequence: of these rows; greater than that of the producer's write before. Rows whose number the table
-                already has are not written again: the future is done.
-            producer: instead of that of the writer.
+            sequence: number of this write, greater than that of the producer's last one. Rows are not written again if
+                the table already has their number; then the returned future is done.
+            producer: name of the producer; default: that of the writer.
 
         Raises:
             InvalidArgument: the writer is closed, or the sequence number is not greater than the last one.
@@ -165,12 +166,12 @@ class TableWriter:
         name = producer or self._producer
         if (name is None) != (sequence is None):
             missing = "producer" if name is None else "sequence"
-            raise InvalidArgument(f"write() needs {missing}=…: a sequence number belongs to a producer")
+            raise InvalidArgument(f"write() needs {missing}=…: a producer and a sequence number belong together")
         self._check_open()
         if name is None or sequence is None:
             return self._put(Write(self._read(rows)))
         if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= _MAX_SEQUENCE:
-            raise InvalidArgument(f"sequence is a whole number of 63 bits, got {sequence!r}")
+            raise InvalidArgument(f"sequence must be an integer from 0 to 2**63 - 1, not {sequence!r}")
         if self._target.writer is not None:
             claim = self._claim(name)
             if claim.stored is not None and sequence <= claim.stored:
@@ -183,7 +184,7 @@ class TableWriter:
     def flush(self) -> None:
         """Wait until all rows written so far are durable.
 
-        Raises the error of the first write that failed, unless its future was asked for its result.
+        Raises the error of the first write that failed and whose future no caller has read.
         """
         self._wait_for_writes()
         self._raise_unseen()
@@ -191,7 +192,7 @@ class TableWriter:
     def _wait_for_writes(self) -> None:
         self._check_process()
         if threading.current_thread() is self._thread:
-            raise InvalidArgument("a callback of a write cannot wait for its writer, whose thread runs it")
+            raise InvalidArgument("a callback of a write cannot wait for the writer, whose thread runs the callback")
         with self._changed:
             self._flushed = until = self._accepted
             self._changed.notify_all()
@@ -199,13 +200,16 @@ class TableWriter:
                 self._changed.wait()
 
     def last_sequence(self, producer: str | None = None) -> int | None:
-        """The greatest sequence number of a producer whose rows are durable; None if there is none.
+        """The greatest sequence number of a producer whose rows are durable; None if it has none.
 
-        It waits for the rows written so far, and takes over the producer: another writer of it fails with
-        `ProducerFenced` from now on. So it is also called when a source comes back, such as a partition of a topic.
+        It waits for the rows written so far, and takes over the producer: another writer of the same producer fails
+        with `ProducerFenced` from now on. Call it again when this writer gets a source back, such as a partition of a
+        Kafka topic.
 
         Args:
-            producer: instead of that of the writer.
+            producer: name of the producer; default: that of the writer.
+
+        Raises `InvalidArgument` without a producer and for a closed writer.
         """
         if (name := producer or self._producer) is None:
             raise InvalidArgument("last_sequence() needs producer=…: the writer has no producer")
@@ -214,7 +218,7 @@ class TableWriter:
         return self._claim(name, again=True).stored
 
     def close(self) -> None:
-        """Commit the rest and end the writer. Raises as `flush` does. In a forked child it does nothing."""
+        """Commit the remaining rows and end the writer. Raises as `flush` does. Does nothing in a forked child."""
         if self._process != os.getpid():
             return  # the rows belong to the parent
         with self._changed:
@@ -238,7 +242,7 @@ class TableWriter:
         except TrinityLakeError as failure:
             if error is None:
                 raise
-            error.add_note(f"rows of the writer were not written: {failure}")
+            error.add_note(f"some rows of the writer were not written: {failure}")
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
@@ -259,7 +263,7 @@ class TableWriter:
             raise error
 
     def _claim(self, name: str, again: bool = False) -> _Claim:
-        """Take over a producer, once, or `again` if another writer may have it."""
+        """Take over a producer, if this writer has not yet; with `again` in any case."""
         with self._claiming:
             known = None if again else self._claims.get(name)
             if known is None:
@@ -292,7 +296,7 @@ class TableWriter:
         with self._changed:
             while self._is_full():
                 self._changed.wait()
-            self._check_open()  # again: it was perhaps closed meanwhile
+            self._check_open()  # another thread may have closed it during the wait
             if write.sequence is not None and (claim := self._claims.get(write.producer)) is not None:
                 if claim.error is not None:
                     raise claim.error
@@ -321,7 +325,7 @@ class TableWriter:
         return self._rows >= self._limits.max_rows or self._size_bytes >= self._limits.max_size_bytes
 
     def _take(self) -> list[Write] | None:
-        """The writes of the buffer once they are due; None when the writer is closed and all are done."""
+        """Wait until the buffer is due, and empty it; None when the writer is closed and the buffer empty."""
         with self._changed:
             while not self._buffer or not self._is_due():
                 if self._is_closed and not self._buffer:
@@ -349,19 +353,19 @@ class TableWriter:
 
     def _commit(self, writes: list[Write]) -> None:
         """Commit writes and complete their futures. Never raises."""
-        going = []
+        valid = []
         for write in writes:
             claim = self._claims.get(write.producer)
             if claim is not None and claim.error is not None:
                 self._fail(write, claim.error)
             else:
-                going.append(write)
-        if not (writes := going):
+                valid.append(write)
+        if not (writes := valid):
             return
         try:
             version, staged = self._committed(writes)
         except BaseException as error:
-            if isinstance(error, InvalidArgument) and len(writes) > 1:  # rows that no check found, such as of one write
+            if isinstance(error, InvalidArgument) and len(writes) > 1:  # find the write whose rows `stage` let pass
                 half = len(writes) // 2
                 self._commit(writes[:half])
                 self._commit(writes[half:])
@@ -406,14 +410,15 @@ class TableWriter:
         try:
             compact(target)
         except CommitConflict:
-            pass  # another writer was faster; the next files are for the next compaction
+            pass  # another writer compacted first; the next compaction takes the newer files
         except Exception as error:
-            warnings.warn(f"small files of table {full_name(*split(self._target.name))} stay: {error}", stacklevel=2)
+            name = full_name(*split(self._target.name))
+            warnings.warn(f"the small files of table {name} could not be compacted: {error}", stacklevel=2)
         ended = time.monotonic()
         self._next_compaction = ended + PAUSES_PER_COMPACTION * (ended - began)
 
     def _fail(self, write: Write, error: BaseException) -> None:
-        """Fail a write. Later writes of its producer fail, too: no gap is left."""
+        """Fail a write, and let later writes of its producer fail, so that the table has no gap."""
         claim = self._claims.get(write.producer)
         if claim is not None:
             claim.error = claim.error or error
@@ -422,7 +427,7 @@ class TableWriter:
         write.future.set_exception(error)
 
     def _committed(self, writes: list[Write]) -> tuple[int, Staged]:
-        """Commit in one transaction, again after errors that may pass; returns its version."""
+        """Commit writes in one transaction, repeated after temporary errors; returns its version."""
         deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
         while True:
             transaction: WritingTransaction | None = None
@@ -438,20 +443,20 @@ class TableWriter:
                     return version, staged
             except BaseException as error:
                 if transaction is not None:
-                    with suppress(TrinityLakeError):  # vacuum deletes the rest
+                    with suppress(TrinityLakeError):  # vacuum deletes the files that it leaves
                         transaction.rollback()
-                may_pass = isinstance(error, CommitConflict | TransactionExpired) or (
+                is_temporary = isinstance(error, CommitConflict | TransactionExpired) or (
                     isinstance(error, StorageError) and error.retryable
                 )
-                if not may_pass or time.monotonic() >= deadline:
+                if not is_temporary or time.monotonic() >= deadline:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _settled(self, transaction: WritingTransaction, deadline: float) -> int | None:
-        """The version of a transaction whose commit had no answer; None if it is rolled back.
+        """The version of a transaction whose outcome was unknown; None if it is rolled back now.
 
-        Raises `CommitStateUnknown` if the store does not answer until the deadline.
+        Raises `CommitStateUnknown` if the store does not answer before the deadline.
         """
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -474,11 +479,11 @@ _open_writers: weakref.WeakSet[TableWriter] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """Commit the rows of writers that were not closed, while the interpreter can still start threads."""
-    with ExitStack() as closing:  # all of them, whatever one of them raises
+    """Commit the rows of open writers at exit, while the interpreter can still start threads."""
+    with ExitStack() as closing:  # it closes all of them, even if one raises
         for writer in list(_open_writers):
             closing.callback(writer.close)
 
 
-# Unlike `atexit`, it runs before the executors of `concurrent.futures` end, which a commit needs.
+# `atexit` would run it too late: a commit needs the executors of `concurrent.futures`, which end before.
 threading._register_atexit(_close_all)  # type: ignore[attr-defined] # noqa: SLF001

@@ -1,7 +1,7 @@
-"""Rows of JSON lines and CSV that arrive in parts, such as from a pipe, a file that grows, or a request.
+"""Parsers of JSON lines and CSV that arrive in parts: from a pipe, a growing file, or a request.
 
-Numbers stay texts, which the table's types then read without loss: a fraction is no floating-point number before it is
-a decimal.
+Numbers stay texts until they are converted to the type of their column. So a decimal is never a floating-point number
+in between, and loses no digits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_ROW_SIZE_BYTES = 16 << 20
 
 
 def json_rows(lines: Iterable[bytes]) -> TextRows:
-    """Rows of JSON lines; blank lines are skipped. A line that is no JSON object is an `InvalidArgument` instead."""
+    """Parse JSON lines; blank lines are skipped. A line that is no JSON object becomes an `InvalidArgument`."""
     texts = [line.strip() for line in lines]
     texts = [text for text in texts if text]
     return TextRows([_json_row(text) for text in texts], [text.decode(errors="replace") for text in texts])
@@ -29,24 +29,24 @@ def _json_row(text: bytes) -> Mapping[str, Any] | InvalidArgument:
     try:
         row = _JSON.decode(text.decode())
     except (ValueError, RecursionError) as error:
-        return InvalidArgument(f"no JSON: {error}")
+        return InvalidArgument(f"the line is not JSON: {error}")
     if not isinstance(row, dict) or not row:
-        return InvalidArgument("a row of JSON is an object with fields")
+        return InvalidArgument("the line is not a JSON object with fields")
     return row
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(members)
     if len(found) < len(members):
-        raise ValueError("an object has a field twice")
+        raise ValueError("an object has two fields of the same name")
     return found
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"JSON has no number {text}")
 
 
-#: Made once: `json.loads` would make one for each line.
+#: `json.loads` with these arguments would create a decoder for each line.
 _JSON = json.JSONDecoder(object_pairs_hook=_object, parse_int=str, parse_float=str, parse_constant=_no_number)
 
 
@@ -56,26 +56,26 @@ class CsvRows:
     Args:
         columns: their names, in the order of the fields.
         delimiter: between fields, one character.
-        nulls: texts that are NULL without quotes, besides the empty field.
+        nulls: texts that mean NULL if they are not quoted, in addition to the empty field.
     """
 
     def __init__(self, columns: Sequence[str], delimiter: str, nulls: Iterable[str] = ()) -> None:
         if len(delimiter) != 1 or delimiter in '"\r\n':
-            raise InvalidArgument(f"a delimiter is one character, not {delimiter!r}")
+            raise InvalidArgument(f"the delimiter must be one character and no quote or line break, not {delimiter!r}")
         other = re.escape(delimiter)
         self._field = re.compile(rf'(?:"((?:[^"]|"")*)"|([^"{other}]*))({other}|\Z)')
         self._nulls = {"", *nulls}
         self._columns = columns
 
     def read_header(self, record: bytes) -> None:
-        """Take the columns from a record. Raises `InvalidArgument`."""
+        """Take the columns from the header. Raises `InvalidArgument` for a missing or repeated name."""
         names = self._fields(record.decode("utf-8-sig", errors="replace").rstrip("\r\n"))
         if None in names or len(set(names)) < len(names):
-            raise InvalidArgument("the header has a column without a name, or one twice")
+            raise InvalidArgument("the header has a column without a name, or two columns of the same name")
         self._columns = [name for name in names if name is not None]
 
     def __call__(self, records: Iterable[bytes]) -> TextRows:
-        """Rows of records; blank ones are skipped. One with other fields is an `InvalidArgument` instead."""
+        """Parse records; blank ones are skipped. A malformed record becomes an `InvalidArgument`."""
         texts = [record.decode(errors="replace").rstrip("\r\n") for record in records]
         texts = [text for text in texts if text]
         return TextRows([self._row(text) for text in texts], texts)
@@ -86,12 +86,12 @@ class CsvRows:
         except InvalidArgument as error:
             return error
         if len(fields) != len(self._columns):
-            return InvalidArgument(f"the row has {len(fields)} fields, and the header {len(self._columns)}")
+            return InvalidArgument(f"the row has {len(fields)} fields, but there are {len(self._columns)} columns")
         return dict(zip(self._columns, fields, strict=True))
 
     def _fields(self, text: str) -> list[str | None]:
         if "\ufffd" in text:
-            raise InvalidArgument("the row is not UTF-8")
+            raise InvalidArgument("the row is not UTF-8 text")
         fields: list[str | None] = []
         at = 0
         while (found := self._field.match(text, at)) is not None:
@@ -100,7 +100,7 @@ class CsvRows:
             if not delimiter:
                 return fields
             at = found.end()
-        raise InvalidArgument(f"no CSV: a quote in field {len(fields) + 1} does not begin or end it")
+        raise InvalidArgument(f"the row is not CSV: field {len(fields) + 1} has a quote that does not begin or end it")
 
 
 class Records:
@@ -110,7 +110,7 @@ class Records:
         has_quotes: whether a line break between quotes belongs to the record, as in CSV.
 
     Attributes:
-        rest: bytes of a record that has not ended yet.
+        rest: the bytes after the last complete record.
     """
 
     def __init__(self, has_quotes: bool) -> None:
@@ -118,11 +118,14 @@ class Records:
         self.rest = b""
 
     def __call__(self, part: bytes) -> list[bytes]:
-        """The records that a part ends. Raises `InvalidArgument` for one that is too large."""
+        """The records that a part completes. Raises `InvalidArgument` for an incomplete one that is too large."""
         records = list(self._records(self.rest + part))
         self.rest = records.pop()
         if len(self.rest) > MAX_ROW_SIZE_BYTES:
-            raise InvalidArgument(f"a row is larger than {MAX_ROW_SIZE_BYTES >> 20} MiB: is it one row a line?")
+            raise InvalidArgument(
+                f"a row exceeds the limit of {MAX_ROW_SIZE_BYTES >> 20} MiB: check that each row is on its own "
+                "line, and that quotes are closed"
+            )
         return records
 
     def _records(self, text: bytes) -> Iterator[bytes]:

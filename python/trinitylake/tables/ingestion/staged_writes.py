@@ -1,4 +1,4 @@
-"""The rows of many writes in one transaction: what fits, what is rejected, and the sequence numbers of producers."""
+"""Stages the writes of a `TableWriter` in one transaction: rows, dead letters and sequence numbers of producers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trinitylake.base.qualified_names import Identifier, full_name, split
 from trinitylake.errors import ObjectNotFound, ProducerFenced, TrinityLakeError
 from trinitylake.tables import input_rows
 from trinitylake.tables.declared_limits import limits_of
-from trinitylake.tables.ingestion.event_rows import EventRows, RejectedRow, fitted
+from trinitylake.tables.ingestion.event_rows import EventRows, RejectedRow, fit_rows
 from trinitylake.tables.ingestion.producers import Producer
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ DEAD_LETTER_SCHEMA = pa.schema(
 
 
 class DescribedTable(Protocol):
-    """The part of a table that says what rows it takes."""
+    """The schema of a table, as far as a writer uses it."""
 
     @property
     def schema(self) -> Schema: ...
@@ -47,7 +47,7 @@ class DescribedTable(Protocol):
 
 
 def sequence_numbers(table: StagedTable) -> tuple[int, int]:
-    """Sequence numbers of the newest snapshot and of the last compaction, 0 if none is retained."""
+    """Iceberg sequence numbers of the newest snapshot and of the last compaction; 0 for none."""
     metadata = table._iceberg().metadata
     compactions = [
         snapshot.sequence_number or 0
@@ -58,7 +58,7 @@ def sequence_numbers(table: StagedTable) -> tuple[int, int]:
 
 
 class StagedTable(DescribedTable, Protocol):
-    """The part of a table of a transaction that a writer uses."""
+    """A table in a transaction, as far as a writer uses it."""
 
     @property
     def id(self) -> str: ...
@@ -68,7 +68,7 @@ class StagedTable(DescribedTable, Protocol):
 
 
 class WritingTransaction(Protocol):
-    """The part of a transaction that a writer uses."""
+    """A transaction, as far as a writer uses it."""
 
     @property
     def id(self) -> str: ...
@@ -88,9 +88,9 @@ class Acknowledgement(Future[int]):
     It cannot be cancelled. `asyncio.wrap_future` makes it awaitable.
 
     Attributes:
-        rows_rejected: the number of rows in the dead-letter table; known when it is done.
-        is_duplicate: whether the table had the sequence number already, so that nothing was written.
-        is_seen: whether a caller asked for the outcome, or will be called with it.
+        rows_rejected: the number of rows that went to the dead-letter table. Set when the future is done.
+        is_duplicate: whether the table already had the sequence number, so nothing was written. Set at the same time.
+        is_seen: whether a caller has read the outcome, or waits for it, or has added a callback.
     """
 
     def __init__(self) -> None:
@@ -101,23 +101,23 @@ class Acknowledgement(Future[int]):
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> int:
-        """The version. Raises the error of the write, and `TimeoutError`."""
+        """Wait for the version. Raises the error of the write, or `TimeoutError` after `timeout` seconds."""
         with self._seen():
             return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error of the write, None if it is durable. Raises `TimeoutError`."""
+        """Wait for the error of the write; None if the rows are durable. Raises `TimeoutError` as `result` does."""
         with self._seen():
             return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[int]], object]) -> None:
-        """Call `fn` with this future when it is done."""
+        """Call `fn` with this future when it is done, in the thread of the writer."""
         self.is_seen = True
         super().add_done_callback(fn)
 
     @contextmanager
     def _seen(self) -> Iterator[None]:
-        self.is_seen = True  # before it is done: the caller waits for it
+        self.is_seen = True  # while the caller waits
         try:
             yield
         finally:
@@ -135,12 +135,12 @@ class Write:
 
 
 class Target(NamedTuple):
-    """Where a writer writes.
+    """The tables that a writer writes to.
 
     Attributes:
-        name: of the table.
-        id: of the table.
-        dead_letter_table: for rows that do not fit; None if their writes fail.
+        name: name of the table.
+        id: id of the table.
+        dead_letter_table: name of the table for rows that do not fit; None if such rows fail their writes.
         writer: the id of the writer; None for a server, which claims no producer.
     """
 
@@ -150,7 +150,7 @@ class Target(NamedTuple):
     writer: str | None
 
     def table_in(self, transaction: WritingTransaction) -> StagedTable:
-        """The table as a transaction sees it. Raises `ObjectNotFound`, also if another table has its name."""
+        """The table in a transaction. Raises `ObjectNotFound` if it was dropped, even if another one has its name."""
         table: StagedTable = transaction.table(self.name)
         if table.id != self.id:
             name = full_name(*split(self.name))
@@ -163,11 +163,11 @@ class Staged:
     """Result of `stage`.
 
     Attributes:
-        failed: writes of which nothing is committed, and why.
-        duplicates: writes whose sequence numbers the table had already.
+        failed: the error of each write of which nothing is staged.
+        duplicates: writes whose sequence numbers the table already had.
         rejected: the number of rejected rows of each write.
         advanced: the new sequence number of each producer.
-        newest, compacted: sequence numbers of the newest snapshot and of the last compaction.
+        newest, compacted: as `sequence_numbers` returns them.
     """
 
     failed: dict[Write, TrinityLakeError] = field(default_factory=dict)
@@ -191,9 +191,15 @@ def conforming(table: DescribedTable) -> Callable[[pa.Table], pa.Table]:
 def stage(
     transaction: WritingTransaction, target: Target, writes: Sequence[Write], durable: Mapping[str, int | None]
 ) -> Staged:
-    """Add writes to a transaction. A producer advances to its last write before the first that fails.
+    """Add writes to a transaction. If a write of a producer fails, the later ones of this producer fail, too.
 
-    `durable` has the sequence numbers that the writer knows of its producers.
+    Args:
+        transaction: the open transaction.
+        target: the tables.
+        writes: in the order of the calls of `write`.
+        durable: the sequence number of each claimed producer, as the writer knows it; None for no number.
+
+    Raises `ObjectNotFound` if the table was dropped.
     """
     table = target.table_in(transaction)
     staged = Staged()
@@ -201,19 +207,19 @@ def stage(
     new = _new_writes(table, target, writes, producers, durable, staged)
     conform = conforming(table)
     by_rows = {write.rows: write for write in new}
-    found = fitted(by_rows, conform, splits=target.dead_letter_table is not None)
+    found = fit_rows(by_rows, conform, splits=target.dead_letter_table is not None)
     if found.rejected and target.dead_letter_table is None:
         failed = {by_rows[rows]: rejected[0].error for rows, rejected in found.rejected.items()}
         staged.failed.update(failed)
     if staged.failed:
         _fail_later_writes(writes, staged)
         new = [write for write in new if write not in staged.failed]
-        found = fitted((write.rows for write in new), conform, splits=target.dead_letter_table is not None)
+        found = fit_rows((write.rows for write in new), conform, splits=target.dead_letter_table is not None)
     alike: dict[pa.Schema, list[pa.Table]] = {}
     for one in found.tables:
         if one.num_rows:
             alike.setdefault(one.schema, []).append(one)
-    for tables in alike.values():  # more than one only if rows lack columns with default values
+    for tables in alike.values():  # several schemas only if some rows lack columns with default values
         table.append(pa.concat_tables(tables).combine_chunks())
     if target.dead_letter_table is not None and found.rejected:
         rejected = {by_rows[rows]: bad for rows, bad in found.rejected.items()}
@@ -227,7 +233,7 @@ def stage(
 
 
 def _fail_later_writes(writes: Iterable[Write], staged: Staged) -> None:
-    """Fail the writes of a producer after one that failed: its rows could not be written later under their number."""
+    """Fail the writes of a producer after its failed write: else the table would pass the number of that write."""
     errors: dict[str, TrinityLakeError] = {}
     for write in writes:
         if write.sequence is None or write in staged.duplicates:
@@ -244,7 +250,7 @@ def _new_writes(
     durable: Mapping[str, int | None],
     staged: Staged,
 ) -> list[Write]:
-    """The writes that the table does not have; adds the others to `staged`, and the producers to `producers`."""
+    """The valid writes that the table does not have yet. Adds the others to `staged`, and producers to `producers`."""
     new: list[Write] = []
     last: dict[str, int | None] = {}
     for write in writes:
