@@ -332,7 +332,7 @@ def test_a_second_call_finishes_after_a_crash(
 ) -> None:
     plain(lake)
     with monkeypatch.context() as patch:
-        patch.setattr(f"trinitylake.lakehouse.erasure._Erasing.{point}", crash)
+        patch.setattr(f"trinitylake.lakehouse.erasure._ErasureRun.{point}", crash)
         with pytest.raises(KeyboardInterrupt):
             lake.erase("raw.orders", FILTER)
     assert tl.open(tmp_path / "lake").erase("raw.orders", FILTER).is_verified
@@ -439,7 +439,7 @@ def test_a_certificate_is_checked_with_its_key_and_filter(lake: tl.Lakehouse, tm
     done.write(path)
     key = f"{path}.key"
     assert lake.maintenance.fsck(certificate=path, filter=FILTER, key=key).is_sound
-    with pytest.raises(tl.InvalidArgument, match="filter is not that"):
+    with pytest.raises(tl.InvalidArgument, match="filter is not the one"):
         lake.maintenance.fsck(certificate=path, filter="email = 'bob'", key=key)
     lake.table("raw.orders").append(people(ANN))
     assert lake.maintenance.fsck(certificate=path, key=key).is_sound

@@ -1,11 +1,11 @@
 """Erasure of rows from the whole history of a table: `lake.erase`.
 
-The steps, each of which finds out by a new survey what is left to do, so that a call after a crash continues:
-
-1. Survey every kept version: which versions, tags, snapshots and saved transactions hold matching rows.
-2. Commit a version whose tables name no file with matching rows, and without the tags that are dropped.
-3. Rebuild the tree, expire every version before that, and collect the files that no version references any more.
+1. Survey every kept version: find the versions, tags, snapshots and saved transactions that hold matching rows.
+2. Commit a version whose tables name no file with matching rows. Tags of versions with such rows are dropped.
+3. Rebuild the tree, expire every earlier version, and collect the files that no version references any more.
 4. Verify: survey again, and search every file below the root.
+
+Nothing is stored between these steps. A call after a crash surveys again and does what is left.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.metadata import encoder, new_file_stem, read_metadata
 from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
-from trinitylake.iceberg_storage.row_search import TableEraser
+from trinitylake.iceberg_storage.row_erasure import TableEraser
 from trinitylake.lakehouse.erasure_certificate import new_certificate, without_values, write_certificate
 from trinitylake.lakehouse.erasure_survey import (
     Survey,
@@ -50,34 +50,34 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.vacuum import Progress
 
-#: Commits of other writers that an erasure bears.
+#: Attempts to commit while other writers change the table.
 _MAX_ATTEMPTS = 10
-#: A collection keeps files that are younger, by the clock of the store (`STORE_CLOCK_STEP_MILLIS` in the core).
+#: Garbage collection keeps younger files, by the clock of the store (`STORE_CLOCK_STEP_MILLIS` in the core).
 _COLLECTED_AFTER_SECONDS = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """Result of `lake.erase`, or with `dry_run` what it would do.
+    """Result of `lake.erase`; with `dry_run`, what an erasure would do.
 
     Attributes:
-        table: the full name.
+        table: full name of the table.
         dry_run: whether nothing was changed.
-        files: for each file that held matching rows, its path and their number, also rows that were deleted.
-        versions: the versions that held matching rows or texts of the filter. With any, all versions expire.
-        tags: the tags of these versions.
-        refs: branches and tags of the tables themselves, other than `main`, at snapshots with matching rows.
-        transactions: saved transactions that began before, or changed the table.
-        version: the first version that is kept, which holds no matching rows; None if all versions are kept.
-        expired: the versions that expired.
+        files: number of matching rows by path of the file that held them, including rows that a delete file hides.
+        versions: versions that held matching rows or texts of the filter. If there is one, all versions expire.
+        tags: tags of these versions, which are dropped.
+        refs: branches and tags inside the tables, other than `main`, at snapshots with matching rows; dropped, too.
+        transactions: ids of saved transactions that began before, or that changed the table; rolled back.
+        version: the oldest version that is kept, which holds no matching rows; None if no version expired.
+        expired: versions that expired.
         deleted: paths of the deleted files.
-        searched: the number of files that the verification searched.
-        remaining: paths of files that still hold matching rows, and why.
-        mentions: files and objects that still hold a text of the filter.
-        others: files outside of the folders of the table that hold rows which match by the names in the file.
-        unreadable: files that could not be searched, and why.
-        not_covered: where rows may be that are neither searched nor erased.
-        certificate: as `write` stores it.
+        searched: number of files that the verification searched.
+        remaining: files that still hold matching rows: the reason by path.
+        mentions: files and objects that still contain a text of the filter.
+        others: files outside of the table's folders with rows that match by the column names in the file.
+        unreadable: files that could not be searched: the reason by path.
+        not_covered: places that are neither searched nor erased.
+        certificate: the certificate that `write` stores.
         key: secret key of the certificate, in hexadecimal.
     """
 
@@ -102,7 +102,7 @@ class Erasure:
 
     @property
     def is_verified(self) -> bool:
-        """Whether every file below the root was searched and none holds matching rows or texts of the filter."""
+        """Whether every file below the root was searched, and no matching row of the table and no text remains."""
         return self.searched > 0 and not (self.remaining or self.mentions or self.unreadable)
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -112,7 +112,7 @@ class Erasure:
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """The arguments of `Lakehouse.erase`."""
+    """Arguments of `Lakehouse.erase`."""
 
     table: Identifier
     filter: str | BooleanExpression
@@ -126,10 +126,10 @@ class ErasureRequest:
 
 def erase(handle: Handle, request: ErasureRequest, dry_run: bool) -> Erasure:
     """See `Lakehouse.erase`."""
-    return _Erasing(handle, request).run(dry_run)
+    return _ErasureRun(handle, request).run(dry_run)
 
 
-class _Erasing:
+class _ErasureRun:
     def __init__(self, handle: Handle, request: ErasureRequest) -> None:
         self._handle = handle
         self._core = handle.core
@@ -141,7 +141,7 @@ class _Erasing:
         self._texts = texts_of(self._filter)
         if TextSearch(self._texts).is_in(request.reason.encode()):
             raise InvalidArgument(
-                "the reason contains a value of the filter, and would keep it in the log: leave it out"
+                "the reason contains a value of the filter, which the log would keep: remove it from the reason"
             )
         self._eraser = TableEraser(self._io)
         self._found: Survey | None = None
@@ -171,7 +171,7 @@ class _Erasing:
             done = self._verified(self._without_history(found, planned))
         else:
             done = self._verified(self._collected(planned))
-            # Rows of inner nodes that newer messages hide still keep files (format §7).
+            # A row of an inner node that a newer message hides still references files (format §7).
             if done.remaining or done.mentions:
                 done = self._verified(self._without_history(found, planned))
         return done
@@ -179,7 +179,7 @@ class _Erasing:
     def _without_history(self, found: Survey, planned: Erasure) -> Erasure:
         """Commit a clean version, expire all versions before it, and collect their files."""
         self._commit(found)
-        # A tree without buffers: none of its nodes names a former definition, which would keep the files of that.
+        # In a tree without buffers no node names a former definition, whose files garbage collection would keep.
         version, _, _ = self._core.compact(True, False, self._message(), self._request.author)
         assert version is not None, "a forced compaction makes a version"
         committed = time.monotonic()
@@ -210,12 +210,12 @@ class _Erasing:
         kept = [f"tag {name}" for name in planned.tags] + [f"reference {name}" for name in planned.refs]
         if kept and not self._request.drop_tags:
             raise InvalidArgument(
-                f"rows of {self._name} that match are also in {', '.join(kept)}: pass drop_tags=True (--drop-tags) to "
-                "drop them"
+                f"matching rows of {self._name} are also in {', '.join(kept)}: pass drop_tags=True (--drop-tags) to "
+                "drop these tags and references"
             )
         if planned.transactions and not self._request.roll_back_transactions:
             raise InvalidArgument(
-                f"matching rows may be in saved transactions: {', '.join(planned.transactions)}; commit them, or pass "
+                f"matching rows may be in saved transactions: {', '.join(planned.transactions)}; commit these, or pass "
                 "roll_back_transactions=True (--roll-back-transactions)"
             )
 
@@ -225,11 +225,14 @@ class _Erasing:
     def _commit(self, found: Survey) -> None:
         """Commit a version whose tables name no file with matching rows. Raises `CommitConflict`."""
         for _ in range(_MAX_ATTEMPTS):
-            # Other threads wait; other processes may be faster, and then less is left to write.
+            # The lock stops other threads. If another process commits first, the files written so far are used again.
             with suppress(CommitConflict), table_locks.reserved(found.ids):
                 self._try_to_commit(found)
                 return
-        raise CommitConflict(f"table {self._name} was changed by others {_MAX_ATTEMPTS} times; erase again")
+        raise CommitConflict(
+            f"other writers changed table {self._name} during each of {_MAX_ATTEMPTS} attempts to erase rows: "
+            "erase again"
+        )
 
     def _try_to_commit(self, found: Survey) -> None:
         assert found.search is not None, "a table with matching rows was searched"
@@ -240,7 +243,7 @@ class _Erasing:
             for namespace, name in found.tables:
                 data = state.base.read("table", namespace, name)
                 if data is None or (definition := parse_table_def(data)).id not in found.ids:
-                    raise CommitConflict(f"table {full_name(namespace, name)} was dropped or replaced meanwhile")
+                    raise CommitConflict(f"table {full_name(namespace, name)} was dropped or replaced: erase again")
                 path = metadata_path(definition, full_name(namespace, name))
                 metadata = read_metadata(self._io, self._io.uri_of(path), path)
                 if found.search.snapshots(metadata):
@@ -264,12 +267,14 @@ class _Erasing:
 
     def _why_kept(self, file: ListedFile) -> str:
         if file.modified_millis < self._collected_before_millis:
-            return "the tree of a kept tag, or a transaction, still references it: drop the tag, and erase again"
+            return (
+                "a kept tag or a transaction still references it: drop the tag or end the transaction, and erase again"
+            )
         until = time_of(file.modified_millis + self._request.grace_millis)
         return f"vacuum deletes it from {until:%Y-%m-%d %H:%M:%S} UTC on"
 
     def _remove_empty_folders(self) -> None:
-        """Remove empty partition folders of a local disk, whose names are values."""
+        """Remove empty partition folders on a local disk, because their names contain values."""
         for table in self._found.searched if self._found is not None else ():
             folder = self._io.local_path(table.folder.rstrip("/"))
             for place, _, _ in os.walk(folder, topdown=False) if folder is not None else ():
@@ -279,9 +284,9 @@ class _Erasing:
 
     def _verified(self, done: Erasure) -> Erasure:
         found = self._survey()
-        # A text in a definition of the latest version is in every version, until its owner changes it.
+        # A text in a definition of the latest version is also in the versions before; `mentions` reports it instead.
         remaining = {
-            _core.root_path(number): f"version {number} is kept: a tag or a saved transaction was made meanwhile"
+            _core.root_path(number): f"version {number} is kept: a tag or transaction was saved during the erasure"
             for number in (found.versions if not found.texts else [])
         }
         mentions = [f"{one} in version {found.latest.number}" for one in found.texts]
@@ -294,7 +299,7 @@ class _Erasing:
             elif one.rows and one.is_of_table:
                 remaining[path] = f"{one.described()}; {self._why_kept(one.file)}"
             elif path in done.files:
-                remaining[path] = "the table named it outside of its folder, where vacuum deletes nothing: delete it"
+                remaining[path] = "the file is outside of the table's folder, where vacuum deletes nothing: delete it"
             elif one.rows:
                 others.append(path)
             elif one.has_text:
@@ -303,7 +308,7 @@ class _Erasing:
                 self._request.progress("searched", searched)
         named = tables_that_name(found.latest, self._io, set(remaining)) if remaining else {}
         for path, table in named.items():
-            remaining[path] = f"table {table} names it: erase the rows there, too"
+            remaining[path] = f"table {table} uses the file: erase the rows in that table, too"
         fields = {
             "reason": self._request.reason,
             "author": self._request.author,

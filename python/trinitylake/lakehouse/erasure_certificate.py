@@ -1,8 +1,8 @@
-"""The certificate of an erasure: what was deleted and how that was verified, without personal data.
+"""Certificate of an erasure: the deleted files and the result of the verification, without personal data.
 
-A hash of the filter without a secret would tell it: somebody who has the certificate could try all e-mail addresses or
-phone numbers. So the hash is keyed, and the key is stored in a file of its own. The same key authenticates the
-certificate. Values of partitions are left out of the paths of files.
+A plain hash would reveal the filter: a reader of the certificate could hash all e-mail addresses or phone numbers and
+compare. So the hash is keyed, and the key is stored in a separate file. The same key authenticates the certificate.
+Partition values are left out of file paths.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _FILTER, _AUTHENTICATION = "filter_hmac_sha256", "hmac_sha256"
 
 
 def new_certificate(table: str, filter: BooleanExpression, fields: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """A certificate and its new key, in hexadecimal."""
+    """Create a certificate and its key, in hexadecimal. `fields` are stored as they are."""
     key = secrets.token_hex(32)
     certificate = {"format": FORMAT, "table": table, _FILTER: _hmac(key, f"{table}\0{filter}"), **fields}
     return {**certificate, _AUTHENTICATION: _authentication(certificate, key)}, key
 
 
 def write_certificate(certificate: Mapping[str, Any], key: str, path: str | os.PathLike[str]) -> None:
-    """Write a certificate, and its key to `<path>.key`, which only the user may read. Neither file may exist."""
+    """Write a certificate, and its key to `<path>.key`, readable by the user only. Neither file may exist before."""
     with Path(path).open("x", encoding="utf-8") as file:
         file.write(json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
     descriptor = os.open(f"{os.fspath(path)}.key", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -46,7 +46,7 @@ def write_certificate(certificate: Mapping[str, Any], key: str, path: str | os.P
 
 
 def without_values(path: str) -> str:
-    """A path without values of partitions; the random id in the name of the file still identifies it."""
+    """A path without partition values. The random id in the file name still identifies the file."""
     return "/".join("*" if "=" in segment else segment for segment in path.split("/"))
 
 
@@ -56,16 +56,16 @@ def check_certificate(
     filter: str | BooleanExpression | None,
     key_path: str | os.PathLike[str] | None,
 ) -> dict[str, str]:
-    """Check that what a certificate lists as deleted does not exist; with `filter` also that no row matches it now.
+    """Check that the files and versions that a certificate lists as deleted do not exist.
 
     Args:
         core: the lakehouse.
-        path: of the certificate.
-        filter: of the erasure.
-        key_path: of the key. Without it nothing proves that the certificate is unchanged and about this filter.
+        path: path of the certificate.
+        filter: filter of the erasure; if given, all files are also searched for matching rows.
+        key_path: path of the key. Only with it is it checked that the certificate is unchanged and has this filter.
 
-    Returns the problems, by the path of a file. Raises `InvalidArgument` for a file that is no certificate, and with
-    the key for a certificate that was changed and another filter than its own.
+    Returns the problems, by path of the file. Raises `InvalidArgument` for a file that is no certificate, and with the
+    key for a changed certificate or another filter.
     """
     text = _text_of(path)
     try:
@@ -98,7 +98,7 @@ def _text_of(path: str | os.PathLike[str]) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeError:
-        raise InvalidArgument(f"{os.fspath(path)!r} is not a text file, or not a name of a file") from None
+        raise InvalidArgument(f"{os.fspath(path)!r} is not a text file, or not a valid file name") from None
     except (OSError, ValueError, TypeError) as error:
         raise InvalidArgument(f"the file {path!r} cannot be read: {error}") from error
 
@@ -106,9 +106,9 @@ def _text_of(path: str | os.PathLike[str]) -> str:
 def _check_key(certificate: dict[str, Any], key: str, filter: BooleanExpression | None) -> None:
     rest = {name: value for name, value in certificate.items() if name != _AUTHENTICATION}
     if not hmac.compare_digest(_authentication(rest, key), certificate.get(_AUTHENTICATION, "")):
-        raise InvalidArgument("the key is not that of the certificate, or the certificate was changed")
+        raise InvalidArgument("the key does not belong to the certificate, or the certificate was changed")
     if filter is not None and _hmac(key, f"{certificate['table']}\0{filter}") != certificate[_FILTER]:
-        raise InvalidArgument("the filter is not that of the certificate")
+        raise InvalidArgument("the filter is not the one of the certificate: pass the filter of that erasure")
 
 
 def _authentication(certificate: Mapping[str, Any], key: str) -> str:
@@ -119,4 +119,4 @@ def _hmac(key: str, text: str) -> str:
     try:
         return hmac.new(bytes.fromhex(key), text.encode(), hashlib.sha256).hexdigest()
     except ValueError:
-        raise InvalidArgument("the key is not a line of hexadecimal digits") from None
+        raise InvalidArgument("the key file does not contain one line of hexadecimal digits") from None

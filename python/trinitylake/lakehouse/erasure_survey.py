@@ -1,4 +1,4 @@
-"""Finds what still holds rows that match a filter: versions, tags, snapshots and saved transactions."""
+"""Finds the versions, tags, snapshots and saved transactions that hold rows which match a filter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trinitylake.tables.table_definition import metadata_path
 if TYPE_CHECKING:
     from trinitylake.lakehouse.reader import Kind
 
-#: Shorter texts occur by chance, so they are compared as values of columns only.
+#: Shorter texts occur by chance, so they are searched in the columns of the filter only.
 MIN_TEXT_LENGTH = 4
 #: Files that are read at the same time.
 _PARALLEL_READS = 16
@@ -37,11 +37,11 @@ _Key = tuple["Kind", str, str]
 
 
 class FoundTable(NamedTuple):
-    """One definition of a searched table.
+    """Matching snapshots of one definition of a searched table.
 
     Attributes:
         snapshots: the ids of the snapshots with matching rows.
-        refs: branches and tags of the table, other than `main`, at these snapshots.
+        refs: branches and tags inside the table, other than `main`, at these snapshots.
     """
 
     snapshots: set[int]
@@ -50,19 +50,19 @@ class FoundTable(NamedTuple):
 
 @dataclass
 class Survey:
-    """What holds matching rows.
+    """Places that hold matching rows, or texts of the filter.
 
     Attributes:
         latest: the latest version.
-        versions: the kept versions with matching rows or texts, ascending, tagged ones included.
-        tags: the tags of these versions, and the numbers of the versions.
-        tables: namespace and name of the tables that have or had the name, in the latest version.
-        refs: branches and tags of these tables, other than `main`, at snapshots with matching rows.
-        texts: objects whose definition in the latest version has one of the texts.
+        versions: numbers of the kept versions with matching rows or texts, ascending, including tagged ones.
+        tags: tags of these versions, with the numbers of the versions.
+        tables: namespace and name, in the latest version, of the tables that have or had the searched name.
+        refs: branches and tags inside these tables, other than `main`, at snapshots with matching rows.
+        texts: objects whose definition in the latest version contains one of the texts.
         outside: external and federated tables of the latest version, whose files are not searched.
-        searched: the tables, for a search of single files.
-        ids: of the tables that have or had the name.
-        search: of the rows; None if no kept version has the table.
+        searched: the folders and metadata of these tables, for the search of single files.
+        ids: ids of the tables that have or had the searched name.
+        search: the search for the rows; None if no kept version has the table.
     """
 
     latest: _core.Version
@@ -78,7 +78,7 @@ class Survey:
 
 
 def texts_of(filter: BooleanExpression) -> list[str]:
-    """The texts of a filter that no row holds when all matching rows are gone: it has no AND and no NOT."""
+    """The texts that no row may contain after the erasure. Empty if the filter has AND or NOT: rows may keep them."""
 
     def is_any(part: BooleanExpression) -> bool:
         return isinstance(part, EqualTo | In | StartsWith) or (
@@ -107,17 +107,21 @@ def survey(
     """Search every kept version.
 
     Args:
-        known_ids: of tables that had the name in a version that is not kept any more.
-        search: of an earlier survey, whose results are used.
+        core: the lakehouse.
+        io: its file access.
+        name: a name that the table has in a kept version.
+        filter: the rows to find.
+        known_ids: ids of tables that had the name in a version that is not kept any more.
+        search: the search of an earlier survey, whose results are reused.
 
     Raises:
         ObjectNotFound: no kept version has a table of this name, and no id is known.
-        InvalidArgument: it is not managed, or has no column of the filter in any kept version.
+        InvalidArgument: the table is not managed, or lacks the columns of the filter in every kept version.
     """
-    return _Surveying(core, io, name, filter).run(frozenset(known_ids), search)
+    return _Surveyor(core, io, name, filter).run(frozenset(known_ids), search)
 
 
-class _Surveying:
+class _Surveyor:
     def __init__(self, core: _core.Lakehouse, io: LakehouseFileIO, name: Identifier, filter: BooleanExpression) -> None:
         self._core = core
         self._io = io
@@ -157,7 +161,7 @@ class _Surveying:
         return found
 
     def _is_text_in_root(self, version: _core.Version) -> bool:
-        """Whether the log message or another part of a root has one of the texts."""
+        """Whether the root of a version, such as its commit message, contains one of the texts."""
         return bool(self._texts) and self._texts.is_in_file(self._io.storage.get(_core.root_path(version.number)))
 
     def _tags(self, latest: _core.Version) -> dict[str, int]:
@@ -166,7 +170,7 @@ class _Surveying:
         return {tag: number for tag, number in numbers.items() if number is not None}
 
     def _states(self, versions: list[_core.Version], ids: frozenset[str]) -> list[_State]:
-        """The searched tables, and objects with one of the texts, in each version."""
+        """The searched tables, and the objects whose definition contains one of the texts, in each version."""
         states: list[_State] = []
         tables: dict[_Key, str] = {}
         texts: set[str] = set()
@@ -207,13 +211,13 @@ class _Surveying:
             raise ObjectNotFound(f"no kept version has a table {full_name(*self._name)}")
         if any(one.table_type != MANAGED for one in named):
             raise InvalidArgument(
-                f"table {full_name(*self._name)} is or was external or federated: erase the rows in the catalog to "
-                "which it belongs"
+                f"table {full_name(*self._name)} is external or federated in a kept version: erase the rows in the "
+                "catalog to which it belongs"
             )
         return known_ids | {one.id for one in named}
 
     def _searched(self, states: list[dict[_Key, str]], search: RowSearch | None) -> _SearchedTables:
-        """Search the metadata of each definition once, the newest first."""
+        """Search the metadata of each definition once, the newest definition first."""
         newest_first = [location for tables in reversed(states) for location in tables.values()]
         if not newest_first:
             return _SearchedTables(None, {}, [])
@@ -233,7 +237,7 @@ class _Surveying:
 
 
 class _State(NamedTuple):
-    """The locations of the searched tables in one version, and the objects whose definitions have one of the texts."""
+    """Searched tables of one version, with their locations, and objects whose definition contains one of the texts."""
 
     tables: dict[_Key, str]
     texts: set[str]
@@ -246,7 +250,7 @@ class _SearchedTables(NamedTuple):
 
 
 def _changes(previous: _core.Version | None, version: _core.Version) -> tuple[dict[_Key, str], list[_Key]]:
-    """The locations of new and changed definitions, all of them without a previous version; and removed objects."""
+    """Locations of new and changed definitions, and removed objects. Without a previous version everything is new."""
     if previous is None:
         kinds: tuple[Kind, ...] = ("namespace", "table", "view")
         listed = ((kind, row) for kind in kinds for row in version.list(kind).to_pylist())
@@ -262,7 +266,7 @@ def _found_table(metadata: TableMetadata, snapshots: set[int]) -> FoundTable:
 
 
 def tables_that_name(version: _core.Version, io: LakehouseFileIO, paths: set[str]) -> dict[str, str]:
-    """For each of the paths that a table of a version names as a data file or delete file, the name of one table."""
+    """The name of a table for each of the paths that a managed table of a version lists as a data or delete file."""
     found: dict[str, str] = {}
     for namespace, name in version.names("table"):
         definition = parse_table_def(version.read("table", namespace, name) or b"")

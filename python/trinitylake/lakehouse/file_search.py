@@ -1,7 +1,7 @@
-"""Searches every file below the root for matching rows and for texts, whatever references the file.
+"""Searches every file below the root for matching rows and for texts, referenced or not.
 
-A file is decoded by its first bytes: Arrow and Avro blocks and gzip are decompressed. The columns of a filter are
-compared in Parquet files, under the names in the file; of the rest of such a file only the footer is searched.
+The first bytes of a file say how to decode it: Arrow buffers, Avro blocks and gzip are decompressed. In Parquet files
+the columns of the filter are compared, by the names in the file; the texts are searched only in the footer.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table.metadata import TableMetadata
 
-#: In the names of files that a writer has not finished, or left when it died (format §3).
+#: Part of the name of an unfinished file; a process that dies leaves such files (format §3).
 _UNFINISHED = "_staged#"
 _ARROW, _AVRO, _GZIP, _PARQUET = b"ARRO", b"Obj\x01", b"\x1f\x8b", b"PAR1"
 
 
 class ListedFile(NamedTuple):
-    """A file below the root. Its time is by the clock of the store."""
+    """A file below the root. `modified_millis` is Unix time by the clock of the store."""
 
     path: str
     size_bytes: int
@@ -43,10 +43,11 @@ class ListedFile(NamedTuple):
 
 
 class FileFinding(NamedTuple):
-    """What a file holds.
+    """Result of the search of one file.
 
     Attributes:
-        rows: the number of matching rows of a Parquet file.
+        file: the file.
+        rows: number of matching rows in a Parquet file.
         is_of_table: whether the file is in the folder of a searched table.
         has_text: whether one of the texts occurs in the file or in its name.
         problem: why the file could not be searched; "" if it was.
@@ -59,7 +60,7 @@ class FileFinding(NamedTuple):
     problem: str = ""
 
     def described(self) -> str:
-        """What keeps the file from being free of the rows and texts; "" if nothing does."""
+        """The finding as text for a report; "" for a file without matching rows of the table and without texts."""
         if self.problem:
             return f"it cannot be searched: {self.problem}"
         if self.rows and self.is_of_table:
@@ -68,7 +69,7 @@ class FileFinding(NamedTuple):
 
 
 class SearchedTable(NamedTuple):
-    """A table whose folder, a path that ends in `/`, is searched by the columns of all of its schemas."""
+    """A table, and its folder as a path that ends in `/`. Files in the folder are searched by its field ids."""
 
     folder: str
     metadata: TableMetadata
@@ -76,14 +77,14 @@ class SearchedTable(NamedTuple):
 
 
 def all_files(storage: _core.Storage) -> Iterator[ListedFile]:
-    """Every file below the root, also unfinished ones."""
+    """Every file below the root, including unfinished ones."""
     walk = _core.Walk(storage, [("", None)])
     while (batch := walk.next()) is not None:
         yield from (ListedFile(*row.values()) for row in batch.to_pylist())
 
 
 class TextSearch:
-    """Searches bytes for texts in the spellings of files, file names and roots, which contain hexadecimal."""
+    """Searches bytes for texts, also in their spellings for URLs and JSON, and in hexadecimal as in roots."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         spellings: set[bytes] = set()
@@ -106,13 +107,13 @@ class TextSearch:
 
 
 class FileSearch:
-    """Searches single files. Safe to share between threads.
+    """Searches single files. Threads may share it.
 
     Args:
-        storage: of the lakehouse.
-        filter: of rows.
-        tables: whose files are searched by field ids, so that renamed and dropped columns are found.
-        texts: to find anywhere.
+        storage: the storage of the lakehouse.
+        filter: the rows to find.
+        tables: tables whose files are also searched by field ids, so that renamed and dropped columns are found.
+        texts: the texts to find.
     """
 
     def __init__(
@@ -129,12 +130,12 @@ class FileSearch:
         self._texts = texts
 
     def finding(self, file: ListedFile) -> FileFinding:
-        """What one file holds; nothing if it does not exist any more."""
+        """Search one file. A file that does not exist any more holds nothing."""
         tables = [one for one in self._tables if file.path.startswith(one.folder)]
         found = FileFinding(file, is_of_table=bool(tables))
         try:
             if _UNFINISHED in file.path:
-                # The storage does not read these. They exist on local disks only.
+                # Unfinished files exist on local disks only, and the storage does not read them.
                 data = Path(self._io.local_path(file.path) or file.path).read_bytes()
                 rows, has_text = 0, self._texts.is_in_file(data)
             elif self._storage.get_range(file.path, 0, min(4, file.size_bytes)) == _PARQUET:
@@ -170,7 +171,7 @@ class FileSearch:
 
 
 def _decoded(data: bytes) -> Iterator[bytes]:
-    """The bytes of a file, and those of its compressed parts."""
+    """The bytes of a file, and its decompressed parts."""
     if data[:4] == _ARROW:
         reader = pa.ipc.open_file(pa.BufferReader(data))
         for number in range(reader.num_record_batches):

@@ -168,12 +168,12 @@ class LakehouseMaintenance:
         oldest = cast("int | None", before)
         age = cast("int | None", 0 if keep is not None and older_than is None else older_than)
         if (log_table := self._handle.definition.properties.get(LOG_TABLE, "")) and not dry_run:
-            from trinitylake.lakehouse.kept_log import keep_log
+            from trinitylake.lakehouse.log_table import append_log
 
             expiring = Expired(*self._handle.core.expire(oldest, age, keep, True, message, author))
             if not expiring:
                 return expiring
-            keep_log(self._handle, log_table, expiring.oldest, CommitInfo(message, author))
+            append_log(self._handle, log_table, expiring.oldest, CommitInfo(message, author))
             oldest, age, keep = expiring.oldest, None, None  # the append made a version: expire no more than was kept
         return Expired(*self._handle.core.expire(oldest, age, keep, dry_run, message, author))
 

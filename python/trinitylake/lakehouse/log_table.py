@@ -1,4 +1,4 @@
-"""The log of expired versions, kept as rows of a table (property `maintenance.log-table`)."""
+"""Log table: the log entries of expired versions as rows (property `maintenance.log-table`)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ COLUMNS = {
 }
 
 
-def keep_log(handle: Handle, name: str, oldest_kept: int, note: CommitInfo) -> None:
-    """Append the log of the versions before `oldest_kept` to a table, as far as it is not there.
+def append_log(handle: Handle, name: str, oldest_kept: int, note: CommitInfo) -> None:
+    """Append the log entries of versions before `oldest_kept` to the table `name`, which is created if it is missing.
 
-    The transaction is serializable, so that of two runs at the same time only one appends an entry.
+    Versions that the table already has are skipped. The transaction is serializable, so that of two concurrent runs
+    only one appends an entry.
     """
     oldest = handle.core.oldest()
     entries = list(VersionLog(handle.core, oldest_kept))
