@@ -92,7 +92,7 @@ def test_help_imports_neither_commands_nor_libraries() -> None:
         "trinitylake.cli",
         "trinitylake.cli.app",
         "trinitylake.cli.plain_values",
-        "trinitylake.cli.slow_imports",
+        "trinitylake.cli.import_hook",
         "trinitylake.errors",
         "trinitylake.printable",
     }

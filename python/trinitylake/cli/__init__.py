@@ -10,7 +10,7 @@ def main() -> None:
     import warnings
 
     from trinitylake.cli.app import app
-    from trinitylake.cli.slow_imports import SlowImports
+    from trinitylake.cli.import_hook import ImportHook
 
     for stream in (sys.stdout, sys.stderr):
         # Characters that the terminal cannot encode are printed as codes.
@@ -22,5 +22,5 @@ def main() -> None:
         emit_warning(str(message))
 
     warnings.showwarning = show_warning  # type: ignore[assignment]
-    sys.meta_path.insert(0, SlowImports())
+    sys.meta_path.insert(0, ImportHook())
     app(prog_name="trinitylake")

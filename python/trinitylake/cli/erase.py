@@ -1,4 +1,4 @@
-"""`erase`: erasure of rows from the whole history of a table."""
+"""`erase`: erase rows from a table, its history and the storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import counted, counting, emit
 from trinitylake.lakehouse.erasure import Erasure
 
-#: At most so many files of each kind are printed; --json has all.
+#: Maximum number of printed files of each kind; --json prints all.
 _SHOWN = 20
 
 
@@ -26,10 +26,11 @@ def erase(
     table: Annotated[str, typer.Argument(help="A managed table.", autocompletion=object_names("table"))],
     filter: Annotated[str, typer.Argument(help="Rows to erase, as in \"email = 'ann@example.com'\".")],
     reason: Annotated[
-        str, typer.Option("--reason", help="For the log and the certificate, without personal data.")
+        str, typer.Option("--reason", help="Text for the log and the certificate, without personal data.")
     ] = "",
     drop_tags: Annotated[
-        bool, typer.Option("--drop-tags", help="Drop tags that hold matching rows, and such references of the table.")
+        bool,
+        typer.Option("--drop-tags", help="Drop tags of versions with matching rows, and such branches of the table."),
     ] = False,
     roll_back_transactions: Annotated[
         bool, typer.Option("--roll-back-transactions", help="Roll back saved transactions that may hold matching rows.")
@@ -39,12 +40,12 @@ def erase(
         typer.Option(
             "--grace",
             metavar="DURATION",
-            help="Keep younger unreferenced files, for transactions that run now; by default none are kept.",
+            help="Keep unreferenced files younger than this, for running transactions; default: none.",
         ),
     ] = None,
     certificate: Annotated[
         str | None,
-        typer.Option("--certificate", metavar="FILE", help="A new file; default: erasure-TABLE-TIME.json."),
+        typer.Option("--certificate", metavar="FILE", help="File to create; default: erasure-TABLE-TIME.json."),
     ] = None,
     dry_run: DryRun = False,
     author: Author = "",
@@ -53,8 +54,8 @@ def erase(
 ) -> None:
     """Erase rows from a table, its history and the storage, and verify that no file holds them.
 
-    If a kept version holds them, all versions so far expire. Deletes the files, searches all files below the root, and
-    writes a certificate. The exit code is 1 if something remains.
+    If a kept version holds matching rows, all versions so far expire. The command deletes the files, searches all files
+    below the root, and writes a certificate. The exit code is 1 if something remains.
     """
     with counting("searching") as on_progress:
         done = open_lakehouse(root, options).erase(
@@ -96,7 +97,7 @@ def _planned(done: Erasure) -> RenderableType:
 
 
 def _erased(done: Erasure, path: str) -> RenderableType:
-    version = "no version held matching rows" if done.version is None else f"version {done.version} is the oldest"
+    version = "no version held matching rows" if done.version is None else f"the oldest version is now {done.version}"
     expired, deleted = counted(len(done.expired), "version"), counted(len(done.deleted), "file")
     searched, result = counted(done.searched, "file"), "verified" if done.is_verified else "NOT verified"
     parts = [Text(f"{version}; {expired} expired, {deleted} deleted, {searched} searched: {result}", "bold")]
@@ -105,5 +106,5 @@ def _erased(done: Erasure, path: str) -> RenderableType:
     parts += [Text(f"cannot be searched: {name}: {why}", "red") for name, why in list(done.unreadable.items())[:_SHOWN]]
     parts += [Text(f"another table has matching rows: {name}", "yellow") for name in done.others[:_SHOWN]]
     parts += [Text(f"not covered: {what}", "dim") for what in done.not_covered]
-    parts.append(Text(f"certificate: {path}; its secret key: {path}.key, keep it in another place"))
+    parts.append(Text(f"certificate: {path}; its secret key: {path}.key (keep it in another place)"))
     return Group(*parts)

@@ -1,4 +1,4 @@
-"""`ingest`: JSON lines or CSV from a pipe or a file that grows, into a table."""
+"""`ingest`: append JSON lines or CSV from a pipe or a growing file to a table."""
 
 from __future__ import annotations
 
@@ -26,63 +26,67 @@ from trinitylake.tables.ingestion.text_rows import CsvRows, Records, json_rows
 #: How often a followed file is read.
 _POLL_SECONDS = 0.1
 _PART_SIZE_BYTES = 1 << 20
-#: So many bytes are committed before the delay has passed.
+#: Size of the collected rows that starts a commit before the delay has passed.
 _CHUNK_SIZE_BYTES = 16 << 20
 
 
 @command
 def ingest(
     root: Root,
-    table: Annotated[str, typer.Argument(help="The table, which exists.", autocompletion=object_names("table"))],
+    table: Annotated[str, typer.Argument(help="An existing table.", autocompletion=object_names("table"))],
     file: Annotated[str, typer.Argument(help="A file, or - for standard input.")] = "-",
     follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for more at the end of the file, until Ctrl-C.")
+        bool, typer.Option("--follow", help="At the end of the file, wait for more rows until Ctrl-C.")
     ] = False,
     format: Annotated[
         Literal["csv", "json"] | None,
         typer.Option("--format", "-f", help="JSON lines or CSV; default: csv for a file named .csv, else json."),
     ] = None,
-    delimiter: Annotated[str, typer.Option(help="Between fields of CSV.")] = ",",
+    delimiter: Annotated[str, typer.Option(help="Character between the fields of CSV.")] = ",",
     header: Annotated[
-        bool, typer.Option("--header/--no-header", help="Without a header the fields are the columns of the table.")
+        bool,
+        typer.Option(
+            "--header/--no-header",
+            help="Whether CSV has a header; without one, fields are in column order.",
+        ),
     ] = True,
     nulls: Annotated[
         list[str] | None,
-        typer.Option("--null", metavar="TEXT", help="Text that is NULL in CSV, besides the empty field; repeatable."),
+        typer.Option(
+            "--null", metavar="TEXT", help="Text that means NULL in CSV, in addition to the empty field; repeatable."
+        ),
     ] = None,
     producer: Annotated[
         str | None,
-        typer.Option(help="Name of this stream: a second run continues after the bytes that are in the table."),
+        typer.Option(help="Name of the stream; a second run continues after the bytes that the table has."),
     ] = None,
     dead_letter: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="Write rows that do not fit to this table, and go on.")
+        str | None, typer.Option(metavar="TABLE", help="Write rows that do not fit to this table, and continue.")
     ] = None,
-    max_delay: Annotated[
-        str, typer.Option(metavar="TIME", help="How long rows wait before they are committed.")
-    ] = "1s",
+    max_delay: Annotated[str, typer.Option(metavar="TIME", help="How long rows are collected before a commit.")] = "1s",
     message: Message = "",
     author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Ingest JSON lines or CSV into a table as they arrive, in a version about every second.
+    """Append JSON lines or CSV to a table as they arrive, in about one version a second.
 
-    With --producer each row is written once, also if the command is killed and run again: the number of bytes that the
-    table has is stored in the same commit. Without it a second run writes all rows again. Times of timestamptz have an
-    offset, such as Z.
+    With --producer each row is written once, even if the command is killed and run again: the number of ingested bytes
+    is stored in the same commit as the rows. Without --producer a second run writes all rows again. Values of
+    timestamptz columns need an offset, such as Z.
     """
     delay_seconds = milliseconds(max_delay, "--max-delay") / 1000
     if follow and file == "-":
-        raise InvalidArgument("--follow needs a file: standard input is read until it ends")
+        raise InvalidArgument("--follow needs a file; standard input is always read until it ends")
     lake = open_lakehouse(root, options)
     target = lake.table(table)
     name = f"{table}: {'standard input' if file == '-' else file}"
     is_csv = (format or ("csv" if Path(file).suffix.lower() == ".csv" else "json")) == "csv"
-    done = _Done()
+    done = _Progress()
     with contextlib.ExitStack() as stack:
         source = _Source(stack.enter_context(_opened(file, follow)), is_csv)
         on_progress = stack.enter_context(counting("ingesting", "rows"))
-        # Chunks are the commits: a writer that collected them could commit the ones after a row that does not fit.
+        # Each chunk is one commit. A writer that collected chunks could commit those after a row that does not fit.
         writer = stack.enter_context(
             target.writer(
                 max_delay="0 s", producer=producer, dead_letter_table=dead_letter, message=message, author=author
@@ -101,7 +105,7 @@ def ingest(
             rows = rows_of(records)
             future = writer.write(rows, sequence=None if producer is None else end)
             try:
-                done = _Done(done.rows + len(rows.rows), done.rejected, future.result(), end)
+                done = _Progress(done.rows + len(rows.rows), done.rejected, future.result(), end)
             except InvalidArgument as error:
                 place = f"{name}, bytes {end - sum(map(len, records)):,} to {end:,}"
                 raise InvalidArgument(f"{place}: {error}; use --dead-letter TABLE") from error
@@ -114,8 +118,8 @@ def ingest(
     emit(document | {"version": done.version, "bytes": done.end}, text, as_json)
 
 
-class _Done(NamedTuple):
-    """What was ingested: numbers of rows, the last version, and the bytes up to there."""
+class _Progress(NamedTuple):
+    """Ingested rows, rejected rows among them, the last version, and the number of bytes up to their end."""
 
     rows: int = 0
     rejected: int = 0
@@ -123,18 +127,18 @@ class _Done(NamedTuple):
     end: int = 0
 
 
-class _Parts(Protocol):
-    """The bytes of an input."""
+class _Input(Protocol):
+    """An input as bytes."""
 
     def read(self) -> bytes | None:
-        """The next bytes; none if there are none yet, and None at the end."""
+        """The next bytes; empty if none have arrived yet; None at the end."""
 
     def seek(self, end: int) -> bool | None:
-        """Continue at a number of bytes; returns whether a line ends there. None if the input cannot do that."""
+        """Continue after `end` bytes; returns whether a line ends there. None if the input cannot seek."""
 
 
 class _File:
-    """A file, which may grow."""
+    """A file that may grow."""
 
     def __init__(self, stream: BinaryIO, follows: bool) -> None:
         self._stream, self._follows = stream, follows
@@ -144,7 +148,7 @@ class _File:
         if part or not self._follows:
             return part or None
         if os.fstat(self._stream.fileno()).st_size < self._stream.tell():
-            raise InvalidArgument("the followed file became shorter: begin again with another producer")
+            raise InvalidArgument("the followed file became shorter: run again with another --producer")
         return part
 
     def seek(self, end: int) -> bool | None:
@@ -153,7 +157,7 @@ class _File:
 
 
 class _Pipe:
-    """Standard input, read by a thread, because a read waits for a program that writes nothing."""
+    """Standard input. A thread reads it, because a read blocks while the other program writes nothing."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._parts: queue.Queue[bytes | None] = queue.Queue(maxsize=2 * _CHUNK_SIZE_BYTES // _PART_SIZE_BYTES)
@@ -175,7 +179,7 @@ class _Pipe:
 
 
 @contextlib.contextmanager
-def _opened(file: str, follows: bool) -> Iterator[_Parts]:
+def _opened(file: str, follows: bool) -> Iterator[_Input]:
     if file == "-":
         yield _Pipe(sys.stdin.buffer)
         return
@@ -188,10 +192,10 @@ def _opened(file: str, follows: bool) -> Iterator[_Parts]:
 
 
 class _Source:
-    """Records of an input, with the number of bytes up to their ends."""
+    """The records of an input, with the number of bytes up to their end."""
 
-    def __init__(self, parts: _Parts, has_quotes: bool) -> None:
-        self._parts = parts
+    def __init__(self, input: _Input, has_quotes: bool) -> None:
+        self._input = input
         self._records = Records(has_quotes)
         self._ended: list[bytes] = []
         self._end = 0
@@ -208,10 +212,10 @@ class _Source:
         return record.rstrip(b"\r\n")
 
     def skip_to(self, end: int) -> None:
-        """Continue at a number of bytes. Raises `InvalidArgument` if no record ends there."""
+        """Skip the first `end` bytes. Raises `InvalidArgument` if no record ends there."""
         if end <= self._end:
             return
-        if (is_record_end := self._parts.seek(end)) is not None:
+        if (is_record_end := self._input.seek(end)) is not None:
             self._ended, self._records.rest, self._end, self._is_at_end = [], b"", end, False
         else:
             while self._end < end and (self._ended or not self._is_at_end):
@@ -222,12 +226,12 @@ class _Source:
             is_record_end = self._end == end
         if not is_record_end:
             raise InvalidArgument(
-                f"the producer ingested {end:,} bytes, and the input has no row that ends there: it is another input, "
-                "which needs another --producer"
+                f"the producer has ingested {end:,} bytes, but no row of this input ends there: give this input "
+                "another --producer"
             )
 
     def chunks(self, delay_seconds: float) -> Iterator[tuple[list[bytes], int]]:
-        """Records that arrived within a time, and the number of bytes up to their end."""
+        """Yield the records that arrived within a time, and the number of bytes up to their end."""
         chunk: list[bytes] = []
         size_bytes, due = 0, 0.0
         while chunk or self._ended or not self._is_at_end:
@@ -244,7 +248,7 @@ class _Source:
                 chunk, size_bytes = [], 0
 
     def _read(self) -> None:
-        part = self._parts.read()
+        part = self._input.read()
         if part is None:
             self._is_at_end = True
             if self._records.rest:

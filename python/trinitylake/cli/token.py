@@ -1,4 +1,4 @@
-"""`token create|ls|revoke`: tokens of `serve`."""
+"""`token create|ls|revoke`: create, list and revoke access tokens of `serve`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trinitylake.cli.output import emit, grid
 from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.rest.security.token_file import create_token, listed_tokens, revoke_tokens
 
-token = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Tokens of `serve`: create, list, revoke.")
+token = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Create, list and revoke access tokens of `serve`.")
 app.add_typer(token, name="token")
 
 TokenFile = Annotated[
@@ -22,18 +22,19 @@ TokenFile = Annotated[
     typer.Option(
         "--token-file",
         envvar="TRINITYLAKE_TOKEN_FILE",
-        help="The file for `serve --token-file`.",
+        help="The file that `serve --token-file` reads.",
     ),
 ]
 _DEFAULT_FILE = Path("trinitylake-tokens")
-Name = Annotated[str, typer.Argument(help="Name of the person or program, the author of its commits.")]
+Name = Annotated[str, typer.Argument(help="Name of the person or program; it is the author of its commits.")]
 _Patterns = list[str] | None
 
 
 def create(
     name: Name,
     read: Annotated[
-        _Patterns, typer.Option("--read", metavar="PATTERN", help='May read these names: "shop.*", "*"; repeatable.')
+        _Patterns,
+        typer.Option("--read", metavar="PATTERN", help='May read matching objects: "shop.*" or "*"; repeatable.'),
     ] = None,
     write: Annotated[
         _Patterns, typer.Option("--write", metavar="PATTERN", help="May also write tables and views; repeatable.")
@@ -44,15 +45,16 @@ def create(
     token_file: TokenFile = _DEFAULT_FILE,
     as_json: Json = False,
 ) -> None:
-    """Create a token and print it, once.
+    """Create a token and print it.
 
-    The file has its hash only. Without --read, --write or --admin the token has no rights.
+    The file contains only its hash, so it cannot be printed again. Without --read, --write or --admin the token has no
+    rights.
     """
     roles = {"reader": read, "writer": write, "admin": admin}
     grants = [f"{role}:{pattern}" for role, patterns in roles.items() for pattern in patterns or ()]
     made = create_token(token_file, name, grants)
     text = Text(f"{made}\n")
-    rights = f"may: {' '.join(grants)}" if grants else "has no rights: none of --read, --write and --admin was given"
+    rights = f"has {' '.join(grants)}" if grants else "has no rights: give --read, --write or --admin"
     text.append(f"{name} {rights}\nstored as a hash in {token_file}; restart servers that use the file", "dim")
     emit({"token": made, "name": name, "grants": grants, "token_file": str(token_file)}, text, as_json)
 

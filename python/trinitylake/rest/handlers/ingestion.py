@@ -1,8 +1,8 @@
-"""`POST /ingest/{namespace}/{table}`: rows of JSON lines or an Arrow IPC stream, acknowledged when they are durable.
+"""`POST /ingest/{namespace}/{table}`: append JSON lines or an Arrow IPC stream, and answer when it is durable.
 
 Requests that arrive at about the same time share a commit. The rows of a request are committed together or not at all,
-unless it names a dead-letter table. A request with a producer and a sequence number can be repeated: a number that the
-table has is not written again. Producers belong to their principal.
+unless the request names a dead-letter table. A request with a producer and a sequence number can be repeated: rows
+whose number the table already has are not written again. Each principal has its own producers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write(call: Call) -> LaterResponse:
 
 
 def dead_letter_table(call: Call) -> Iterator[Name]:
-    """The table for rows that do not fit, which needs the role, too."""
+    """The dead-letter table, if the request names one; the principal needs the same role on it."""
     if (name := _key(call)[1]) is not None:
         yield (*name[0].split("."), name[1])
 
@@ -69,13 +69,16 @@ def _key(call: Call) -> Key:
 def _producer(call: Call) -> tuple[str | None, int | None]:
     name, number = call.headers.get(PRODUCER), call.headers.get(SEQUENCE)
     if call.headers.get(IDEMPOTENCY_KEY) is not None:
-        raise bad_request(f"requests of one table share commits: use {PRODUCER} and {SEQUENCE}, not {IDEMPOTENCY_KEY}")
+        raise bad_request(
+            f"the header {IDEMPOTENCY_KEY} is not supported here, because requests share commits: use the headers "
+            f"{PRODUCER} and {SEQUENCE}"
+        )
     if (name is None) != (number is None):
-        raise bad_request(f"the headers {PRODUCER} and {SEQUENCE} belong together")
+        raise bad_request(f"the headers {PRODUCER} and {SEQUENCE} belong together: send both or neither")
     if name is None or number is None:
         return None, None
     if not (number.isascii() and number.isdigit() and len(number) < 20):
-        raise bad_request(f"{SEQUENCE} is a whole number of 63 bits, not {number[:100]!r}")
+        raise bad_request(f"the header {SEQUENCE} must be an integer from 0 to 2**63 - 1, not {number[:100]!r}")
     return f"{call.principal.name}.{name}", int(number)
 
 
@@ -90,19 +93,21 @@ def _rows(call: Call) -> object:
         try:
             return _arrow_rows(call.body)
         except (pa.ArrowException, OSError, struct.error) as error:
-            raise bad_request(f"the body is no Arrow IPC stream: {error}") from error
+            raise bad_request(f"the body is not an Arrow IPC stream: {error}") from error
     if type in _JSON_TYPES:
         return json_rows(call.body.split(b"\n"))
     raise RestError(
-        415, "UnsupportedMediaTypeException", f"Content-Type is application/x-ndjson or {ARROW_TYPE}, not {type[:100]}"
+        415,
+        "UnsupportedMediaTypeException",
+        f"Content-Type {type[:100]} is not supported: use application/x-ndjson or {ARROW_TYPE}",
     )
 
 
 def _arrow_rows(body: bytes) -> pa.Table:
     """The rows of an Arrow IPC stream.
 
-    Raises `InvalidArgument` for what takes more memory than its bytes: compressed buffers, types of encoded values, and
-    columns of nulls.
+    Raises `InvalidArgument` for data that may take much more memory than the body: compressed buffers and encoded
+    types, such as dictionaries; and `RestError` 413 for too many values.
     """
     messages = pa.ipc.MessageReader.open_stream(body)
     while True:
@@ -111,23 +116,27 @@ def _arrow_rows(body: bytes) -> pa.Table:
         except StopIteration:
             break
         if message.type != "schema" and _is_compressed(message.metadata.to_pybytes()):
-            raise InvalidArgument("send Arrow buffers without compression")
+            raise InvalidArgument("the Arrow buffers are compressed: send them without compression")
     reader = pa.ipc.open_stream(body)
     for field in reader.schema:
         if _is_encoded(field.type):
-            raise InvalidArgument(f"column {field.name}: send plain values instead of {field.type}")
+            raise InvalidArgument(f"column {field.name} has the type {field.type}: send plain values")
     batches: list[pa.RecordBatch] = []
     n_values = 0
     for batch in reader:
         n_values += batch.num_rows * max(batch.num_columns, 1)
         if n_values > _MAX_VALUES:
-            raise RestError(413, "RequestTooLargeException", f"a request has at most {_MAX_VALUES:,} values")
+            raise RestError(
+                413,
+                "RequestTooLargeException",
+                f"the request exceeds the limit of {_MAX_VALUES:,} values: send fewer rows",
+            )
         batch.validate(full=True)
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)
 
 
-#: Values of Arrow cost no object of Python each.
+#: More than for JSON, because Arrow values are no Python objects.
 _MAX_VALUES = 16 * MAX_VALUES
 
 
@@ -147,7 +156,7 @@ def _is_encoded(kind: pa.DataType) -> bool:
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether the message with a record batch says that its buffers are compressed (Arrow's `Message.fbs`)."""
+    """Whether the buffers of a record batch are compressed, by the header of its message (Arrow's `Message.fbs`)."""
     message = _table(metadata, 0)
     header = _part(metadata, message, 2)
     if header is None:
@@ -156,12 +165,12 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _table(buffer: bytes, at: int) -> int:
-    """The place of a table of FlatBuffers to which an offset points."""
+    """Position of the FlatBuffers table to which the offset at `at` points."""
     return at + int(struct.unpack_from("<I", buffer, at)[0])
 
 
 def _part(buffer: bytes, table: int, number: int) -> int | None:
-    """The place of a field of a table; None if it is absent."""
+    """Position of field `number` of a FlatBuffers table; None if the field is absent."""
     fields = table - struct.unpack_from("<i", buffer, table)[0]
     (size_bytes,) = struct.unpack_from("<H", buffer, fields)
     at = 4 + 2 * number

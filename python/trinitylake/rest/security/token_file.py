@@ -1,4 +1,4 @@
-"""Changes of a token file: `create_token`, `listed_tokens` and `revoke_tokens`. Only hashes of tokens are stored."""
+"""Creates, lists and revokes the tokens in a token file, which stores only hashes of new tokens."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _HEAD = "# token or its hash, name, grants (role:pattern); see `trinitylake toke
 
 
 class ListedToken(NamedTuple):
-    """One line of a token file.
+    """One line of a token file, without the token.
 
     Attributes:
-        name: of the principal.
-        grants: as `role:pattern`; a token without any has no rights.
+        name: name of the principal.
+        grants: its rights as `role:pattern`; empty for a token without rights.
     """
 
     name: str
@@ -29,19 +29,19 @@ class ListedToken(NamedTuple):
 
 
 def create_token(path: Path, name: str, grants: Iterable[str]) -> str:
-    """Add a new token for a principal; returns the token, which is stored nowhere.
+    """Add a token for a principal. Returns the token; the file stores only its hash.
 
-    The file is created if it does not exist. Raises `InvalidArgument` for an invalid name or grant or an unreadable
-    file, and `ObjectAlreadyExists` for a name that has a token.
+    The file is created if it does not exist. Raises `InvalidArgument` for an invalid name, an invalid grant or an
+    unreadable file, and `ObjectAlreadyExists` if the principal already has a token.
     """
     token = secrets.token_urlsafe(32)
     line = " ".join([f"sha256:{hashlib.sha256(token.encode()).hexdigest()}", name, *grants])
     if any(character.isspace() for word in (name, *grants) for character in word):
-        raise InvalidArgument("the name and the grants of a token have no blanks")
+        raise InvalidArgument("the name and the grants of a token must not contain spaces")
     Tokens([line])
     if path.exists():
         if any(one.name == name for one in listed_tokens(path)):
-            raise ObjectAlreadyExists(f"{name} has a token in {path}: revoke it first")
+            raise ObjectAlreadyExists(f"{name} already has a token in {path}: revoke it first")
         text = path.read_text()
     else:
         text = _HEAD
@@ -50,7 +50,7 @@ def create_token(path: Path, name: str, grants: Iterable[str]) -> str:
 
 
 def listed_tokens(path: Path) -> list[ListedToken]:
-    """The principals of a token file, in its order. Raises `InvalidArgument` as `Tokens.from_file` does."""
+    """The tokens of a file, in the order of its lines. Raises `InvalidArgument` as `Tokens.from_file` does."""
     principals = Tokens.from_file(path).principals
     return [
         ListedToken(one.name, tuple(f"{grant.role.name.lower()}:{grant.pattern}" for grant in one.grants))
@@ -73,7 +73,7 @@ def _is_of(line: str, name: str) -> bool:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace the file at once, so that a crash leaves the old one; only its owner may read it."""
+    """Replace the file atomically. Only its owner may read it."""
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}-")
         try:

@@ -1,7 +1,7 @@
-"""Import hook for libraries that take longer to import than a small command takes to run, and that no command needs.
+"""Import hook of the command line: hides or delays slow libraries that most commands do not need.
 
-Arrow imports pandas, if it is installed, to convert the first list. PyIceberg imports the parsers of its configuration
-file and of its filters.
+If pandas is installed, Arrow imports it to convert its first list. PyIceberg imports the parsers of its configuration
+file and of its filters. Each of these imports takes longer than a small command takes to run.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from typing import Any
 
-#: Modules that are executed when one of their attributes is used.
+#: Modules that are executed at the first access to one of their attributes.
 _LAZY = {"pyiceberg.expressions.parser", "strictyaml"}
 
 
-class SlowImports:
+class ImportHook:
     """Hides pandas, and delays modules until their first use. An entry of `sys.meta_path`."""
 
     def find_spec(self, name: str, path: Any = None, _: Any = None) -> ModuleSpec | None:
