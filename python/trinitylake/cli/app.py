@@ -57,7 +57,7 @@ COMMANDS = {
     "head": Entry("rows", "Print the first rows of a table."),
     "count": Entry("rows", "Count the rows of a table."),
     "cat": Entry("rows", "Write the rows of a table as CSV, JSON lines or Parquet."),
-    "ingest": Entry("ingest", "Ingest JSON lines or CSV as they arrive."),
+    "ingest": Entry("ingest", "Append JSON lines or CSV to a table as they arrive."),
     "load": Entry("load", "Load CSV, JSON or Parquet files into a table, in one version."),
     "sql": Entry("sql", "Run SQL over tables and views, with DuckDB."),
     "log": Entry("history", "Print the newest versions, newest first."),
@@ -80,7 +80,7 @@ COMMANDS = {
     "stats": Entry("inspect", "Count objects, tree nodes and bytes."),
     "tree": Entry("inspect", "Draw the tree of node files."),
     "serve": Entry("serve", "Serve the lakehouse as an Iceberg REST catalog and a web page."),
-    "token": Entry("token", "Tokens of `serve`: create, list, revoke."),
+    "token": Entry("token", "Create, list and revoke access tokens of `serve`."),
     "page": Entry("serve", "Write the web page as files that need no server."),
     "demo": Entry("demo", "Load real data; show transactions, conflicts and history."),
 }

@@ -26,7 +26,7 @@ from trinitylake.cli.command import (
 from trinitylake.cli.output import counted, emit, progress
 from trinitylake.lakehouse.export import Mode
 
-_MODES = '"full": all versions up to it; "minimal": one version'
+_MODES = '"full" copies all versions up to the exported one, "minimal" only that one'
 _Mode = Annotated[Mode, typer.Option("--mode", help=f"{_MODES}.")]
 
 
@@ -38,7 +38,9 @@ def export(
     mode: Annotated[
         Mode | None,
         typer.Option(
-            "--mode", help=f"{_MODES}. Default: as before, else full, or minimal for a part.", show_default=False
+            "--mode",
+            help=f"{_MODES}. Default: that of the last export; else full, or minimal for some objects.",
+            show_default=False,
         ),
     ] = None,
     namespaces: Annotated[

@@ -45,7 +45,9 @@ def fsck(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="FILE", help="With --certificate: its key, proves certificate and filter."),
+        typer.Option(
+            "--key", metavar="FILE", help="With --certificate: its key, to prove that it and the filter are unchanged."
+        ),
     ] = None,
     dry_run: DryRun = False,
     author: Author = "",

@@ -40,7 +40,7 @@ _ACTION_STYLES = {"created": "green", "restored": "green", "dropped": "red"}
 SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow"}
 #: At most so many versions are described below a difference.
 SUMMARIES_MAX = 20
-#: At most so many objects are listed after a rollback.
+#: Maximum number of objects that are listed after a rollback.
 CHANGES_MAX = 20
 
 
@@ -206,7 +206,7 @@ def undrop(
 
 
 def _last_version_with(lake: Lakehouse, identifier: str, to: str | None) -> int:
-    """The last version that has an object. Raises `InvalidArgument` if that is the latest one, unless for a copy."""
+    """The last version that has an object. Raises `InvalidArgument` if the object exists and `to` is None."""
     latest = lake.at()
     if latest._kind(identifier) is None:
         [newest] = lake.log(1, of=identifier)

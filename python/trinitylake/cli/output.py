@@ -184,7 +184,7 @@ def progress(description: str) -> Iterator[Callable[[int, int], None]]:
 def counting(description: str, noun: str = "files") -> Iterator[Callable[[str, int], object]]:
     """A counter on standard error, if that is a terminal, for work of unknown size.
 
-    Yields a function that takes what was done, such as "listed", and the number of parts.
+    Yields a function that takes a participle, such as "listed", and the number of parts.
     """
     from rich.progress import Progress, SpinnerColumn, TextColumn
 

@@ -70,14 +70,14 @@ _TRANSACTION_WORDS = {
     **dict.fromkeys(("COMMIT", "END"), ".commit"),
     **dict.fromkeys(("ROLLBACK", "ABORT"), ".rollback"),
 }
-#: `BEGIN TRANSACTION` has two words; more are savepoints and isolation levels, which are not supported.
+#: `BEGIN TRANSACTION` has two words. Longer statements name savepoints or isolation levels, which are not supported.
 _TRANSACTION_WORDS_MAX = 2
-#: In the file of the history, instead of a line break in a statement.
+#: Replaces line breaks of a statement in the history file.
 _LINE_BREAK = "\x01"
-#: At most so many names are offered.
+#: Maximum number of completed names of each kind.
 _MAX_NAMES = 10_000
 _HISTORY_ENTRIES = 1000
-#: A namespace with more levels is quoted in SQL.
+#: Maximum levels of a namespace that SQL can name without quotes.
 _PLAIN_LEVELS_MAX = 2
 
 
@@ -130,9 +130,10 @@ class SqlShell:
         self._printer.show(query)
 
     def run_all(self, texts: Iterable[str], *, single_transaction: bool = False) -> None:
-        """Run statements and commands up to the first that fails.
+        """Run statements and commands until one of them fails.
 
-        Raises its error, or `InvalidArgument` if a text ends in an open transaction, which is rolled back.
+        Raises the error of the failed one, or `InvalidArgument` if the texts end in an open transaction. An open
+        transaction is rolled back.
         """
         try:
             if single_transaction:
@@ -154,7 +155,7 @@ class SqlShell:
             self.run(pending)
 
     def talk(self) -> None:
-        """Read statements from the terminal until it is closed. An error ends the statement, and nothing else."""
+        """Read statements from the terminal until it is closed. An error ends only its statement."""
         self._prepare_line()
         print("TrinityLake: .help for help, .quit to leave")
         pending, entered = "", ""
@@ -318,7 +319,7 @@ class SqlShell:
             if number == 0:
                 try:
                     found = self.candidates(readline.get_line_buffer()[: readline.get_endidx()], word)
-                except Exception:  # no completion is no reason to end the shell
+                except Exception:  # a failed completion must not end the shell
                     found = []
             return found[number] if number < len(found) else None
 
@@ -373,8 +374,8 @@ def split_statements(text: str) -> list[str]:
     return [*(one for one in parts[:-1] if one.strip()), parts[-1] if parts[-1].strip() else ""]
 
 
-# Completed names are executed, so a name that SQL would read as something else is quoted, and a name with characters
-# that are not printable is not offered.
+# A completed name becomes part of a statement. So a name that SQL would read as something else is quoted, and a name
+# with characters that are not printable is not offered.
 
 
 def object_name(full_name: str) -> str | None:

@@ -1,8 +1,8 @@
-"""ALTER and COMMENT in SQL: changes of tables, views and namespaces, in a transaction.
+"""ALTER and COMMENT in SQL: change the definitions of tables, views and namespaces in a transaction.
 
-The syntax is DuckDB's and DuckLake's (`SET PARTITIONED BY (day(ts))`), and Spark's where an Iceberg table has more than
-DuckDB knows (`ADD PARTITION FIELD day(ts)`, `SET TBLPROPERTIES`). Each change is made by the method that Python has for
-it. DuckDB does not parse Spark's syntax, so the tokens are read here, up to the end of the statement.
+The syntax is that of DuckDB and DuckLake (`SET PARTITIONED BY (day(ts))`), and that of Spark for properties and
+partition fields of Iceberg tables (`ADD PARTITION FIELD day(ts)`, `SET TBLPROPERTIES`). Each statement is parsed into a
+call of the Python method for the change. DuckDB does not parse Spark's syntax, so this module reads its tokens.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Definitions(Names, Protocol):
     ) -> Namespace: ...
 
 
-#: Makes the change, given the transaction and the name of the object.
+#: Function that makes the change, given the transaction and the name of the object.
 Change: TypeAlias = Callable[[Definitions, "tuple[str, ...]"], None]
 
 
@@ -68,6 +68,8 @@ class Alter(Written):
 
     Attributes:
         kind: "table", "view" or "namespace".
+        if_exists: whether a missing object is no error.
+        change: makes the change.
     """
 
     kind: str
@@ -211,7 +213,9 @@ def _column_change(cursor: Cursor) -> Change | None:
         path = cursor.name()
         cursor.refuse("CASCADE", "drop what depends on the column first")
         cursor.took("RESTRICT")
-        return _schema_change(lambda update, path: update.delete_column(path), *path, if_exists=if_exists, is_used=True)
+        return _schema_change(
+            lambda update, path: update.delete_column(path), *path, if_exists=if_exists, refuses_used=True
+        )
     if cursor.took("RENAME", "COLUMN") or cursor.took("RENAME"):
         path = cursor.name()
         cursor.expect("TO")
@@ -227,7 +231,8 @@ def _added_column(cursor: Cursor, if_not_exists: bool) -> Change:
     type = cursor.until("COMMENT", "FIRST", "AFTER")
     if not type or re.search(r"\bNOT\s+NULL\b", type, re.IGNORECASE):
         raise InvalidArgument(
-            f"{shortened(cursor.sql)}: a new column needs a type, and may be null, because existing rows have no value"
+            f"{shortened(cursor.sql)}: a new column needs a type, and cannot be NOT NULL, because existing rows "
+            "have no value"
         )
     doc = cursor.text() if cursor.took("COMMENT") else None
     place = _place(cursor)
@@ -248,11 +253,11 @@ def _added_column(cursor: Cursor, if_not_exists: bool) -> Change:
 
 
 def _altered_column(cursor: Cursor, path: tuple[str, ...]) -> Change:
-    cursor.refuse("SET NOT NULL", "existing rows may have no value; give primary_key= or NOT NULL when it is created")
-    cursor.refuse("SET DEFAULT", "columns have no default values here")
-    cursor.refuse("DROP DEFAULT", "columns have no default values here")
+    cursor.refuse("SET NOT NULL", "existing rows may have no value; use NOT NULL or primary_key= in CREATE TABLE")
+    cursor.refuse("SET DEFAULT", "columns cannot have default values")
+    cursor.refuse("DROP DEFAULT", "columns cannot have default values")
     if cursor.took("DROP", "NOT", "NULL"):
-        return _schema_change(lambda update, path: update.make_column_optional(path), *path, is_used=True)
+        return _schema_change(lambda update, path: update.make_column_optional(path), *path, refuses_used=True)
     if cursor.took("COMMENT"):
         doc = cursor.text()
         return _schema_change(lambda update, path: update.update_column(path, doc=doc), *path)
@@ -272,15 +277,15 @@ def _altered_column(cursor: Cursor, path: tuple[str, ...]) -> Change:
                 update.update_column(column, wanted)
             except ValidationError:
                 raise InvalidArgument(
-                    f"column {'.'.join(column)} of table {table.name} cannot become {type}: a type may change from "
-                    "INTEGER to BIGINT, from FLOAT to DOUBLE, and to a DECIMAL of more digits"
+                    f"column {'.'.join(column)} of table {table.name} cannot become {type}: only INTEGER to BIGINT, "
+                    "FLOAT to DOUBLE, and DECIMAL to more digits are possible"
                 ) from None
 
     return change
 
 
 def _place(cursor: Cursor) -> Callable[[Any, tuple[str, ...]], Any]:
-    """Moves a column to the place that comes next in the text: FIRST, AFTER another, or none."""
+    """Read FIRST, AFTER another column, or nothing; returns a function that moves a column there."""
     if cursor.took("FIRST"):
         return lambda update, path: update.move_first(path)
     if cursor.took("AFTER"):
@@ -297,11 +302,15 @@ def _column_name(cursor: Cursor) -> str:
 
 
 def _schema_change(
-    change: Callable[[Any, tuple[str, ...]], Any], *path: str, if_exists: bool = False, is_used: bool = False
+    change: Callable[[Any, tuple[str, ...]], Any], *path: str, if_exists: bool = False, refuses_used: bool = False
 ) -> Change:
-    """A change of a column, given the update of the schema and its path.
+    """A change of one column.
 
-    `is_used`: whether the change is refused for a column of the primary key or of the partitions.
+    Args:
+        change: makes the change, given PyIceberg's update of the schema and the path of the column.
+        path: path of the column.
+        if_exists: whether a missing column is no error.
+        refuses_used: whether to refuse the change for a column of the primary key or of a partition field.
     """
 
     def run(transaction: Definitions, name: tuple[str, ...]) -> None:
@@ -309,7 +318,7 @@ def _schema_change(
         if if_exists and path[0].lower() not in (one.lower() for one in table.schema.names):
             return
         column = _column(table, path[0])
-        if is_used and len(path) == 1:
+        if refuses_used and len(path) == 1:
             _check_unused(table, column)
         with table.update_schema() as update:
             change(update, (column, *path[1:]))
@@ -319,7 +328,9 @@ def _schema_change(
 
 def _check_unused(table: Table, column: str) -> None:
     if column in table.primary_key:
-        raise InvalidArgument(f"column {column} is in the primary key of table {table.name}")
+        raise InvalidArgument(
+            f"cannot drop column {column} or its NOT NULL: it is in the primary key of table {table.name}"
+        )
     schema = table.iceberg.schema()
     fields = [one.name for one in _live_fields(table) if schema.find_column_name(one.source_id) == column]
     if fields:
@@ -349,12 +360,12 @@ def _column(table: Table, name: str) -> str:
 def _iceberg_type(sql: str, column: str, type: str, table: Table) -> IcebergType:
     fields, keys = declared_columns(sql, [f"{quoted(column)} {type}"])
     if keys:
-        raise InvalidArgument(f"{shortened(sql)}: a primary key is given when the table is created")
+        raise InvalidArgument(f"{shortened(sql)}: a primary key can only be given in CREATE TABLE")
     return to_iceberg_schema(fields, table.iceberg.metadata.format_version).fields[0].field_type
 
 
 def declared_columns(sql: str, columns: list[str]) -> tuple[pa.Schema, tuple[str, ...]]:
-    """Columns and primary key of declared columns. Raises `InvalidArgument` for unsupported constraints."""
+    """Arrow schema and primary key of column declarations. Raises `InvalidArgument` for unsupported constraints."""
     subject = f"statement {shortened(sql)}"
     with sandbox(subject, needs=NEEDS, quotes_rows=True) as connection:
         connection.execute(f"CREATE TABLE declared ({', '.join(columns)}\n)")
@@ -365,7 +376,7 @@ def declared_columns(sql: str, columns: list[str]) -> tuple[pa.Schema, tuple[str
         schema: pa.Schema = arrow_result(connection, "SELECT * FROM declared").to_arrow_table().schema
         schema = with_uuids(schema, [kind for _, kind, *_ in described], connection)
     if defaults := [name for name, *_, default, _ in described if default is not None]:
-        raise InvalidArgument(f"{subject}: columns have no default values here: {', '.join(defaults)}")
+        raise InvalidArgument(f"{subject}: columns cannot have default values: {', '.join(defaults)}")
     fields = [
         field.with_nullable(nullable == "YES") for field, (_, _, nullable, *_) in zip(schema, described, strict=True)
     ]
@@ -393,7 +404,7 @@ def _partition_change(cursor: Cursor) -> Change | None:
 
 
 def _field_text(cursor: Cursor, *until: str) -> str:
-    """The partition field that comes next, up to one of these words or the end."""
+    """Read a partition field, up to one of these words or the end."""
     if cursor.is_at_end:
         raise cursor.unexpected("expected a partition field such as day(ts)")
     return cursor.until(*until)
