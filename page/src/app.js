@@ -18,7 +18,7 @@ import { search } from "./views/search.js";
 import { table } from "./views/table.js";
 import { view } from "./views/view.js";
 
-/** Views; those that are seldom the first one are loaded on demand. */
+/** Views. Those that readers seldom open first are loaded on demand. */
 const VIEWS = {
   overview, namespace, table, view, search, log,
   sql: async (shown) => (await import("./views/sql.js")).sql(shown),
@@ -63,7 +63,7 @@ function frame() {
   });
 }
 
-/** On a phone the sidebar is behind a button. */
+/** On a phone a button opens the sidebar. */
 function openMenu(isOpen) {
   document.body.classList.toggle("menu-open", isOpen);
   menu.setAttribute("aria-expanded", String(isOpen));

@@ -1,18 +1,18 @@
-// Rows of a preview, a query or a difference: one line per row, a header that stays, widths that can be changed, a
-// filter, sorting, copies, and the profile of each column.
+// Data grid for the rows of a preview, a query or a comparison: one line per row, a fixed header, adjustable widths, a
+// filter, sorting, copying, and the profile of each column.
 
 import { append, h, icon, plain, replace, shown } from "./dom.js";
 import { counted, number } from "./words.js";
 import { shortType } from "./types.js";
 
-/** Rows with elements at first. */
+/** Number of rows that get elements before the reader scrolls. */
 const DRAWN = 200;
 const MIN_WIDTH = 48, MAX_WIDTH = 1200, STEP = 16;
 const CHANGED = { "+": "added", "-": "removed", "~": "changed" };
 
 /**
  * `columns` are `{name, type, nulls, min, max}`, `rows` lists of texts, null for NULL. With `signs` each row has a sign,
- * "+", "-" or "~"; `before` has the old values of changed rows. `name` is that of a downloaded file.
+ * "+", "-" or "~"; `before` has the old values of changed rows. `name` is the name of a downloaded file.
  */
 export function dataGrid({ label, name, columns, rows, signs, before, tools = [] }) {
   const order = { column: -1, descending: false };
@@ -102,7 +102,7 @@ function cut(text) {
   return text.length > 24 ? `${text.slice(0, 23)}…` : text;
 }
 
-/** Changes the width of a column: by the pointer, or by arrow keys. */
+/** Handle that changes the width of a column, with the pointer or the arrow keys. */
 function handle(table, widths, place, name) {
   const set = (width) => {
     const wanted = Math.min(Math.max(width, MIN_WIDTH), MAX_WIDTH);
@@ -174,7 +174,7 @@ export async function copied(text, button) {
   setTimeout(() => { word.textContent = before; }, 1500);
 }
 
-/** On plain HTTP browsers have no clipboard for scripts, but copy what is selected. */
+/** Without HTTPS scripts cannot use the clipboard, so this selects the text and runs the copy command. */
 function copyFromField(text) {
   const field = h("textarea", { class: "unseen", "aria-hidden": "true", tabindex: "-1" });
   field.value = text;

@@ -1,4 +1,4 @@
-// Names of objects of the version that is shown. Each list is read once, for the sidebar and for all views.
+// Cache of the names of objects in the shown version. The sidebar and all views share it, so each list is read once.
 
 export class Names {
   constructor(source) {
@@ -7,7 +7,7 @@ export class Names {
     this.pages = new Map();
   }
 
-  /** Select a version; returns whether it is another one. */
+  /** Select a version; returns whether it differs from the previous one. */
   select(at, latest) {
     const state = at === "latest" ? `latest ${latest}` : at;
     if (state === this.state) return false;

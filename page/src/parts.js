@@ -21,14 +21,14 @@ export function facts(pairs) {
     h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-/** Names and values, in a column; `kind` is "text" for values in words. */
+/** Names and values, one pair per line; `kind` is "text" for values that are words. */
 export function properties(entries, kind = "") {
   if (!entries.length) return h("p", { class: "quiet" }, "None.");
   return h("dl", { class: `properties ${kind}` }, entries.map(([name, value]) =>
     h("div", {}, h("dt", {}, shown(name)), h("dd", {}, lines(value)))));
 }
 
-/** A table, of cards on a phone. `columns` are texts or `[text, class]`; `rows` are lists of cell contents. */
+/** A table, which is shown as cards on a phone. `columns` are texts or `[text, class]`; `rows` are lists of cell contents. */
 export function grid(label, columns, rows, empty = "Nothing here.") {
   if (!rows.length) return h("p", { class: "quiet" }, empty);
   const [texts, classes] = [columns.map((one) => [one].flat()[0]), columns.map((one) => [one].flat()[1] ?? "")];

@@ -149,7 +149,7 @@ export class ServerSource {
         if (error.name === "AbortError") throw error;
         throw new Refused(0, "The server does not answer.");
       }
-      // The server limits concurrent requests of a principal, and several readers may be one: without tokens all are.
+      // The server limits the concurrent requests of a principal. Without tokens all readers are the same principal.
       if (answer.status !== 429 || retries === MAX_RETRIES) break;
       await new Promise((done) => setTimeout(done, RETRY_MILLIS * 2 ** retries));
       signal?.throwIfAborted();

@@ -5,7 +5,7 @@ import { counted, moment, number, when } from "./words.js";
 
 const WIDTH = 600, HEIGHT = 44, BARS = 48;
 
-/** Commits over time: the number of versions in each of equal spans of time. */
+/** Chart of the number of versions in equal intervals of time. */
 export function sparkline(entries) {
   const times = entries.map((one) => one["created-at-millis"]).filter((one) => one !== null);
   if (times.length < 2) return null;

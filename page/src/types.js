@@ -1,4 +1,4 @@
-// Names of types as in SQL: of Iceberg's JSON (static page), and of DuckDB (queries).
+// SQL names of types, from Iceberg's JSON (static page) or from DuckDB (queries).
 
 const OF_ICEBERG = { long: "bigint", float: "real", string: "varchar", timestamp_ns: "timestamp(9)", timestamptz_ns: "timestamptz(9)" };
 const OF_DUCKDB = {
@@ -7,7 +7,7 @@ const OF_DUCKDB = {
 
 const PLAIN_NAME = /^[\p{L}_][\p{L}\p{N}_]*$/u;
 
-/** The SQL name of a type in Iceberg's JSON, as the server has it. */
+/** The SQL name of a type in Iceberg's JSON, equal to the name that the server sends. */
 export function sqlType(type) {
   if (typeof type === "string") return OF_ICEBERG[type] ?? type.replace(/^fixed\[(\d+)\]$/, "fixed($1)").replace(/^decimal\((\d+),\s*(\d+)\)$/, "decimal($1,$2)");
   const part = (one, isRequired) => `${sqlType(one)}${isRequired ? " not null" : ""}`;
@@ -18,7 +18,7 @@ export function sqlType(type) {
   return String(type.type);
 }
 
-/** A type of a header: nested ones without their parts. */
+/** The type in a column header: a nested type without its parts. */
 export function shortType(type) {
   const name = type === type.toUpperCase() ? OF_DUCKDB[type.toLowerCase()] ?? type.toLowerCase() : type;
   if (/^(row|struct)\b/.test(name)) return "row";

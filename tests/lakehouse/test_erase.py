@@ -364,7 +364,7 @@ def test_what_cannot_be_erased_is_named_and_not_certified(lake: tl.Lakehouse, tm
     assert not done.is_verified
     assert not done.certificate["verification"]["is_verified"]
     assert "view raw.ann" in done.mentions[0]
-    assert any("table raw.copy names it" in why for why in done.remaining.values())
+    assert any("table raw.copy uses the file" in why for why in done.remaining.values())
     assert len(done.others) == 1
     assert done.others[0].startswith("raw/newsletter")
     lake.drop_view("raw.ann")

@@ -459,7 +459,7 @@ def test_callback_cannot_wait_for_its_own_writer(lake: tl.Lakehouse) -> None:
         future = writer.write([{"id": 1}])
         future.add_done_callback(flush)
         writer.flush()
-    assert "whose thread runs it" in str(errors[0])
+    assert "whose thread runs the callback" in str(errors[0])
 
 
 def test_dropped_table_fails_the_writes(lake: tl.Lakehouse) -> None:

@@ -1,4 +1,4 @@
-// The sidebar: places of the page, and the tree of namespaces, tables and views.
+// Sidebar: links to the views, and the tree of namespaces, tables and views.
 
 import { h, icon, replace, shown } from "../dom.js";
 import { link, linkTo } from "../routes.js";
@@ -9,7 +9,7 @@ const PLACES = [
   ["maintenance", "Maintenance", "maintenance"], ["tree", "Storage", "storage"],
 ];
 const INSIDE = { log: ["version", "compare"] };
-/** Names that one level shows before "more". */
+/** Number of names that one level shows before "more". */
 const SHOWN = 200;
 const FILTER_MILLIS = 250;
 
@@ -41,7 +41,7 @@ export class Sidebar {
     this.names.state = "";
   }
 
-  /** Show a route of a lakehouse; reads names only if the version is another one. */
+  /** Show a route of a lakehouse. Names are read again only if its version differs from the shown one. */
   draw(route, lakehouse, who) {
     this.element.hidden = false;
     const open = PLACES.filter(([page]) => lakehouse.may[page] !== false);
@@ -61,7 +61,7 @@ export class Sidebar {
   #reload() {
     if (this.field.value.trim()) return this.#filter();
     const list = this.#level([]), { state } = this.names;
-    // The old names stay until the new ones have arrived, unless another version is shown by then.
+    // The old names stay until the new ones arrive. The answer is dropped if another version is shown by then.
     list.ready.then(() => {
       if (state !== this.names.state) return;
       replace(this.tree, list);

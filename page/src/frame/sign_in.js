@@ -1,9 +1,9 @@
-// The screen of a server that requires a token.
+// Sign-in screen, for a server that requires a token.
 
 import { h, mark, shown } from "../dom.js";
 import { note } from "../parts.js";
 
-/** `use(token)` is called with the token; `error` is the answer to the last one. */
+/** `use(token)` is called with the token; `error` is the server's answer to the previous token. */
 export function signIn(use, error) {
   const token = h("input", { type: "password", id: "token", name: "token", autocomplete: "off", required: true, spellcheck: "false" });
   const form = h("form", { class: "card sign-in token", onsubmit: (event) => {

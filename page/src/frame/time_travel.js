@@ -7,7 +7,7 @@ import { moment, number, when } from "../words.js";
 import { aboutOf } from "../views/log.js";
 import { commitBars } from "../sparkline.js";
 
-/** Views of one version; the others are about all of them. */
+/** Views that show one version. The other views show all versions. */
 const OF_ONE_VERSION = new Set(["overview", "namespace", "table", "view", "search", "sql", "tree"]);
 
 export function stateText(at) {

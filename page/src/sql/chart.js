@@ -8,14 +8,14 @@ const MAX_LINES = 6, HEIGHT = 320;
 const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
 const KINDS = [["line", "Lines"], ["bar", "Bars"]];
 
-/** Labels of times: unit in seconds, format, and what follows where a year, a day or a minute begins. */
+/** Formats of time labels: unit in seconds, format, and the text to add where a year, a day or a minute begins. */
 const TIMES = [
   [31_536_000, "{YYYY}", null, null, null, null, null, null, 1], [2_419_200, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
   [86_400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1], [60, "{HH}:{mm}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
   [1, ":{ss}", "\n{D} {MMM} {YYYY} {HH}:{mm}", null, "\n{D} {MMM} {HH}:{mm}", null, "\n{HH}:{mm}", null, 1],
 ];
 
-/** Columns and rows as of a data grid. */
+/** `columns` and `rows` are as for a data grid. */
 export function chart({ columns, rows }) {
   const numeric = columns.flatMap((one, at) => (isNumber(one.type) ? [at] : []));
   if (!numeric.length || !rows.length) return h("p", { class: "quiet" }, "A chart needs a column of numbers.");
@@ -55,7 +55,7 @@ function isTime(type) {
   return /^(date|timestamp)/i.test(type);
 }
 
-/** A date or a time, without a zone in UTC, in seconds since 1970. */
+/** A date or time in seconds since 1970. A time without a zone is in UTC. */
 function seconds(text) {
   const [, date, time = "00:00:00", zone = "Z"] = /^([^ T]+)(?:[ T](.+?)(Z|[+-]\d\d(?::?\d\d)?)?)?$/.exec(text) ?? [];
   return Date.parse(`${date}T${time}${zone.length === 3 ? `${zone}:00` : zone}`) / 1000;
@@ -84,7 +84,7 @@ function plot(place, columns, rows, { x, y, kind }) {
   };
   return new uPlot(options, data, place);
 
-  /** The half of `light-dark()` that applies: a canvas does not know it. */
+  /** The colour of `light-dark()` for the current theme, because a canvas cannot resolve it. */
   function dark(given) {
     const [, light, dim] = /^light-dark\(([^,]+),\s*(.+)\)$/.exec(given) ?? [];
     if (!light) return given;
@@ -93,12 +93,12 @@ function plot(place, columns, rows, { x, y, kind }) {
   }
 }
 
-/** Half the distance of neighbours, so that the outer bars are visible. */
+/** Half the distance between neighbouring values: a margin that keeps the outer bars visible. */
 function margin(positions) {
   return positions.length < 2 ? 1 : Math.max((positions.at(-1) - positions[0]) / (positions.length - 1), 1e-9) / 1.5;
 }
 
-/** At most as many labels as there is space for. */
+/** As many labels as fit. */
 function places(count, width) {
   const step = Math.max(Math.ceil(count / Math.max(Math.floor(width / 110), 1)), 1);
   return Array.from({ length: Math.ceil(count / step) }, (_, at) => at * step);

@@ -8,7 +8,7 @@ const RESERVED = new Set(("all analyze and any array as asc between both case ca
   + "except false fetch for foreign from grant group having in initially intersect into lateral leading limit not null offset on only or order pivot placing primary "
   + "qualify references returning select show some summarize symmetric table then to trailing true union unique unpivot using variadic when where window with").split(" "));
 
-/** A name in SQL, with quotes where it needs them; the namespace is one schema, also with dots in it. */
+/** A name in SQL, quoted if necessary. A namespace is one schema, even if it contains dots. */
 export function readable(name) {
   const part = (text) => (SIMPLE.test(text) && !RESERVED.has(text) ? text : identifier(text));
   return [name.slice(0, -1).join("."), name.at(-1)].map(part).join(".");
@@ -52,7 +52,7 @@ export class Completion {
     return found.flat().map((one) => ({ label: SIMPLE.test(one.name) && !RESERVED.has(one.name) ? one.name : identifier(one.name), detail: one.type, type: "property", boost: 1 }));
   }
 
-  /** Read once; no columns for a name that is no table. */
+  /** The columns of a table, read once; empty for a name that is not a table. */
   #columns(name) {
     const key = JSON.stringify(name);
     if (!this.columns.has(key)) this.columns.set(key, this.source.table(this.at, name).then((found) => found.columns, () => []));

@@ -1,7 +1,7 @@
 // The editor of queries: CodeMirror with SQL's syntax and completion. Loaded on demand.
 //
-// It is in a shadow root: there CodeMirror creates its styles as a sheet of the page, which the content security policy
-// allows, and not as text.
+// It is in a shadow root. There CodeMirror uses constructed style sheets, which the content security policy allows, instead
+// of style elements.
 
 import { autocompletion, acceptCompletion, completionKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
@@ -31,7 +31,7 @@ const THEME = EditorView.theme({
   ".cm-matchingBracket": { backgroundColor: "var(--accent-ground) !important" },
 });
 
-/** `complete(path, text)` returns names below a path, as `{label, detail, type}`; `run()` is called by Ctrl and Enter. */
+/** `complete(path, text)` returns names below a path, as `{label, detail, type}`; `run()` is called on Ctrl+Enter. */
 export function createEditor({ host, text, label, hint, complete, run, changed }) {
   const root = host.attachShadow({ mode: "open" });
   const names = async (context) => {

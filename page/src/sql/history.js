@@ -1,4 +1,4 @@
-// The queries that were run last, in this browser. Signing out deletes them.
+// The last queries that this browser ran. Signing out deletes them.
 
 const KEY = "trinitylake.queries";
 const MAX_KEPT = 30, MAX_SIZE = 20_000;
@@ -26,6 +26,6 @@ function store(found) {
     if (found.length) localStorage.setItem(KEY, JSON.stringify(found));
     else localStorage.removeItem(KEY);
   } catch {
-    // They are not stored.
+    // The browser does not allow storage, so there is no history.
   }
 }

@@ -26,7 +26,7 @@ export async function compare({ source, lakehouse, route, signal }) {
     differences({ source, lakehouse, from, to, signal, opened: route.options.get("object") }));
 }
 
-/** What differs between two versions. `opened` is the name of an object whose rows are shown at once. */
+/** The comparison of two versions. `opened` is the name of an object whose rows are shown immediately. */
 export function differences({ source, lakehouse, from, to, signal, opened }) {
   const list = h("ul", { class: "differences" }), foot = h("div", { class: "more" });
   const draw = (found) => {
@@ -72,7 +72,7 @@ function schemaChanges({ source, one, from, to, signal }) {
   }, "Reading the schemas…");
 }
 
-/** Columns are compared by their ids: a renamed one is changed. */
+/** The changes of a schema. Columns are compared by id, so a renamed column is changed, not removed and added. */
 function columnsChanged(before, after) {
   const text = (one) => `${one.name} ${one.type}${one.required ? " not null" : ""}${one.comment ? ` comment '${one.comment}'` : ""}`;
   const old = new Map(before.map((one) => [one.id, one])), now = new Map(after.map((one) => [one.id, one]));

@@ -49,7 +49,7 @@ function filterForm(filters, isFiltered) {
   h("button", { type: "submit" }, "Filter"), isFiltered ? h("a", { href: link("latest", "log") }, "Show all") : null);
 }
 
-/** Two versions of the log, to compare. */
+/** The selection of two versions of the log for a comparison. */
 class Selection {
   constructor(list) {
     this.list = list;

@@ -35,7 +35,7 @@ export async function namespace({ source, names, route, signal }) {
     card("Properties", properties(Object.entries(found.properties))));
 }
 
-/** With rows and sizes, if there are not too many. */
+/** The tables, with rows and sizes unless there are too many. */
 function tables({ source, names, at, name, signal }, list) {
   if (!source.totals) return list();
   return later(signal, () => names.objects("table", name), (page) => (page.next || page.items.length > MAX_TOTALS || !page.items.length

@@ -9,7 +9,7 @@ import { forget, keep, queries } from "../sql/history.js";
 import { counted, when } from "../words.js";
 import { rowsOf } from "./table.js";
 
-/** Longer queries are not part of a link. */
+/** Maximum length of a query in a link. */
 const MAX_LINKED = 6000;
 /** The last query, while the page is open. */
 let last = "";

@@ -9,7 +9,7 @@ export const MAX_TOTALS = 100;
 const COLUMNS = [["Table", (one) => one.name.join(".")], ["Rows", (one) => one.totals?.rows ?? null], ["Size", (one) => one.totals?.["size-bytes"] ?? null],
   ["Last change", (one) => one.totals?.["last-updated-millis"] ?? null]];
 
-/** `names` are at most `MAX_TOTALS` tables. `whole` shows full names; `then(totals)` is called with what was read. */
+/** `names` are at most `MAX_TOTALS` tables. `whole` shows full names; `then(totals)` is called with the totals that were read. */
 export function tableList({ source, at, names, label, signal, whole = true, then = () => {} }) {
   const tables = names.map((name) => ({ name, totals: null }));
   const order = { column: 0, sign: 1 };

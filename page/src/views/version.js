@@ -1,4 +1,4 @@
-// One version: its transactions, and its difference to the one before.
+// One version: its transactions, and the comparison with the previous version.
 
 import { h, lines, shown } from "../dom.js";
 import { badge, card, change, facts, heading, note, properties } from "../parts.js";
