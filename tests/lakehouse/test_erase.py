@@ -263,6 +263,37 @@ def test_rows_of_a_file_without_the_column_are_not_null_in_a_schema_that_never_s
     assert sorted(lake.table("raw.orders").to_arrow()["id"].to_pylist()) == expected
 
 
+def test_position_deletes_are_no_rows_without_the_column(lake: tl.Lakehouse) -> None:
+    """An erasure of NULLs was never verified: a file of deleted positions, which lacks all columns, remained."""
+    properties = {"format-version": "2", "write.delete.mode": "merge-on-read"}
+    table = lake.create_table("raw.orders", SCHEMA, partition_spec=["email"], properties=properties)
+    table.append(people("a", "a", "b", None))
+    table.delete("id = 1")
+    assert lake.erase("raw.orders", "email IS NULL").is_verified
+    assert sorted(lake.table("raw.orders").to_arrow()["id"].to_pylist()) == [2, 3]
+
+
+def test_values_in_other_columns_are_reported(lake: tl.Lakehouse) -> None:
+    """A dead-letter table had the whole row as JSON, and the certificate did not say so: its footer has only the
+    least and the greatest text."""
+    table = lake.create_table("raw.orders", SCHEMA)
+    table.append(people(ANN, "bob@example.com"))
+    rows: list[dict[str, object]] = [{"id": f"x{number:03}", "email": "eve"} for number in range(200)]
+    rows.insert(100, {"id": "x099x", "email": ANN})
+    with table.writer(dead_letter_table="raw.rejected") as writer:
+        writer.write(rows)
+    near = [ANN[:5], ANN[5:], [{"deep": None}, {"deep": "a" + ANN}]]
+    lake.create_table("raw.near", pa.table({"part": near[:2]})).append(pa.table({"part": near[:2]}))
+    nested = pa.table({"list": [near[2]]})
+    lake.create_table("raw.nested", nested).append(nested)
+    done = lake.erase("raw.orders", FILTER)
+    assert done.is_verified
+    assert {path.split("/")[1].rpartition("-")[0] for path in done.others} == {"rejected", "nested"}
+    assert done.certificate["verification"]["other_files_with_matching_rows"] == 2
+    with pytest.raises(tl.InvalidArgument, match="the reason or the author"):
+        lake.erase("raw.orders", FILTER, author=ANN)
+
+
 def test_a_former_comment_of_a_column_is_erased(lake: tl.Lakehouse, tmp_path: Path) -> None:
     """A former comment had the value. It stayed in an old schema, which no statement could change."""
     table = lake.create_table("raw.orders", SCHEMA)

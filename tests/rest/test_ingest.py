@@ -187,6 +187,16 @@ def test_writers_of_the_table_and_of_the_dead_letter_table_may_ingest(
     assert ids(shop) == [1, 1, 7, 7]
 
 
+def test_producers_of_principals_with_dots_are_different(lake: tl.Lakehouse, shop: tl.Lakehouse, tokens: Path) -> None:
+    """Producer `a.b` of `walt` and producer `b` of `walt.a` had one sequence number, so rows of one were duplicates."""
+    tokens.write_text(f"{WALT} walt writer:shop.*\n{ROOT} walt.a writer:shop.*\n")
+    with running(lake, token_file=tokens) as server:
+        client = Client(server)
+        for token, producer in ((WALT, "a.b"), (ROOT, "b")):
+            answer = post(client, lines({"id": 1}), token=token, producer=producer, sequence="1")
+            assert (answer.code, answer.body["duplicate"]) == (200, False)
+
+
 def test_idle_writers_are_closed_and_a_stopping_server_commits_what_it_has(shop: tl.Lakehouse) -> None:
     with running(shop) as server:
         client = Client(server)

@@ -201,6 +201,18 @@ def test_producer_ends_with_its_first_write_that_does_not_fit(lake: tl.Lakehouse
     assert ids(lake) == [1, 2, 100]
 
 
+def test_deeply_nested_rows_are_rejected(lake: tl.Lakehouse) -> None:
+    """A row of 400 levels failed all rows of its write with a RecursionError, also with a dead-letter table."""
+    deep: object = 1
+    for _ in range(400):
+        deep = {"a": deep}
+    with lake.table("raw.events").writer(dead_letter_table="raw.rejected") as writer:
+        future = writer.write([{"id": 1}, {"id": deep}])
+    assert future.rows_rejected == 1
+    assert ids(lake) == [1]
+    assert "at most 30 levels" in lake.table("raw.rejected").to_arrow()["error"][0].as_py()
+
+
 def test_open_writer_notices_a_rollback(lake: tl.Lakehouse) -> None:
     """A writer that was open during a rollback went on with the next number, and a number was missing for ever."""
     writer = lake.table("raw.events").writer(max_delay="20 ms", producer="p")

@@ -104,7 +104,7 @@ def _erased(done: Erasure, path: str) -> RenderableType:
     parts += [Text(f"remains: {name}: {why}", "red") for name, why in list(done.remaining.items())[:_SHOWN]]
     parts += [Text(f"holds a value of the filter: {name}", "red") for name in done.mentions[:_SHOWN]]
     parts += [Text(f"cannot be searched: {name}: {why}", "red") for name, why in list(done.unreadable.items())[:_SHOWN]]
-    parts += [Text(f"another table has matching rows: {name}", "yellow") for name in done.others[:_SHOWN]]
+    parts += [Text(f"another table or column has such values: {name}", "yellow") for name in done.others[:_SHOWN]]
     parts += [Text(f"not covered: {what}", "dim") for what in done.not_covered]
     parts.append(Text(f"certificate: {path}; its secret key: {path}.key (keep it in another place)"))
     return Group(*parts)

@@ -53,10 +53,10 @@ def create(
     roles = {"reader": read, "writer": write, "admin": admin}
     grants = [f"{role}:{pattern}" for role, patterns in roles.items() for pattern in patterns or ()]
     made = create_token(token_file, name, grants)
-    text = Text(f"{made}\n")
     rights = f"has {' '.join(grants)}" if grants else "has no rights: give --read, --write or --admin"
-    text.append(f"{name} {rights}\nstored as a hash in {token_file}; restart servers that use the file", "dim")
-    emit({"token": made, "name": name, "grants": grants, "token_file": str(token_file)}, text, as_json)
+    emit({"token": made, "name": name, "grants": grants, "token_file": str(token_file)}, Text(made), as_json)
+    if not as_json:
+        typer.echo(f"{name} {rights}\nstored as a hash in {token_file}; restart servers that use the file", err=True)
 
 
 def ls(token_file: TokenFile = _DEFAULT_FILE, as_json: Json = False) -> None:

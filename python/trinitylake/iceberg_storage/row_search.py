@@ -145,14 +145,17 @@ class RowSearch:
                 # Position deletes may repeat the deleted row. It is not compared, so each row counts as a match.
                 return file.record_count if len(pq.read_schema(stream)) > 2 else 0
         bindings = self.bindings if file.content == DataFileContent.DATA else self._conditions
-        return len(self._positions(metadata, file, bindings))
+        return len(self._positions(metadata, file, bindings, self._own_columns(metadata)))
 
     def positions(self, metadata: TableMetadata, file: DataFile) -> np.ndarray:
         """The positions of the matching rows of a data file, ascending."""
-        return self._positions(metadata, file, self.bindings)
+        return self._positions(metadata, file, self.bindings, self._own_columns(metadata))
 
     def count_in_file(self, metadata: TableMetadata, path: str, size_bytes: int) -> int:
-        """The number of matching rows in a Parquet file in the table's folder, whether or not a manifest lists it."""
+        """The number of matching rows in a Parquet file in the table's folder, whether or not a manifest lists it.
+
+        It may be a delete file, so columns that it lacks are not NULL.
+        """
         uri = self._io.uri_of(path)
         with self._io.new_input(uri).open() as stream:
             record_count = pq.read_metadata(stream).num_rows
@@ -165,12 +168,16 @@ class RowSearch:
             file_size_in_bytes=size_bytes,
         )
         file.spec_id = _NO_SPEC
-        return len(self._positions(metadata, file, self.bindings))
+        return len(self._positions(metadata, file, self.bindings, frozenset()))
 
-    def _positions(self, metadata: TableMetadata, file: DataFile, bindings: Iterable[Binding]) -> np.ndarray:
-        """Positions of the matching rows. Every row is compared: no row group is skipped by its statistics."""
+    def _positions(
+        self, metadata: TableMetadata, file: DataFile, bindings: Iterable[Binding], own: frozenset[int]
+    ) -> np.ndarray:
+        """Positions of the matching rows. Every row is compared: no row group is skipped by its statistics.
+
+        `own` are columns that are NULL in a file that lacks them.
+        """
         found = np.empty(0, np.int64)
-        own = self._own_columns(metadata)
         for schema, filter in bindings:
             rows = LiveRows(_with_schema(metadata, schema), self._io, [])
             if filter.field_ids != own and not rows.has_columns(FileScanTask(file), filter.field_ids):

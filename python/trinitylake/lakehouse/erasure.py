@@ -74,7 +74,8 @@ class Erasure:
         searched: number of files that the verification searched.
         remaining: files that still hold matching rows: the reason by path.
         mentions: files and objects that still contain a text of the filter.
-        others: files outside of the table's folders with rows that match by the column names in the file.
+        others: files of other tables with rows that match by the column names in the file, and files with a text of the
+            filter in another column, such as those of a dead-letter table.
         unreadable: files that could not be searched: the reason by path.
         not_covered: places that are neither searched nor erased.
         certificate: the certificate that `write` stores.
@@ -139,9 +140,9 @@ class _ErasureRun:
         self._name = full_name(*split(request.table))
         self._filter = parse_filter(request.filter)
         self._texts = texts_of(self._filter)
-        if TextSearch(self._texts).is_in(request.reason.encode()):
+        if TextSearch(self._texts).is_in(f"{request.reason} {request.author}".encode()):
             raise InvalidArgument(
-                "the reason contains a value of the filter, which the log would keep: remove it from the reason"
+                "the reason or the author contains a value of the filter, which the log would keep: remove it"
             )
         self._eraser = TableEraser(self._io)
         self._found: Survey | None = None
@@ -304,6 +305,8 @@ class _ErasureRun:
                 others.append(path)
             elif one.has_text:
                 mentions.append(path)
+            elif one.has_text_in_rows:
+                others.append(path)
             if self._request.progress is not None:
                 self._request.progress("searched", searched)
         named = tables_that_name(found.latest, self._io, set(remaining)) if remaining else {}

@@ -1,7 +1,8 @@
 """Searches every file below the root for matching rows and for texts, referenced or not.
 
 The first bytes of a file say how to decode it: Arrow buffers, Avro blocks and gzip are decompressed. In Parquet files
-the columns of the filter are compared, by the names in the file; the texts are searched only in the footer.
+the columns of the filter are compared, by the names in the file, and every value is searched for the texts: a
+dead-letter table, for instance, has whole rows as JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class FileFinding(NamedTuple):
         file: the file.
         rows: number of matching rows in a Parquet file.
         is_of_table: whether the file is in the folder of a searched table.
-        has_text: whether one of the texts occurs in the file or in its name.
+        has_text: whether one of the texts occurs in the file or in its name, outside of rows.
+        has_text_in_rows: whether one of the texts occurs in a value of a Parquet file.
         problem: why the file could not be searched; "" if it was.
     """
 
@@ -57,6 +59,7 @@ class FileFinding(NamedTuple):
     rows: int = 0
     is_of_table: bool = False
     has_text: bool = False
+    has_text_in_rows: bool = False
     problem: str = ""
 
     def described(self) -> str:
@@ -97,9 +100,16 @@ class TextSearch:
     def __bool__(self) -> bool:
         return bool(self._spellings)
 
-    def is_in(self, data: bytes) -> bool:
+    def is_in(self, data: bytes | pa.Buffer) -> bool:
         """Whether one of the texts occurs in bytes that are not compressed."""
-        return any(spelling in data for spelling in self._spellings)
+        content = data if isinstance(data, bytes) else data.to_pybytes()
+        return any(spelling in content for spelling in self._spellings)
+
+    def is_in_values(self, values: pa.Array) -> bool:
+        """Whether one of the texts occurs in a value, or in a part of one."""
+        buffers = (buffer for buffer in values.buffers() if buffer is not None)
+        # In a buffer it may also consist of parts of two values.
+        return any(map(self.is_in, buffers)) and any(self.is_in(text) for text in _texts_in(values.to_pylist()))
 
     def is_in_file(self, data: bytes) -> bool:
         """Whether one of the texts occurs in the content of a file other than Parquet."""
@@ -133,21 +143,25 @@ class FileSearch:
         """Search one file. A file that does not exist any more holds nothing."""
         tables = [one for one in self._tables if file.path.startswith(one.folder)]
         found = FileFinding(file, is_of_table=bool(tables))
+        has_text_in_rows = False
         try:
             if _UNFINISHED in file.path:
                 # Unfinished files exist on local disks only, and the storage does not read them.
                 data = Path(self._io.local_path(file.path) or file.path).read_bytes()
                 rows, has_text = 0, self._texts.is_in_file(data)
             elif self._storage.get_range(file.path, 0, min(4, file.size_bytes)) == _PARQUET:
-                has_text = self._texts.is_in(self._footer(file))
                 rows = max([self._rows(file), *(self._rows_by_ids(file, one) for one in tables)])
+                has_text_in_rows = bool(self._texts) and self._has_text_in_rows(file)
+                # The statistics in the footer repeat values of rows.
+                has_text = not has_text_in_rows and self._texts.is_in(self._footer(file))
             else:
                 rows, has_text = 0, bool(self._texts) and self._texts.is_in_file(self._storage.get(file.path))
         except FileNotFoundError:
             return found
         except (TrinityLakeError, pa.ArrowException, OSError, ValueError, EOFError, zlib.error) as error:
             return found._replace(problem=str(error))
-        return found._replace(rows=rows, has_text=has_text or self._texts.is_in(file.path.encode()))
+        has_text = has_text or self._texts.is_in(file.path.encode())
+        return found._replace(rows=rows, has_text=has_text, has_text_in_rows=has_text_in_rows)
 
     def _footer(self, file: ListedFile) -> bytes:
         end, _ = self._storage.get_end(file.path, 8)
@@ -166,8 +180,38 @@ class FileSearch:
             batches = parquet.iter_batches(columns=columns)
             return sum(batch.filter(filter.matches(batch)).num_rows for batch in batches)
 
+    def _has_text_in_rows(self, file: ListedFile) -> bool:
+        with self._io.new_input(self._io.uri_of(file.path)).open() as stream:
+            parquet = pq.ParquetFile(stream)
+            columns = [field.name for field in parquet.schema_arrow if _has_texts(field.type)]
+            batches = parquet.iter_batches(columns=columns) if columns else ()
+            return any(self._texts.is_in_values(column) for batch in batches for column in batch.columns)
+
     def _rows_by_ids(self, file: ListedFile, table: SearchedTable) -> int:
         return table.search.count_in_file(table.metadata, file.path, file.size_bytes)
+
+
+def _has_texts(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType | pa.DictionaryType):
+        return _has_texts(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind.value_type)
+    is_ = pa.types
+    return (
+        is_.is_string(kind)
+        or is_.is_large_string(kind)
+        or is_.is_binary(kind)
+        or is_.is_large_binary(kind)
+        or any(_has_texts(kind.field(number).type) for number in range(kind.num_fields))
+    )
+
+
+def _texts_in(value: object) -> Iterator[bytes]:
+    if isinstance(value, str | bytes):
+        yield value.encode() if isinstance(value, str) else value
+    elif isinstance(value, dict):
+        yield from _texts_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _texts_in(part)
 
 
 def _decoded(data: bytes) -> Iterator[bytes]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trinitylake.definitions.sql_type import MAX_DEPTH
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
 from trinitylake.iceberg_storage.data_files.write_defaults import check_columns, defaulted
@@ -75,6 +76,7 @@ def taken(
     """
     with translated(f"cannot read {type(data).__name__} as Arrow"):
         rows = _taken(data, _maps_of(schema))
+        _check_depth(rows.schema)
         if isinstance(rows, pa.RecordBatchReader):
             rows = pa.RecordBatchReader.from_batches(rows.schema, map(partial(_with_columns_of, rows.schema), rows))
         if joined_with is not None and isinstance(rows, pa.RecordBatchReader):
@@ -86,6 +88,16 @@ def taken(
     finally:
         if isinstance(rows, Spool):
             rows.close()
+
+
+def _check_depth(schema: pa.Schema) -> None:
+    """Raise `InvalidArgument` for types that are nested so deeply that no table has them."""
+    for column in schema:
+        level, depth = [column.type], 0
+        while level := [kind.field(number).type for kind in level for number in range(kind.num_fields)]:
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise InvalidArgument(f"column {column.name}: types are nested in at most {MAX_DEPTH} levels")
 
 
 def _with_columns_of(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:

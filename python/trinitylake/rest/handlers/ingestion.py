@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pyarrow as pa
 from starlette.datastructures import Headers
@@ -79,7 +80,8 @@ def _producer(call: Call) -> tuple[str | None, int | None]:
         return None, None
     if not (number.isascii() and number.isdigit() and len(number) < 20):
         raise bad_request(f"the header {SEQUENCE} must be an integer from 0 to 2**63 - 1, not {number[:100]!r}")
-    return f"{call.principal.name}.{name}", int(number)
+    # Quoted, so that the producers of two principals never have the same name.
+    return f"{quote(call.principal.name, safe='')}/{quote(name, safe='')}", int(number)
 
 
 def content_type(headers: Headers) -> str:
