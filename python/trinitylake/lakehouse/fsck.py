@@ -154,7 +154,7 @@ def with_certificate(
     filter: str | BooleanExpression | None,
     key: str | PathLike[str] | None,
 ) -> FsckReport:
-    """The report with what is left of an erasure (`erasure_certificate.py`)."""
+    """Add findings for files that an erasure should have deleted (`check_certificate`). Raises as that does."""
     from trinitylake.lakehouse.erasure_certificate import check_certificate
 
     problems = check_certificate(_core.Lakehouse.open(storage.uncached()), certificate, filter, key)

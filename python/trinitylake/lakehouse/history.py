@@ -92,9 +92,9 @@ class LogFilter(NamedTuple):
     """Condition on entries of the log.
 
     Attributes:
-        after, before: numbers of versions that limit the range and are not in it.
-        author, grep: texts that one transaction of the entry has, in any case: in its author, and in its message or
-            summary. "" is in all of them.
+        after, before: exclusive bounds of the version numbers; `before` is None for no bound.
+        author: text that the author of a transaction contains, ignoring case.
+        grep: text that the message or summary of the same transaction contains, ignoring case.
     """
 
     after: int
@@ -102,8 +102,8 @@ class LogFilter(NamedTuple):
     author: str
     grep: str
 
-    def chosen(self, newest_first: Iterable[Entry]) -> Iterator[Entry]:
-        """The entries that fulfil the condition."""
+    def select(self, newest_first: Iterable[Entry]) -> Iterator[Entry]:
+        """The entries that meet the condition."""
         for entry in newest_first:
             if entry.version <= self.after:
                 return

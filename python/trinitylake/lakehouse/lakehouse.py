@@ -258,8 +258,8 @@ class Lakehouse(Statements):
             of: the present name of a table, view or namespace; if no object has the name now, the last that had it.
             since: only versions after this one, a reference as for `at`, such as "2 days ago".
             until: only versions up to this one.
-            author: only versions with a transaction whose author contains this text, in any case.
-            grep: only versions with a transaction whose message or summary contains this text, in any case.
+            author: only versions with a transaction whose author contains this text, ignoring case.
+            grep: only versions with a transaction whose message or summary contains this text, ignoring case.
 
         Raises `ObjectNotFound` if no kept version has the object.
         """
@@ -270,12 +270,12 @@ class Lakehouse(Statements):
             if limit is None:
                 return VersionLog(self._core, before)
             return Log((log_entry(info) for info in self._core.log(limit, before)), self._core)
-        chosen = LogFilter(-1 if since is None else version_before(self._core, since), before, author, grep).chosen
+        select = LogFilter(-1 if since is None else version_before(self._core, since), before, author, grep).select
         if of is not None:
             from trinitylake.lakehouse.object_history import changes_of_object
 
-            return list(islice(chosen(changes_of_object(self._core, of)), limit))
-        return Log(islice(chosen(VersionLog(self._core, before)), limit), self._core)
+            return list(islice(select(changes_of_object(self._core, of)), limit))
+        return Log(islice(select(VersionLog(self._core, before)), limit), self._core)
 
     @checked
     def diff(self, before: int, after: int | None = None) -> Diff:
@@ -394,11 +394,11 @@ class Lakehouse(Statements):
         author: str = "",
         progress: OnFiles | None = None,
     ) -> Erasure:
-        """Erase the rows that match a filter from a table, from all of its history and from the storage.
+        """Erase the rows that match a filter from a table, from its whole history and from the storage.
 
-        If a kept version holds such rows, it commits a version without them, expires all versions before that, and
-        deletes their files. Then it searches every file below the root for what remains. A call after a crash
-        continues. Other tables are searched, but not changed.
+        If a kept version holds such rows, this commits a version without them, expires all earlier versions, and
+        deletes their files. Then it searches every file below the root for matching rows. After a crash, call it again
+        to finish. Other tables are searched, but not changed.
 
         Args:
             table: a managed table, also a dropped one, by any name that it has in a kept version.
@@ -406,8 +406,8 @@ class Lakehouse(Statements):
             reason: stored in the log and in the certificate, so it must not contain personal data.
             drop_tags: drop tags of versions with matching rows, and branches and tags of the table at such snapshots.
             roll_back_transactions: roll back saved transactions that may hold matching rows.
-            grace: keep unreferenced files that are younger than this, such as "1 day". By default none are kept, so a
-                transaction that began before and is not saved fails with `TransactionExpired`.
+            grace: keep unreferenced files that are younger than this, such as "1 day". By default none are kept, so an
+                open transaction that is not saved and began before fails with `TransactionExpired`.
             dry_run: report what holds matching rows, and change nothing.
             author: stored in the log and in the certificate.
             progress: as for `maintenance.vacuum`, and with "searched".
@@ -415,8 +415,9 @@ class Lakehouse(Statements):
         Raises:
             ObjectNotFound: no kept version has the table.
             InvalidArgument: the table is not managed; no kept version has the columns; a tag or saved transaction
-                holds matching rows, and the argument for it is not given; or the reason contains a value of the filter.
-            CommitConflict: other writers changed the table again and again.
+                holds matching rows, and `drop_tags` or `roll_back_transactions` is not set; or the reason contains a
+                value of the filter.
+            CommitConflict: other writers changed the table during each of ten attempts.
         """
         from trinitylake.lakehouse.erasure import ErasureRequest, erase
 
@@ -594,10 +595,10 @@ class Lakehouse(Statements):
         return self._handle.execute(statement, note, base)
 
     def _compact(self, table: Identifier, target_file_size_bytes: int | None = None) -> None:
-        """Compact one table by the maintenance policy. Raises `CommitConflict` if another compaction was faster.
+        """Compact one table by the maintenance policy. Raises `CommitConflict` if another compaction committed first.
 
         Args:
-            target_file_size_bytes: smaller than that of the table; None for that.
+            target_file_size_bytes: size of the new files; None for the target size of the table.
         """
         from trinitylake.lakehouse.maintenance_policy import policy_of
 

@@ -174,7 +174,7 @@ class LakehouseMaintenance:
             if not expiring:
                 return expiring
             append_log(self._handle, log_table, expiring.oldest, CommitInfo(message, author))
-            oldest, age, keep = expiring.oldest, None, None  # the append made a version: expire no more than was kept
+            oldest, age, keep = expiring.oldest, None, None  # expire only versions whose log was appended
         return Expired(*self._handle.core.expire(oldest, age, keep, dry_run, message, author))
 
     @checked_as(grace=milliseconds, paths=flag)
@@ -272,9 +272,9 @@ class LakehouseMaintenance:
             engine: a Spark session whose executors check the nodes and definitions of one version, and its tables with
                 `files`. They check no other rules and repair nothing.
             progress: called from time to time with the numbers of checked versions, of all versions, and of files read.
-            certificate: a file that `Erasure.write` wrote: check also that the files which it lists do not exist.
-            filter: of that erasure: search also all files for rows and texts.
-            key: the key file of the certificate, which proves that neither it nor the filter was changed.
+            certificate: path of a certificate of `Erasure.write`; also check that the files that it lists do not exist.
+            filter: the filter of that erasure; also search all files for matching rows and texts.
+            key: path of the key of the certificate; also check that certificate and filter are the original ones.
 
         Raises `VersionNotFound` or `VersionExpired` for versions that do not exist, and `InvalidArgument` for a file
         that is no certificate, or another key or filter than its own.

@@ -77,7 +77,7 @@ class Policy:
     grace: str | None
 
     def of_table(self, properties: Mapping[str, str]) -> Policy:
-        """The policy of a table with these properties. Raises `InvalidArgument` for a misspelt or malformed one."""
+        """The policy with the overrides in the properties of a table. Raises `InvalidArgument` for an invalid one."""
         _check_names(properties, OF_TABLES)
         policy = self
         if COMPACT in properties:
@@ -160,7 +160,7 @@ def maintain_tables(
         definition: of the lakehouse, whose properties hold the policy.
         skip: tables to skip, and why.
         on_table: called with the name of each table before any of its files is read, and for each file that is done.
-        only: the full name of the only table; None for all.
+        only: full name of the only table to maintain; None for all tables.
     """
     run = _TableRun(definition, tables, note, dry_run, progress)
     run.done.skipped.update(skip or {})

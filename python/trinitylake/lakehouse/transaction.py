@@ -277,9 +277,9 @@ class Transaction(OpenTransaction):
         return self._committed(outcome)
 
     def _commit_in_group(self) -> int:
-        """Commit. Appends of files that clients wrote to one table share a commit if they wait at the same time.
+        """Commit an append of files that a client wrote, together with concurrent ones on the same table.
 
-        Raises as `commit`.
+        Other transactions commit without a group. Raises as `commit` does.
         """
         from trinitylake.iceberg_storage.conflict_errors import TableConflict
         from trinitylake.tables.group_append import Committed, Task, WrittenAppend, groups_of
@@ -298,7 +298,7 @@ class Transaction(OpenTransaction):
             own.table = table
             with table_locks.reserved([table.id]):
                 if members := take(lambda append: True):
-                    with suppress(TableConflict):  # which the commit raises as `CommitConflict`
+                    with suppress(TableConflict):  # the commit raises it as `CommitConflict`
                         self._staged_tables.rebase_on(self._lakehouse.latest(), table)
                     staged.own_changes = staged.summarize()
                 for member in members:
@@ -506,7 +506,10 @@ class Transaction(OpenTransaction):
     def _add_companion(
         self, info: CommitInfo, table: TransactionTable, changes: list[ChangeSummary]
     ) -> _core.Transaction:
-        """A transaction whose changes of a table this one has staged; the same commit puts it into the log."""
+        """Begin a companion: a log entry with its own message and author, for changes that this transaction has staged.
+
+        It is committed together with this transaction.
+        """
         base = self._core.base
         isolation = check_isolation(self.isolation)
         companion = self._lakehouse.begin(isolation, message=info.message, author=info.author, base=base)

@@ -19,7 +19,7 @@ Metric = TypeVar("Metric", int, bytes)
 
 
 class ColumnProfile(NamedTuple):
-    """Figures of one column; None if unknown.
+    """Share of NULL and bounds of one column; None if unknown.
 
     Attributes:
         nulls: share of rows with NULL, from 0 to 1.

@@ -91,7 +91,7 @@ def compact(
         sort_by: columns by which the rows of a partition are sorted; then files of any size are rewritten.
         progress: called with the number of files read, and of all files.
         dry_run: choose the files, and read and write none.
-        shared_folders: of other tables, with files of a copy.
+        shared_folders: folders of other tables whose files this table shares as a copy.
 
     Raises `InvalidArgument` for a table that is not managed here, and `InvalidLocation` for one that names files
     outside of its folder.
@@ -191,7 +191,7 @@ def _obsolete_deletes(
 
 
 def _age(task: FileScanTask) -> tuple[int, str]:
-    """Sort key by age, so that rows stay in the order of their commits, and ranges of times in a file small."""
+    """Sort key by age, so that rows stay in the order of their commits, and a file covers a short time."""
     number = task.sequence_number if isinstance(task, PlannedFile) else None
     return number or 0, task.file.file_path
 

@@ -258,7 +258,7 @@ class StagedTables:
 
     @property
     def lone_append(self) -> TransactionTable | None:
-        """The table of a transaction that only appends files of a client to it; None of any other."""
+        """The table, if the transaction only appends files of a client to one table; else None."""
         changed = self._changed()
         if len(changed) != 1 or self._dropped or self._absent or self.has_requirements or self._metadata_paths:
             return None

@@ -68,7 +68,7 @@ class SnapshotProducer:
         snapshot_id: of a snapshot that is produced again.
         sequence_numbers: of added files that count as older than the snapshot, by path.
         lists_removed: whether manifests list the removed files as deleted, with their bounds and partition. If not,
-            the snapshot has no entry of any deleted file, and its summary names no partition.
+            no manifest has an entry for a deleted file, and the summary names no partition.
 
     Attributes:
         written_uris: the manifests and manifest lists that were written.

@@ -86,7 +86,7 @@ class StagedTable:
         io: the file access of this table, with a record of the written files.
         metadata: the metadata that the transaction sees. Immutable, because caches share it.
         is_serializable: whether a rebase must not change the results of the transaction (`rebase.py`).
-        own_changes: the changes for the log if some of the staged ones belong to other transactions; else None.
+        own_changes: the changes of this transaction for the log, if others are staged for companions; else None.
     """
 
     def __init__(

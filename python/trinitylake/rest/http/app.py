@@ -171,7 +171,7 @@ class App:
                         answer = await run_sync(
                             self._answer, endpoint, call, abandon_on_cancel=True, limiter=self._limiter
                         )
-                    except RuntimeError as error:  # a thread cannot start: `_answer` raises nothing
+                    except RuntimeError as error:  # only from the start of a thread, because `_answer` raises nothing
                         raise _no_thread() from error
                 if isinstance(answer, Response):
                     return answer
@@ -249,7 +249,7 @@ class App:
                         raise _too_large(limit)
         except TimeoutError as error:
             raise RestError(408, "RequestTimeoutException", "the body did not arrive in time") from error
-        if content_type(request.headers) != ARROW_TYPE:  # values of Arrow cost no objects
+        if content_type(request.headers) != ARROW_TYPE:  # Arrow values are no Python objects
             await stack.enter_async_context(self._bodies.heavy(principal.name, check_values(body)))
         return bytes(body)
 

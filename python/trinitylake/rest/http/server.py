@@ -352,7 +352,7 @@ def serve(
     if token_file is not None or token is not None:
         tokens = Tokens.from_file(token_file) if token_file is not None else Tokens([token or ""], grants=["admin:*"])
         if not tokens.names:
-            raise InvalidArgument(f"the token file {token_file} has no token")
+            raise InvalidArgument(f"the token file {token_file} has no token: add one with `trinitylake token create`")
         bearers.append(tokens)
         names = tokens.names
     if jwt is not None:
@@ -390,8 +390,9 @@ def _check_access(
         return
     if not bearers:
         raise InvalidArgument(
-            f"{host} can be reached from other machines, so the server needs a token: make one by `trinitylake token "
-            'create NAME --read "*"` and pass token_file (--token-file), or a token, or settings for JSON Web Tokens'
+            f"{host} can be reached from other machines, so the server needs a token: create one with `trinitylake "
+            'token create NAME --read "*"` and pass token_file (--token-file), or pass a token or settings for JSON '
+            "Web Tokens"
         )
     if certificate_file is None and not behind_proxy:
         raise InvalidArgument(

@@ -38,10 +38,10 @@ class FinishedRun:
     """The last run of a schedule.
 
     Attributes:
-        ended_at: seconds since 1970.
+        ended_at: Unix time in seconds.
         outcome: "done", "failed" or "stopped".
-        seconds: its duration.
-        counts: what a run that is done changed, by the names of the log.
+        seconds: duration of the run.
+        counts: numbers of changed things, by their names in the server log; empty unless the outcome is "done".
     """
 
     ended_at: float
@@ -54,7 +54,7 @@ class MaintenanceSchedule:
     """The schedule of one server. Thread-safe.
 
     Attributes:
-        period_seconds: as given.
+        period_seconds: time between two runs; None for no schedule.
         last_run: the last run since the server started, if any.
 
     Args:
@@ -133,7 +133,7 @@ class MaintenanceSchedule:
             raise _Stopped
 
     def _report(self, done: MaintenanceReport, seconds: float) -> dict[str, int]:
-        """Log and count what a run changed."""
+        """Write the report of a run to the server log; returns its counts."""
         deleted = None if done.vacuumed is None else done.vacuumed.total_deleted
         files, size_bytes = (0, 0) if deleted is None else (deleted.files, deleted.size_bytes)
         versions = 0 if done.expired is None else len(done.expired)

@@ -1,4 +1,4 @@
-"""Policy and last run of maintenance, and estimates of what it would delete, for admins of everything."""
+"""Policy, last run and estimated deletions of maintenance, for principals with the role admin on everything."""
 
 from __future__ import annotations
 

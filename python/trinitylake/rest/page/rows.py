@@ -60,7 +60,9 @@ def rows(call: Call) -> Response:
             if since is None:
                 return answer(work(call, TableRowsJob(storage, view.version, name, limit, folder)))
             if catalog.source.table(identifier).type != "managed":
-                raise bad_request("rows of a table in another catalog have no versions here")
+                raise bad_request(
+                    "changed rows are available for managed tables only: other catalogs own the versions of this table"
+                )
             changes = work(call, RowChangesJob(storage, view.version, name, limit, folder, since))
             former = changes.pop("former-name")
             if former is not None and not call.principal.may(Role.READER, visibility.parts_of("table", *former)):

@@ -96,7 +96,12 @@ class Delegation(Protocol):
 
 
 class LaterResponse(NamedTuple):
-    """A response that is made when a future is done, while no thread waits for it."""
+    """A response that depends on a future. No thread waits for it.
+
+    Attributes:
+        future: the future.
+        answer: makes the response when the future is done.
+    """
 
     future: Future[Any]
     answer: Callable[[], Response]
@@ -109,7 +114,7 @@ class Service:
     lake: Lakehouse
     transactions: OpenTransactions
     writers: TableWriters
-    """For rows that clients send."""
+    """Writers for the rows of ingest requests."""
     reports: MetricsReports
     endpoints: list[tuple[str, str, bool]]
     """Method, path and whether it writes, of each endpoint with a prefix."""

@@ -141,10 +141,10 @@ class RowChangesJob(PageJob):
     since: int
 
     def document(self, lakehouse: _core.Lakehouse) -> dict[str, Any]:
-        """Rows as of `TableRowsJob`, and for each of them in `signs` "+", "-" or "~", in `before` the old values.
+        """The document of `TableRowsJob` with the changed rows, their signs ("+", "-", "~") and old values (`before`).
 
-        `counts` is the number of rows of each sign; a part of them if `is-counted` is false. `former-name` is the name
-        of the table in the earlier version, null if it did not exist.
+        `counts` has the number of rows of each sign; not of all rows if `is-counted` is false. `former-name` is the
+        name of the table in the earlier version, null if it did not exist.
         """
         storage, until = self.storage.storage, lakehouse.version(self.version)
         state = state_of(until, TableName(*self.name))
@@ -159,7 +159,7 @@ class RowChangesJob(PageJob):
         is_counted = True
         for batch in feed.reader([step]):
             counts.update(batch[CHANGE_TYPE].to_pylist())
-            if n_rows <= 2 * self.limit:  # an updated row is two
+            if n_rows <= 2 * self.limit:  # an updated row has two changes
                 parts.append(batch.slice(0, 2 * self.limit + 1 - n_rows))
                 n_rows += len(parts[-1])
             if time.monotonic() > deadline:
@@ -180,7 +180,7 @@ class RowChangesJob(PageJob):
 
 
 def _signed(changes: Sequence[str], rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row | None]]:
-    """Sign, new values and old values of each changed row; there may be fewer rows than changes."""
+    """Sign, new values and old values of each changed row. `rows` may be shorter than `changes`."""
     before: Row = []
     for change, row in zip(changes, rows, strict=False):
         if change == "update_preimage":
@@ -262,6 +262,6 @@ def texts_of(column: pa.ChunkedArray) -> list[str | None]:
         texts = [None if one is None else float_text(one) for one in column.to_pylist()]
     elif pa.types.is_timestamp(type):
         texts = moment_texts(column).to_pylist()
-    else:  # by Arrow: Python has no dates beyond the year 9999
+    else:  # Python has no dates after the year 9999, Arrow has
         texts = pc.replace_substring_regex(column.cast(pa.string()), r"(:\d\d)\.0+$", r"\1").to_pylist()
     return [one if one is None or len(one) <= MAX_VALUE_LENGTH else f"{one[:MAX_VALUE_LENGTH]}…" for one in texts]

@@ -150,7 +150,9 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
                 if any(parts[:2]) or folded(parts[2]) not in hidden:
                     query.references.append(Reference(parts, _position(node), _at_clause(node, sql)))
             case "SHOW_REF" if not node.get("query") and not is_open:
-                raise InvalidArgument(f"{shortened(sql)}: SHOW is no part of a query: read information_schema.tables")
+                raise InvalidArgument(
+                    f"{shortened(sql)}: SHOW cannot be part of a query: read information_schema.tables"
+                )
             case "TABLE_FUNCTION" if not is_open:
                 name = str(node.get("function", {}).get("function_name", "")).lower()
                 if name not in TABLE_FUNCTIONS:
@@ -215,7 +217,7 @@ def value_of(connection: Any, expression: str, sql: str) -> str:
         [(text,)] = connection.execute(f"SELECT CAST(({expression}\n) AS VARCHAR)").fetchall()
     except duckdb.Error as error:
         first = str(error).partition("\n")[0]
-        raise InvalidArgument(f"{shortened(sql)}: {expression.strip()} is no constant: {first}") from None
+        raise InvalidArgument(f"{shortened(sql)}: {expression.strip()} is not a constant: {first}") from None
     return "NULL" if text is None else str(text)
 
 

@@ -68,7 +68,7 @@ class Cursor:
             raise self.unexpected(f"expected {' '.join(words)}")
 
     def took_before(self, word: str, sign: str) -> bool:
-        """Read this word if it is next and a token with this sign follows; whether it was."""
+        """Read the next word if it is this one and this sign follows. Returns whether it was read."""
         return self.peek_sign(1) == sign and self.took(word)
 
     def text(self) -> str:
@@ -177,7 +177,7 @@ class Cursor:
         return self._between(begin, self._at)
 
     def _between(self, begin: int, end: int) -> str:
-        """A piece of the text; behind a comment at its end a line ends."""
+        """The text from one token to another, without space at its end."""
         start = self._tokens[begin].start if begin < len(self._tokens) else len(self._data)
         stop = self._tokens[end].start if end < len(self._tokens) else len(self._data)
         text = self._data[start:stop].decode()

@@ -15,7 +15,7 @@ from trinitylake.tables.row_values import shown_text
 CELL_MAX_WIDTH = 60
 #: Cells are cut down to this width so that a row fits into a line; rows that do not fit then are printed one by one.
 _CELL_MIN_WIDTH = 10
-#: A text that is longer is cut where each value has its own line.
+#: Longer texts are cut in the layout with one value per line.
 _VALUE_MAX_WIDTH = 1000
 _GAP = "  "
 

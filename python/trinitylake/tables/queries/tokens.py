@@ -20,11 +20,13 @@ def first_word(sql: str) -> str:
 
 @dataclass(frozen=True)
 class Token:
-    """A token, from its first byte to the first of the next.
+    """A token, with the space and comments up to the next token.
 
     Attributes:
-        word: in upper case, if it is a word without quotes.
-        depth: of the brackets around it, and of CASE … END.
+        start: index of its first byte in the text.
+        text: the token, and what follows up to the next token.
+        word: the token in upper case if it is an unquoted word, else "".
+        depth: number of brackets and of CASE … END around it.
     """
 
     start: int
@@ -34,7 +36,7 @@ class Token:
 
 
 def tokens_of(sql: str) -> list[Token]:
-    """The tokens of a statement, up to a semicolon at its end."""
+    """The tokens of a statement, without semicolons at its end."""
     with optional_dependency("SQL over a lakehouse"):
         import duckdb
 
@@ -58,7 +60,7 @@ def tokens_of(sql: str) -> list[Token]:
 
 
 def end_of_brackets(tokens: list[Token], at: int) -> int:
-    """The place of the token that closes the bracket which opens at a place."""
+    """Index of the token that closes the bracket at index `at`."""
     return next(
         (place for place in range(at + 1, len(tokens)) if tokens[place].depth <= tokens[at].depth), len(tokens) - 1
     )
