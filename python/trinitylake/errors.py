@@ -95,7 +95,7 @@ class CommitConflict(TrinityLakeError):
 
 
 class ProducerFenced(TrinityLakeError):
-    """Another writer took over the producer, so this writer cannot write its rows any more. End this one."""
+    """Another writer took over the producer, so this writer must not write rows of it any more. End this writer."""
 
     kind = "producer_fenced"
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 Owner = TypeVar("Owner")
 Item = TypeVar("Item")
 
-#: Items of a list that notebooks show.
+#: Maximum number of items that notebooks show.
 ITEMS_SHOWN = 200
 
 #: Longer texts are truncated, because a notebook stores its output.
@@ -152,10 +152,10 @@ class ShownList(list[Item]):
 
     Args:
         items: the items.
-        title: what the list is.
-        headers: of the columns.
-        cells: returns the cells of an item; a function of a module, because the list can be pickled.
-        numbers: places of the columns with numbers.
+        title: heading of the table.
+        headers: headings of the columns.
+        cells: returns the cells of an item; a module-level function, so that the list can be pickled.
+        numbers: indexes of the columns with numbers.
     """
 
     def __init__(

@@ -53,12 +53,12 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
 
 
 def is_number_or_tag(text: str) -> bool:
-    """Whether a text names a version by its number or tag, not by a time."""
+    """Whether a text names a version by number or tag, not by time."""
     return text.startswith(TAG_PREFIX) or _NUMBER.fullmatch(text) is not None
 
 
 def version_before(core: _core.Lakehouse, since: VersionReference) -> int:
-    """The number of the version that a reference names; -1 if it is older than every version that is kept.
+    """The number of the version that a reference names; -1 if it is older than all kept versions.
 
     Raises as `find_version` does for a text that is no reference, and for a number or a tag that does not exist.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType, NestedField
 
 _DOC = b"doc"
-#: Metadata of an Arrow field with the id of its Parquet column.
+#: Metadata key of an Arrow field for the id of its Parquet column.
 _FIELD_ID = b"PARQUET:field_id"
 #: The first format version with nanoseconds and the type `unknown`.
 _V3 = 3
@@ -141,7 +141,7 @@ _SIMPLE = (
 
 
 def to_arrow(schema: IcebergSchema, *, with_ids: bool) -> pa.Schema:
-    """The Arrow schema of the rows of an Iceberg schema, with field ids as in Parquet files if wanted.
+    """The Arrow schema for rows of an Iceberg schema, optionally with field ids as in Parquet files.
 
     Raises `InvalidArgument` for a type that Arrow lacks.
     """

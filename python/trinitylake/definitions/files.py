@@ -32,7 +32,7 @@ Definition = TypeVar("Definition", bound=Message)
 #: Keys of `TableDef.format_properties` for the Iceberg format (§9).
 METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
-#: Of a copy that shares files with other tables: the folders of these, one in each line.
+#: Property of a copy: the folders of the tables with which it shares files, one in each line.
 SHARED_FOLDERS = "shared_folders"
 MANIFEST_LIST = "manifest_list"
 

@@ -46,7 +46,7 @@ def from_iceberg(schema: IcebergSchema) -> tuple[list[Column], list[str]]:
 
 
 def as_iceberg_type(type: IcebergType | TypeLike) -> IcebergType:
-    """The Iceberg type of a SQL type, whose fields have no ids; an Iceberg type unchanged. Raises `InvalidArgument`."""
+    """Convert a SQL type to an Iceberg type without field ids; keep Iceberg types. Raises `InvalidArgument`."""
     from pyiceberg.types import IcebergType
 
     return type if isinstance(type, IcebergType) else _type_to_iceberg(as_type(type))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from trinitylake.base.markup import Markup
 
-#: Columns that notebooks show.
+#: Maximum number of columns that notebooks show.
 COLUMNS_SHOWN = 100
 
 

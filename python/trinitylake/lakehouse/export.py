@@ -75,7 +75,7 @@ class Export:
         size_bytes: of these files.
         present: number of files that existed at the target.
         requests: number of requests of this process to the target's storage.
-        history_since: the oldest version of the copy, which has all later ones; None for a copy without history.
+        history_since: oldest version of a copy with history, which has all later ones; None without history.
     """
 
     root: str

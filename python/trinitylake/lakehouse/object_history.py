@@ -53,7 +53,7 @@ class ObjectChange:
 
     @property
     def transactions(self) -> list[CommittedTransaction]:
-        """The transaction, if the log has it."""
+        """The transaction, as a list of one; empty if the log does not have it."""
         return [] if self.transaction is None else [self.transaction]
 
 

@@ -153,10 +153,10 @@ class Reader(ABC):
         view runs with its text for DuckDB, or else with its first text.
 
         Args:
-            query: one statement. A query runs when its rows are read; `AT (VERSION => 14)` behind a table reads
-                another version. In a transaction, and on a lakehouse where it is a transaction of its own, it may also
-                be INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, COMMENT or DROP; it runs at once, and the rows are the
-                numbers of rows that it changed.
+            query: one statement. A query runs when its rows are read; `AT (VERSION => 14)` after a table reads another
+                version. A transaction and a lakehouse also run INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, COMMENT
+                and DROP, immediately; a lakehouse commits each of them. Their result is one row with the numbers of
+                changed rows and the version.
             parameters: values for `?` in order, or for `$name` by name.
             default_namespace: namespace of names without one.
             data: rows for names without a namespace, as `append` takes them: `{"new": frame}`.
@@ -189,7 +189,7 @@ class Reader(ABC):
 
     @property
     def _place(self) -> str:
-        """The version for errors, such as " in version 14"; empty for the latest one and for transactions."""
+        """Suffix of errors, such as " in version 14"; empty for the latest version and for transactions."""
         return ""
 
     @abstractmethod

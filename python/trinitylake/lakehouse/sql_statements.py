@@ -117,11 +117,11 @@ class Transaction(Definitions, Protocol):
 
 
 class StatementDone(Query):
-    """Result of a statement as rows of a query: one row with the fields of `WriteResult`. Its text describes it.
+    """Result of a writing statement as a query: one row with the fields of `WriteResult`. Printed as a sentence.
 
     Args:
         done: None for a statement that changes no rows; then the numbers are 0.
-        version, base_version: of the transaction; `version` is None if that is still open.
+        version, base_version: those of the transaction; `version` is None if it is still open.
     """
 
     def __init__(self, names: Names, done: WriteResult | None, version: int | None, base_version: int) -> None:
@@ -133,7 +133,7 @@ class StatementDone(Query):
         self._result = result
 
     def _text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
-        """The numbers of changed rows, and the version."""
+        """The result as a sentence: the numbers of changed rows, and the version."""
         updated, deleted, inserted, version = self._result
         suffix = "" if version is None else f" in version {version}"
         if not self._has_rows:

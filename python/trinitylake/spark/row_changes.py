@@ -207,7 +207,7 @@ class _Statement:
         self._schema: Schema = self.plan.metadata.schema()
 
     def commit(self, reports: Sequence[WrittenFiles]) -> WriteResult:
-        """Commit what tasks reported; returns the numbers of rows and the version."""
+        """Commit the files that the tasks reported; returns the numbers of changed rows and the version."""
         version = commit_write(self.plan, reports, transaction=self._transaction)
         return result_of(reports)._replace(version=version)
 

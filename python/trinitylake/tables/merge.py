@@ -16,9 +16,9 @@ Result = TypeVar("Result")
 
 
 class WriteResult(NamedTuple):
-    """Numbers of rows of a table that a statement updated, deleted and inserted.
+    """Numbers of rows that a statement updated, deleted and inserted.
 
-    `version` is the version of its commit; None if nothing changed, and in a transaction, which commits later.
+    `version` is the version of its commit; None if nothing changed, or inside a transaction, which commits later.
     """
 
     rows_updated: int
@@ -28,7 +28,7 @@ class WriteResult(NamedTuple):
 
 
 class UpsertResult(NamedTuple):
-    """Numbers of rows that an upsert changed and added. `version` as for `WriteResult`."""
+    """Numbers of rows that an upsert updated and inserted. `version` is as in `WriteResult`."""
 
     rows_updated: int
     rows_inserted: int
@@ -36,7 +36,7 @@ class UpsertResult(NamedTuple):
 
 
 def with_version(result: Result, version: int | None, base_version: int) -> Result:
-    """The result of a statement with the version of its transaction, unless that wrote nothing."""
+    """The result of a statement with the version of its transaction; without it if the transaction wrote nothing."""
     if isinstance(result, WriteResult | UpsertResult) and version != base_version:
         return cast("Result", result._replace(version=version))
     return result

@@ -110,7 +110,7 @@ def _for_csv(column: pa.Array) -> pa.Array:
 def moment_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """The texts of timestamps.
 
-    Arrow's formatter for time zones takes nine times as long, and always writes a fraction.
+    Arrow's own formatter for time zones takes nine times as long, and always writes a fraction.
     """
     unit = column.type.unit
     texts = column.cast(pa.timestamp(unit)).cast(pa.string())

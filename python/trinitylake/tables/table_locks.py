@@ -70,7 +70,7 @@ class TableLocks:
             yield
 
     def refuse_in_checks(self, table_ids: Iterable[str]) -> None:
-        """Raise `InvalidArgument` for a table of a transaction that commits in this thread or runs its checks there."""
+        """Raise `InvalidArgument` if this thread commits, or checks, a transaction that changes one of the tables."""
         if not self._committing.get().isdisjoint(table_ids):
             raise InvalidArgument(
                 "a check must not write to a table that its own transaction changes: the commit would wait for itself; "

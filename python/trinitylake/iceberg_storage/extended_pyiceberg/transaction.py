@@ -309,7 +309,7 @@ class StagedTransaction(Transaction):
     def append_rows(self, parts: Sequence[pa.Table]) -> None:
         """Append few rows, with the columns and types of the table, in the thread of the caller.
 
-        Parts may lack different columns.
+        The parts may lack optional columns, each part other ones.
         """
         import pyarrow as pa
 
@@ -485,7 +485,7 @@ class StagedIcebergTable(ReadAheadTable):
 
 
 class _SchemaUpdate(UpdateSchema):
-    """PyIceberg's update of a schema, which takes types of TrinityLake as well, such as "decimal(10, 2)"."""
+    """PyIceberg's update of a schema that also accepts SQL types, such as "decimal(10, 2)"."""
 
     def add_column(
         self,

@@ -454,7 +454,7 @@ class StagedTable:
     def absorb(self, other: StagedTable) -> None:
         """Stage the append of another transaction (`is_append_of_written_files`) after the changes of this one.
 
-        Raises as `commit_from`; nothing is staged then, and the files of the other transaction stay.
+        Raises as `commit_from` does. Then nothing is staged, and the files of the other transaction stay.
         """
         [commit] = other._commits
         with self._lock:
@@ -468,7 +468,7 @@ class StagedTable:
             self._adopted += other._adopted
 
     def follow(self, leader: StagedTable) -> None:
-        """Show the state that the transaction which absorbed this append has committed."""
+        """Show the state that the leader has committed, after its transaction absorbed this append."""
         with self._lock:
             self._finished = leader._finished
             self._set_metadata(leader.metadata)
