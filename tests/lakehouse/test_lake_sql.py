@@ -335,7 +335,7 @@ def test_an_unknown_name_suggests_similar_names(shop: tl.Lakehouse, sql: str, wo
         ("", "one statement"),
         ("SELECT * FROM shop.orders AT (VERSION => '2026-11-24')", "a number or 'tag:NAME'"),
         ("SELECT * FROM shop.orders AT (TIMESTAMP => 3)", "a number or 'tag:NAME'"),
-        ("SELECT * FROM shop.orders AT (VERSION => id)", "no constant"),
+        ("SELECT * FROM shop.orders AT (VERSION => id)", "not a constant"),
         ("SELECT * FROM shop.orders AT (VERSION => 1) AS x", "An alias stands before AT"),
         ("SELECT * FROM shop.orders AT (VERSION => getenv('HOME'))", "getenv is not allowed"),
         ("SELECT id + item FROM shop.orders WHERE id = 'x'", "x"),
