@@ -617,7 +617,7 @@ def test_sql_reads_the_change_feed(lake: tl.Lakehouse) -> None:
         assert rows(f"SELECT count(*) FROM table_changes('n.t', {since})", txn) == [(3,)]
     for arguments, error in (
         ("'n.t'", "takes a table"),
-        ("'n.t', id", "no constant"),
+        ("'n.t', id", "not a constant"),
         ("getenv('HOME')", "getenv is not"),
     ):
         with pytest.raises(tl.InvalidArgument, match=error):
