@@ -89,7 +89,7 @@ impl ObjectStorage {
 
     fn failure(&self, verb: &'static str, path: &str, error: &object_store::Error) -> Error {
         match (Request { verb, uri: &self.root.join(path), path }).store_failure(error, &self.secrets) {
-            Error::Storage { message, .. } if self.reach.is_given_up() => Error::Storage {
+            Error::Storage { message, .. } if self.reach.is_unreachable() => Error::Storage {
                 message: self.secrets.redact(&self.reach.message(&self.root, &message)),
                 retryable: false,
             },

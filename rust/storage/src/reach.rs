@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use object_store::client::HttpErrorKind;
 use trinitylake_base::root_uri::RootUri;
 
-/// Failures after which a store that has never answered is given up: with the pauses of the policy, about two seconds
-/// of refused connections of one request.
+/// Failures after which a store that has never answered counts as unreachable: with the pauses of the policy, about
+/// two seconds of refused connections of one request.
 const FAILURES_MAX: u32 = 7;
 /// A connection that times out has taken five seconds, so two of them are enough.
 const TIMEOUT_WEIGHT: u32 = 4;
@@ -38,11 +38,11 @@ impl Reach {
     }
 
     /// Whether further retries are useless.
-    pub(crate) fn is_given_up(&self) -> bool {
+    pub(crate) fn is_unreachable(&self) -> bool {
         !self.has_answered.load(Relaxed) && self.failures.load(Relaxed) >= FAILURES_MAX
     }
 
-    /// The error of a store that was given up. `error` is that of the last request, `cannot read URI: reason`.
+    /// The error of an unreachable store. `error` is that of the last request, `cannot read URI: reason`.
     pub(crate) fn message(&self, root: &RootUri, error: &str) -> String {
         let reason = error.split_once(": ").map_or(error, |(_, reason)| reason);
         let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();

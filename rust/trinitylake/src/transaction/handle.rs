@@ -42,7 +42,7 @@ pub struct Transaction {
     pub(super) changes: Changes,
     /// Descriptions of changed tables for the log, by key, from the layer above.
     pub(super) descriptions: BTreeMap<String, Vec<TableChange>>,
-    /// Log entries of the companions of the running commit (`accompanied`).
+    /// Log entries of the companions of the running commit (`companions`).
     pub(super) companions: Vec<CommittedTransaction>,
     /// Background uploads of its statements, for the layer above.
     pub(super) pending: Arc<BackgroundUploads>,

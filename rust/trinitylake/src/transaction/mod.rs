@@ -5,10 +5,10 @@
 //! Definition files are staged in memory until then. `state_machine` holds what is known about the outcome
 //! and which steps it allows. Transactions that outlive their process are in `saved`.
 
-mod accompanied;
 mod change_summary;
 mod changes;
 pub(crate) mod commit;
+mod companions;
 mod earlier_version;
 pub(crate) mod file_age;
 pub mod footprint;

@@ -1,10 +1,10 @@
 //! Concurrent transactions: which of them may commit, which must not, and their outcomes.
 
 mod abort;
-mod accompanied;
 mod background_uploads;
 mod bulk;
 mod chosen_ids;
+mod companions;
 mod expired_root_names;
 mod groups;
 mod inline_definitions;

@@ -72,10 +72,10 @@ async fn parts_are_written_at_once_and_synced_with_the_other_files() {
 async fn an_unfinished_file_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let pending = pending(local(&folder));
-    let mut given_up = pending.begin("data/a").await.unwrap().unwrap();
-    given_up.write(b"half of it").unwrap();
+    let mut unfinished = pending.begin("data/a").await.unwrap().unwrap();
+    unfinished.write(b"half of it").unwrap();
     assert_eq!(files(&folder).len(), 1);
-    drop(given_up);
+    drop(unfinished);
     assert!(files(&folder).is_empty() && !pending.has("data/a"));
 
     let mut late = pending.begin("data/b").await.unwrap().unwrap();
