@@ -127,7 +127,7 @@ def test_pyiceberg_reads_the_metadata_from_s3_with_its_own_file_io(
     table = StaticTable.from_metadata(location, properties=server.pyiceberg_properties)
     assert "trinitylake" not in type(table.io).__module__
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
-    assert len(table.iceberg.history()) == 2
+    assert len(table.history()) == 2
     assert [file.file.record_count for file in table.scan().plan_files()] in ([1, 3], [3, 1])
 
 

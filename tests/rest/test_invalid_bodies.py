@@ -85,6 +85,8 @@ REQUIREMENTS: list[dict[str, Any]] = [
 #: Bodies in the right form by path: every route that takes a body, and those that ignore it.
 BODIES: dict[str, list[Any]] = {
     f"{TABLE}/unregister": [],
+    "/ingest/shop/orders": [],
+    "/trinitylake/v1/page/latest/totals": [{"tables": [["shop", "orders"]]}],
     f"{TABLE}/sign": [],
     "/trinitylake/v1/transactions/i/commit": [],
     "/trinitylake/v1/transactions/i/rollback": [],

@@ -128,6 +128,7 @@ _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
     (CommitFailedException, _Answer(409, "CommitFailedException")),
     (CommitStateUnknownException, _Answer(500, "CommitStateUnknownException")),
     (ours.CommitConflict, _Answer(409, "CommitFailedException")),
+    (ours.ProducerFenced, _Answer(409, "ProducerFencedException")),
     (ours.CheckFailed, _Answer(409, "CheckFailedException")),
     (ours.CommitStateUnknown, _Answer(500, "CommitStateUnknownException")),
     (ours.TransactionExpired, _Answer(410, "TransactionExpiredException")),

@@ -23,6 +23,7 @@ from trinitylake.base.tracing import span, traced
 from trinitylake.base.version_reference import VersionReference, find_version
 from trinitylake.definitions import SHARED_FOLDERS, Schema
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
@@ -243,7 +244,8 @@ class Table(ABC):
                 scan.projection()  # an unknown column is refused here rather than on the first row
             except ValueError:
                 known = self._iceberg().schema().column_names
-                unknown = next((one for one in columns or () if one not in known), None)
+                readable = {*known, *(field.name for field in LINEAGE)}
+                unknown = next((one for one in columns or () if one not in readable), None)
                 if unknown is None:
                     raise
                 raise InvalidArgument(f"{self._subject()} has no column {unknown!r}; {hint(unknown, known)}") from None

@@ -28,7 +28,13 @@ def json_rows(lines: Iterable[bytes]) -> TextRows:
 def _json_row(text: bytes) -> Mapping[str, Any] | InvalidArgument:
     try:
         row = _JSON.decode(text.decode())
-    except (ValueError, RecursionError) as error:
+        if b"\\ud" in text.lower():  # an escaped surrogate, which is no character without its pair
+            json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeError:
+        return InvalidArgument("the line is not UTF-8")
+    except RecursionError:
+        return InvalidArgument("the line is nested too deeply")
+    except ValueError as error:
         return InvalidArgument(f"the line is not JSON: {error}")
     if not isinstance(row, dict) or not row:
         return InvalidArgument("the line is not a JSON object with fields")
