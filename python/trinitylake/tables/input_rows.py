@@ -96,7 +96,7 @@ def _check_depth(schema: pa.Schema) -> None:
         level, depth = [column.type], 0
         while level := [kind.field(number).type for kind in level for number in range(kind.num_fields)]:
             depth += 1
-            if depth > MAX_DEPTH:
+            if depth > 2 * MAX_DEPTH:  # a map has two levels in Arrow
                 raise InvalidArgument(f"column {column.name}: types are nested in at most {MAX_DEPTH} levels")
 
 
