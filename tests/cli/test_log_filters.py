@@ -71,7 +71,7 @@ def test_since_a_time_before_the_first_version_chooses_all(shop: tl.Lakehouse) -
 def test_rollback_prints_what_it_undoes_before_and_after(
     shop: tl.Lakehouse, objects: tuple[str, ...], versions: int
 ) -> None:
-    """A rollback said only which version had its content: whose work of which days it had undone, nobody saw."""
+    """A rollback named the restored version only, and not the authors and times of the versions that it undid."""
     before, target = shop.version, shop.version - 6
     undoes = f"undoes {versions} versions by cron"
     assert undoes in run(shop, "rollback", str(target), *objects, "--dry-run")

@@ -298,7 +298,7 @@ def test_undrop_finds_the_last_version_of_an_object(tmp_path: Path) -> None:
 
 
 def test_maintenance_compacts_a_copy_that_shares_files(tmp_path: Path) -> None:
-    """A copy names files in the folder of its origin, so maintenance skipped it, for good."""
+    """A copy names files in the folder of its origin, so maintenance always skipped it."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("shop")
     lake.create_table("shop.t", ROWS)

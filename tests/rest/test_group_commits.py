@@ -136,7 +136,7 @@ def test_an_append_that_cannot_join_is_committed_alone(
 def test_an_unknown_outcome_is_unknown_to_every_client(
     lake: tl.Lakehouse, served: Callable[[], RestCatalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader is told that its commit failed although it was executed."""
+    """The store reports a failure to the leader after it executed the commit."""
     commit = Transaction.commit
 
     def lose(self: Transaction) -> int:

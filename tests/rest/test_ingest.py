@@ -158,6 +158,13 @@ def test_stream_of_many_nulls_is_refused(http_client: Client, shop: tl.Lakehouse
     assert answer.code == 413
 
 
+def test_misspelled_parameter_is_refused(http_client: Client, shop: tl.Lakehouse) -> None:
+    """`dead_letter-table` was ignored, so one bad row refused all rows of its request."""
+    answer = post(http_client, lines({"id": 1}), path=f"{PATH}?dead_letter-table=shop.dead")
+    assert (answer.code, "'dead_letter-table'" in answer.body["error"]["message"]) == (400, True)
+    assert ids(shop) == []
+
+
 def test_damaged_arrow_streams_never_end_the_server(http_client: Client, shop: tl.Lakehouse) -> None:
     """Each byte of a stream is changed once."""
     body = arrow(pa.table({"id": [1, 2], "name": ["ab", "c"]}))

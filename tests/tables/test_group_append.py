@@ -236,7 +236,7 @@ def test_ctrl_c_at_any_line_loses_no_other_append(victim: int) -> None:
             break
         assert isinstance(error, KeyboardInterrupt), f"line {line}: {error!r}"
         seen[f"landed {landed[first + victim]}"] += 1
-        lake.table("raw.events").append(rows(first + 9))  # nobody waits for a leader that is gone
+        lake.table("raw.events").append(rows(first + 9))  # no thread waits for the dead leader
     assert seen["landed 0"] > 5
     assert victim == 1 or seen["landed 1"] > 0
 

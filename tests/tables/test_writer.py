@@ -391,7 +391,7 @@ def test_retryable_error_is_retried_and_another_one_fails_the_producer(
         with pytest.raises(tl.PermissionDenied):
             writer.flush()
     assert isinstance(future.exception(), tl.PermissionDenied)
-    with pytest.raises(tl.PermissionDenied):  # else number 2 would be missing, and nobody would send it again
+    with pytest.raises(tl.PermissionDenied):  # else number 2 would be missing, and never sent again
         writer.write([{"id": 3}], producer="p", sequence=3)
     writer.write([{"id": 4}])
     writer.close()

@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from trinitylake.base.arguments import checked_as, flag, text, whole_number
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
-from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.qualified_names import split
 from trinitylake.definitions import new_id, parse_table_def, serialize
 from trinitylake.errors import CommitConflict, InvalidArgument, TrinityLakeError
@@ -39,13 +37,12 @@ if TYPE_CHECKING:
     from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
-    from trinitylake.tables.ingestion.table_writer import TableWriter
+    from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
 Result = TypeVar("Result")
 Take: TypeAlias = "Callable[[Callable[[Batch], bool]], list[Member[Batch]]]"
-_AT_LEAST_ONE = partial(whole_number, minimum=1)
 
 
 class TransactionWithTables(Protocol):
@@ -120,30 +117,18 @@ class AutocommitTable(FrozenTable):
         definition = serialize(self._definition)
         return AutocommitTable, (self._lakehouse, self._namespace, self._name, definition, self._version)
 
-    @checked_as(max_rows=_AT_LEAST_ONE, max_size_bytes=_AT_LEAST_ONE, producer=text, compact=flag)
-    def writer(
-        self,
-        *,
-        max_delay: Duration = "1 second",
-        max_rows: int = 100_000,
-        max_size_bytes: int = 64 << 20,
-        producer: str | None = None,
-        dead_letter_table: Identifier | None = None,
-        compact: bool = True,
-        message: str = "",
-        author: str = "",
+    def _open_writer(
+        self, limits: Limits, producer: str | None, dead_letters: Identifier | None, compact: bool, note: CommitInfo
     ) -> TableWriter:
-        """A writer that commits in the background; arguments and errors as for `Table.writer`."""
         from trinitylake.tables.ingestion.staged_writes import Target
-        from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
+        from trinitylake.tables.ingestion.table_writer import TableWriter
 
         if self.type != "managed":
             raise InvalidArgument(f"table {self.name} is {self.type}: only managed tables have writers")
-        dead_letters = None if dead_letter_table is None else split(dead_letter_table)
-        target = Target((self._namespace, self._name), self.id, dead_letters, new_id())
-        limits = Limits(milliseconds(max_delay, "max_delay") / 1000, max_rows, max_size_bytes)
-        compaction = partial(self._lakehouse._compact, target.name) if compact else None
-        return TableWriter(self._lakehouse, target, self, limits, producer, CommitInfo(message, author), compaction)
+        name = self._namespace, self._name
+        target = Target(name, self.id, None if dead_letters is None else split(dead_letters), new_id())
+        compaction = partial(self._lakehouse._compact, name) if compact else None
+        return TableWriter(self._lakehouse, target, self, limits, producer, note, compaction)
 
     _repeats_writes = True
 

@@ -10,13 +10,15 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from trinitylake.base.arguments import checked, checked_as, flag, hint, text, texts
+from trinitylake.base.arguments import checked, checked_as, flag, hint, text, texts, whole_number
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
+from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.markup import shown
 from trinitylake.base.qualified_names import full_name
 from trinitylake.base.tracing import span, traced
@@ -55,15 +57,15 @@ if TYPE_CHECKING:
     from pyiceberg.table.update.spec import UpdateSpec
 
     from trinitylake import _core
-    from trinitylake.base.durations import Duration
     from trinitylake.base.qualified_names import Identifier
     from trinitylake.definitions import TableDef
     from trinitylake.tables.change_feed.feed import ChangeFeed, Names
     from trinitylake.tables.change_feed.table_versions import TableState
-    from trinitylake.tables.ingestion.table_writer import TableWriter
+    from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
 
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
+_AT_LEAST_ONE = partial(whole_number, minimum=1)
 #: Fewer rows are written by the calling thread; other threads would take longer.
 FEW_ROWS_SIZE_BYTES = 1 << 20
 
@@ -424,6 +426,7 @@ class Table(ABC):
 
         return self._write(operation, is_append=not evolve_schema, note=info)
 
+    @checked_as(max_rows=_AT_LEAST_ONE, max_size_bytes=_AT_LEAST_ONE, producer=text, compact=flag)
     def writer(
         self,
         *,
@@ -464,6 +467,14 @@ class Table(ABC):
 
         Raises `InvalidArgument` for a table of a transaction or of a past version, and for one that is not managed.
         """
+        from trinitylake.tables.ingestion.table_writer import Limits
+
+        limits = Limits(milliseconds(max_delay, "max_delay") / 1000, max_rows, max_size_bytes)
+        return self._open_writer(limits, producer, dead_letter_table, compact, CommitInfo(message, author))
+
+    def _open_writer(
+        self, limits: Limits, producer: str | None, dead_letters: Identifier | None, compact: bool, note: CommitInfo
+    ) -> TableWriter:
         raise InvalidArgument(
             f"a writer commits its own transactions, and this table belongs to a transaction or a past version: use "
             f"lake.table({self.name!r}).writer()"

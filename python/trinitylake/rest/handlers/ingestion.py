@@ -63,6 +63,8 @@ def dead_letter_table(call: Call) -> Iterator[Name]:
 
 def _key(call: Call) -> Key:
     *namespace, name = call.identifier("table")
+    if unknown := [name for name in call.query if name != "dead-letter-table"]:
+        raise bad_request(f"unknown parameter {unknown[0][:100]!r}; there is dead-letter-table")
     given = call.query.get("dead-letter-table")
     return (".".join(namespace), name), None if given is None else split(given)
 

@@ -53,7 +53,7 @@ class Job(ABC):
 def worker_main(descriptor: int) -> None:
     """Run jobs until the server closes the connection, whose file descriptor is given."""
     if sys.platform == "win32":
-        raise NotImplementedError("Windows has no worker processes")
+        raise RuntimeError("Windows has no worker processes")
     sys.meta_path.insert(0, _NoPandas())
     for module in _PRELOADED:
         with suppress(ImportError):
