@@ -84,7 +84,6 @@ class App:
         delegation = None if options.s3_access is None else S3Delegation(io, options.s3_access, outbound)
         signs = delegation is not None and delegation.signs
         metrics, workers = ServerMetrics(), WorkerPool()
-        workers = WorkerPool()
         self.service = Service(
             lake=lake,
             transactions=OpenTransactions(lake, options),
@@ -346,9 +345,3 @@ def _head_refusal(scope: Scope) -> Response | None:
     else:
         return None
     return error_response(code, "BadRequestException", message, {"Connection": "close"})
-
-
-def not_http() -> Response:
-    """The response to a request that cannot be parsed."""
-    rule = f"its path and headers have at most {limits.MAX_HEADERS_SIZE_BYTES} bytes"
-    return error_response(400, "BadRequestException", f"the request is not valid HTTP/1.1, or too large: {rule}")
