@@ -1,15 +1,19 @@
-"""Requests of unauthenticated clients have limits on memory, and invalid HTTP is refused.
+"""Connections of unauthenticated clients have limits on memory and number.
 
-An unauthenticated client grew the server by 100 MB per 70 MB of HTTP trailers, which were kept without a limit, and one
-header of 100 kB was accepted if it arrived at once. A proxy limits slow and silent clients (docs/threat-model.md).
+An unauthenticated client grew the server by 100 MB per 70 MB of HTTP trailers, which were kept without a limit. Silent
+connections used up the file descriptors of the process. One header of 100 kB was accepted if it arrived at once, and
+bytes that are not HTTP got an answer in plain text.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -17,10 +21,10 @@ from starlette.responses import Response
 
 import trinitylake as tl
 from rest.client import TOKEN, running, wait_for
-from trinitylake.rest import RestServer
+from trinitylake.rest import RestServer, ServerOptions, limits
 from trinitylake.rest.http.app import App
 from trinitylake.rest.http.routes import Endpoint
-from trinitylake.rest.limits import MAX_HEADERS_SIZE_BYTES
+from trinitylake.rest.limits import MAX_HEADERS_SIZE_BYTES, SILENT_SECONDS
 from trinitylake.rest.request.call import Call
 
 CHUNKED = b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
@@ -76,13 +80,13 @@ LARGE_HEADS = {
 def test_headers_above_the_limit_are_refused(server: RestServer, headers: str, path: bytes) -> None:
     with connected(server) as connection:
         connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + LARGE_HEADS[headers] + b"\r\n")
-        assert_refused(until_closed(connection), (400, 431))
+        assert_error(until_closed(connection), (400, 431))
 
 
 def test_a_path_above_the_limit_is_refused(server: RestServer) -> None:
     with connected(server) as connection:
         connection.sendall(b"GET /" + b"a" * MAX_HEADERS_SIZE_BYTES + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert_refused(until_closed(connection), (400, 431))
+        assert_error(until_closed(connection), (400, 431))
 
 
 NOT_HTTP = {
@@ -94,16 +98,20 @@ NOT_HTTP = {
 
 
 @pytest.mark.parametrize("request_text", NOT_HTTP)
-def test_invalid_http_is_refused(server: RestServer, request_text: str) -> None:
+def test_invalid_http_gets_the_error_model(server: RestServer, request_text: str) -> None:
     with connected(server) as connection:
         connection.sendall(NOT_HTTP[request_text])
-        assert_refused(until_closed(connection), (400,))
+        assert_error(until_closed(connection), (400,))
 
 
-def assert_refused(received: bytes, codes: tuple[int, ...]) -> None:
-    """The response has one of the codes, and none follows it."""
-    assert received.startswith(tuple(f"HTTP/1.1 {code} ".encode() for code in codes))
-    assert received.count(b"HTTP/1.1 ") == 1
+def assert_error(received: bytes, codes: tuple[int, ...]) -> None:
+    """The response is an error of the specification, with one of the codes."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    error = json.loads(body)["error"]
+    assert error["code"] in codes
+    assert head.startswith(f"HTTP/1.1 {error['code']} ".encode())
+    assert error["type"] == "BadRequestException"
+    assert error["message"]
 
 
 AMBIGUOUS = {
@@ -119,7 +127,25 @@ AMBIGUOUS = {
 def test_an_ambiguous_request_is_refused(server: RestServer, kind: str) -> None:
     with connected(server) as connection:
         connection.sendall(b"POST /v1/namespaces HTTP/1.1\r\nHost: a\r\n" + AUTHORIZATION + AMBIGUOUS[kind])
-        assert_refused(until_closed(connection), (400,))
+        answer = until_closed(connection)
+    assert_error(answer, (400,))
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_head_without_end_closes_the_connection(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit of a silent connection ended with its first byte, also of the second request."""
+    monkeypatch.setattr(limits, "SILENT_SECONDS", 0.5)
+    for before in (b"", HEALTHZ + b"\r\n"):
+        with connected(server) as connection:
+            connection.sendall(before)
+            if before:
+                assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            connection.sendall(b"GET ")
+            began = time.monotonic()
+            with suppress(ConnectionError):
+                while connection.recv(1) and time.monotonic() - began < SILENT_SECONDS:
+                    connection.sendall(b"x")
+            assert time.monotonic() - began < SILENT_SECONDS / 2
 
 
 def test_a_chunk_with_decoration_without_end_ends_the_connection(server: RestServer) -> None:
@@ -163,6 +189,32 @@ def test_a_request_of_the_page_is_cancelled_when_the_browser_disconnects(
         connection.sendall(b"GET /trinitylake/v1/page/log HTTP/1.1\r\nHost: localhost\r\n" + AUTHORIZATION + b"\r\n")
         assert is_asked.wait(30)
     assert is_told.wait(30)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n"], ids=["silent", "half a head"])
+@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "TLS"])
+def test_silent_connections_do_not_keep_others_out(
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], with_tls: bool, sent: bytes
+) -> None:
+    """1,040 connections that never sent a request, or never began their TLS handshake, used up the file descriptors."""
+    files, context = tls
+    options = ServerOptions(max_connections=20)
+    with running(lake, token=TOKEN, options=options, **(files if with_tls else {})) as server, ExitStack() as stack:
+        for _ in range(100):
+            silent = stack.enter_context(connected(server))
+            with suppress(ConnectionError):  # the server may have ended it
+                silent.sendall(sent)
+        began = time.monotonic()
+
+        def is_served() -> bool:
+            with connected(server) as connection, ExitStack() as own:
+                if with_tls:
+                    connection = own.enter_context(context.wrap_socket(connection, server_hostname="localhost"))
+                connection.sendall(HEALTHZ + b"Connection: close\r\n\r\n")
+                return until_closed(connection).startswith(b"HTTP/1.1 200")
+
+        wait_for(is_served)
+        assert time.monotonic() - began < SILENT_SECONDS / 2
 
 
 def test_a_server_with_tls_answers_neither_plain_http_nor_old_versions(

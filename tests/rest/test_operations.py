@@ -160,6 +160,13 @@ def test_secrets_are_removed_from_messages(text: str) -> None:
     assert CANARY not in without_secrets(text)
 
 
+def test_a_silent_connection_is_closed(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SILENT_SECONDS", 0.3)
+    with running(shop) as server:
+        assert raw(server, b"") == b""
+        assert get(server, "/healthz")[0] == 200
+
+
 def test_an_idle_connection_is_closed_after_the_keep_alive_time(
     shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +236,7 @@ def test_a_body_that_does_not_arrive_in_time_is_408(shop: tl.Lakehouse) -> None:
 def test_connections_above_the_limit_get_503(shop: tl.Lakehouse) -> None:
     with running(shop, options=ServerOptions(max_connections=3)) as server:
         idle = []
-        for _ in range(2):
+        for _ in range(2):  # connections without a request are closed instead (`test_connections.py`)
             idle.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
             idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert idle[-1].recv(65536).startswith(b"HTTP/1.1 200")

@@ -18,12 +18,11 @@ MAX_THREADS, MAX_THREADS_OF_ONE, THREAD_WAIT_SECONDS = 64, 48, 20.0
 MAX_LONG_REQUESTS, MAX_LONG_REQUESTS_OF_ONE = 8, 4
 #: Of the headers of a request, with everything else that is not body, such as trailers.
 MAX_HEADERS_SIZE_BYTES = 64 << 10
-#: How long a connection may be idle after a request: longer than the timeout of most clients and proxies, so that they
-#: close it and lose no request.
-KEEP_ALIVE_SECONDS = 75
-#: How long a TLS handshake may take, and how long a client may take to read the rest of a response and close TLS after
-#: the server closed the connection.
-TLS_HANDSHAKE_SECONDS, TLS_CLOSE_SECONDS = 15, 5
+#: How long a connection may be silent: before its first byte or during a TLS handshake, and after a request. The
+#: latter is longer than the timeout of most clients and proxies, so that they close it and lose no request.
+SILENT_SECONDS, KEEP_ALIVE_SECONDS = 15, 75
+#: How long a client may take to read the rest of a response and close TLS after the server closed the connection.
+TLS_CLOSE_SECONDS = 5
 #: Time limits of a shutdown: for running requests, and for the remaining steps.
 GRACE_SECONDS, SAVING_SECONDS = 30, 15.0
 

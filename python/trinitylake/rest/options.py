@@ -37,7 +37,7 @@ class ServerOptions:
     Attributes:
         max_body_size_bytes: of a request.
         body_timeout_seconds: time in which a client must send the body.
-        max_connections: above it requests get 503.
+        max_connections: above it requests get 503. Half of it is the limit of connections that have sent nothing.
         overrides_locations: replace a requested location outside of the lakehouse, instead of refusing it.
         s3_access: access delegation; None for clients with their own credentials.
         client_properties: catalog properties for clients that are admins of `*`. They may be credentials, so they need

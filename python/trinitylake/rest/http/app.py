@@ -345,3 +345,9 @@ def _head_refusal(scope: Scope) -> Response | None:
     else:
         return None
     return error_response(code, "BadRequestException", message, {"Connection": "close"})
+
+
+def not_http() -> Response:
+    """The response to a request that cannot be parsed."""
+    rule = f"its path and headers have at most {limits.MAX_HEADERS_SIZE_BYTES} bytes"
+    return error_response(400, "BadRequestException", f"the request is not valid HTTP/1.1, or too large: {rule}")

@@ -10,17 +10,20 @@ import ssl
 import sys
 import threading
 import time
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trinitylake.errors import InvalidArgument, StorageError
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest import limits
-from trinitylake.rest.http.app import App
+from trinitylake.rest.http.app import App, not_http
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.guard import Bearers, is_loopback
 from trinitylake.rest.security.tokens import Tokens
@@ -33,20 +36,147 @@ _START_SECONDS = 10.0
 #: How often the thread that ends the process checks for a shutdown.
 _POLL_SECONDS = 0.5
 
+#: Pause after a failure to accept a connection, for want of file descriptors.
+_ACCEPT_RETRY_SECONDS = 0.2
+
 logger = logging.getLogger("trinitylake.rest")
 
 
+class _Connections:
+    """Accepts connections, and limits the silent ones: it closes the oldest one for a new one above the limit.
+
+    A connection is silent from its acceptance to the end of the first head of a request, so also during a TLS
+    handshake, when uvicorn does not know it yet. Otherwise clients that send nothing would use up the file descriptors
+    of the process. Has the methods of an `asyncio.Server` that uvicorn calls.
+    """
+
+    def __init__(self, factory: Callable[[], _Protocol], listening: socket.socket, config: _Config) -> None:
+        self._factory = factory
+        self._listening = listening
+        self._limits: dict[str, Any] = {}
+        if config.is_ssl:
+            self._limits = {
+                "ssl": config.ssl,
+                "ssl_handshake_timeout": limits.SILENT_SECONDS,
+                "ssl_shutdown_timeout": limits.TLS_CLOSE_SECONDS,
+            }
+        self._max_silent = config.max_silent
+        self._silent: dict[_Protocol, socket.socket] = {}
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.create_task(self._accept())
+
+    def heard(self, protocol: _Protocol) -> None:
+        """The connection has sent the head of a request, or is closed."""
+        self._silent.pop(protocol, None)
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._accepting.cancel()
+        self._listening.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until no more connections are accepted."""
+        await asyncio.wait([self._accepting])
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._listening)
+            except OSError as error:
+                logger.warning("no connection can be accepted: %s", error)
+                self._end_oldest()
+                await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
+                continue
+            protocol = self._factory()
+            self._silent[protocol] = connection
+            if len(self._silent) > self._max_silent:
+                self._end_oldest()
+            handshake = asyncio.create_task(self._connect(connection, protocol))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    def _end_oldest(self) -> None:
+        """End the connection that is silent for the longest time. The event loop sees its end, and closes it."""
+        if self._silent:
+            with suppress(OSError):
+                self._silent.pop(next(iter(self._silent))).shutdown(socket.SHUT_RDWR)
+
+    async def _connect(self, connection: socket.socket, protocol: _Protocol) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection, **self._limits)
+        except (OSError, TimeoutError):  # the handshake failed
+            self.heard(protocol)
+            connection.close()
+
+
+class _Config(uvicorn.Config):
+    """Uvicorn's configuration, with the limit of silent connections."""
+
+    max_silent: int
+    connections: _Connections
+
+
+class _Protocol(H11Protocol):
+    """Uvicorn's protocol with a time limit for request heads, and the error model for bytes that are not HTTP.
+
+    Uvicorn's own timer starts after a response and ends with the first byte of the next request.
+    """
+
+    config: _Config
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._await_head()
+        else:
+            self._has_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_head()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Respond to a request that violates HTTP; then uvicorn's parser cannot find the next one."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            response = not_http()
+            headers = [*response.raw_headers, (b"connection", b"close")]
+            for event in (
+                h11.Response(status_code=response.status_code, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=bytes(response.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(limits.SILENT_SECONDS, self.timeout_keep_alive_handler)
+
+    def _has_head(self) -> None:
+        self.config.connections.heard(self)
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
 class _Server(uvicorn.Server):
-    """Uvicorn's server. A client that does not close TLS does not delay a shutdown."""
+    """Uvicorn's server, whose connections are accepted by `_Connections`."""
+
+    config: _Config
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self.config.is_ssl:
-            loop = asyncio.get_running_loop()
-            loop.create_server = partial(  # type: ignore[method-assign]
-                loop.create_server,
-                ssl_handshake_timeout=limits.TLS_HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=limits.TLS_CLOSE_SECONDS,
-            )
+        async def create_server(factory: Callable[[], _Protocol], *, sock: socket.socket, **_: Any) -> _Connections:
+            sock.setblocking(False)
+            self.config.connections = _Connections(factory, sock, self.config)
+            return self.config.connections
+
+        asyncio.get_running_loop().create_server = create_server  # type: ignore[method-assign,assignment]
         await super().startup(sockets)
 
 
@@ -77,9 +207,9 @@ class RestServer:
         self._app = App(lake, bearers, options)
         self._scheme = "http" if certificate_file is None else "https"
         self._host = host
-        config = uvicorn.Config(
+        config = _Config(
             self._app,
-            http="h11",  # the implementation with a limit on heads
+            http=_Protocol,
             h11_max_incomplete_event_size=limits.MAX_HEADERS_SIZE_BYTES,
             ssl_certfile=certificate_file,
             ssl_keyfile=key_file,
@@ -104,6 +234,7 @@ class RestServer:
             self._socket = socket.create_server((host, port), family=family, backlog=2048)
         except OSError as error:
             raise InvalidArgument(f"cannot listen on {host} port {port}: {error}") from error
+        config.max_silent = max(options.max_connections // 2, 1)
         self._port = int(self._socket.getsockname()[1])
 
     @property
