@@ -385,6 +385,21 @@ def test_long_integers_in_nested_json_are_exact_or_refused(loader: Loader) -> No
     assert loader.lake.table("shop.u").scan().to_arrow()["l"].to_pylist() == ["[1,1.5]", "[9007199254740993]"]
 
 
+@pytest.mark.parametrize("number", ["1234567890123456.7891", "-0.1", "1.10", "1e-10", "9" * 28 + "." + "9" * 10])
+def test_decimals_and_texts_in_nested_json_are_exact(loader: Loader, number: str) -> None:
+    """1234567890123456.7891 in a struct became 1234567890123456.7500000000, as a double."""
+    loader.lake.create_namespace("shop")
+    fields = '"x DOUBLE" decimal(38, 10), double double, name varchar'
+    loader.lake.create_table("shop.t", {"id": "int", "s": f"row({fields})", "l": "array(decimal(38, 10))"})
+    rows = f'{{"id": 1, "s": {{"x DOUBLE": {number}, "double": {number}, "name": {number}}}, "l": [1.5, {number}]}}'
+    loader.load(rows, name="rows.jsonl")
+    (row,) = loader.rows()
+    assert row["s"] == {"x DOUBLE": Decimal(number), "double": float(number), "name": number}
+    assert row["l"] == [Decimal("1.5"), Decimal(number)]
+    refused = loader.load('{"id": 2, "l": [1.12345678901]}', name="rows.jsonl", code=2)
+    assert "would cause data loss" in refused.stderr
+
+
 def test_standard_input_and_select(loader: Loader) -> None:
     query = "SELECT a, (SELECT max(a) FROM input) AS highest FROM input WHERE a > 1"
     loader.run("-", "shop.t", "--create", "-f", "csv", "--select", query, input=b"a\n1\n2\n3\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -42,6 +42,7 @@ from pyiceberg.types import (
     StructType,
     TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -49,7 +50,6 @@ from pyiceberg.types import (
 
 NAN, INF = float("nan"), float("inf")
 _DAY = 86_400_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Microseconds of 0001-01-01, 9999-12-31, a day in the year 12000, and one 1200 years before year 1.
 _MOMENTS = [
     -62_135_596_800_000_000,
@@ -60,6 +60,7 @@ _MOMENTS = [
     0,
     1_582_934_400_123_456,
 ]
+_NANOSECONDS = [-9_000_000_000_000_000_001, 9_000_000_000_000_000_001, 0, -1, 1_582_934_400_123_456_789]
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Kind:
         transforms: that partition by it, as `create_table` takes them for the column `v`.
         wider: the name of the kind that Iceberg widens it to.
         format_version: the first one with the type.
+        is_in_sql: whether DuckDB has the type.
     """
 
     iceberg: IcebergType
@@ -80,7 +82,8 @@ class Kind:
     values: Sequence[Any]
     transforms: tuple[str, ...]
     wider: str = ""
-    format_version: int = 2
+    format_version: int = 1
+    is_in_sql: bool = True
 
     @property
     def is_nested(self) -> bool:
@@ -121,6 +124,7 @@ _LITERALS: dict[type[IcebergType], type[Any]] = {
     TimestampType: TimestampLiteral,
     TimestamptzType: TimestampLiteral,
     TimestampNanoType: LongLiteral,
+    TimestamptzNanoType: LongLiteral,
     StringType: StringLiteral,
     BinaryType: BinaryLiteral,
     FixedType: BinaryLiteral,
@@ -173,9 +177,18 @@ KINDS = {
         TimestampNanoType(),
         pa.timestamp("ns"),
         "TIMESTAMP_NS",
-        [-9_000_000_000_000_000_001, 9_000_000_000_000_000_001, 0, -1, 1_582_934_400_123_456_789],
+        _NANOSECONDS,
         _OF_MOMENTS,
         format_version=3,
+    ),
+    "timestamptz_ns": Kind(
+        TimestamptzNanoType(),
+        pa.timestamp("ns", "UTC"),
+        "TIMESTAMP_NS",
+        _NANOSECONDS,
+        _OF_MOMENTS,
+        format_version=3,
+        is_in_sql=False,
     ),
     "struct": Kind(
         StructType(NestedField(101, "a", DoubleType()), NestedField(102, "b c", StringType())),
@@ -199,6 +212,31 @@ KINDS = {
         pa.map_(pa.large_string(), pa.int64()),
         "MAP(VARCHAR, BIGINT)",
         [[], [("", None)], [("é", -(2**63)), ("x" * 300, 2**63 - 1)]],
+        (),
+    ),
+    "nested": Kind(
+        ListType(
+            106,
+            StructType(
+                NestedField(107, "d", DecimalType(38, 10)),
+                NestedField(108, "m", MapType(109, DateType(), 110, ListType(111, TimestampType(), False), False)),
+            ),
+            element_required=False,
+        ),
+        pa.large_list(
+            pa.struct(
+                [
+                    ("d", pa.decimal128(38, 10)),
+                    ("m", pa.map_(pa.date32(), pa.large_list(pa.timestamp("us")))),
+                ]
+            )
+        ),
+        "STRUCT(d DECIMAL(38, 10), m MAP(DATE, TIMESTAMP[]))[]",
+        [
+            [],
+            [None, {"d": None, "m": None}, {"d": Decimal("-" + "9" * 28 + "." + "9" * 10), "m": []}],
+            [{"d": Decimal("1E-10"), "m": [(date(1970, 1, 1), None), (date(1, 1, 1), [None, datetime(9999, 12, 31)])]}],
+        ],
         (),
     ),
     "string": Kind(StringType(), pa.large_string(), "VARCHAR", _TEXTS, ("v", "bucket(3, v)", "truncate(2, v)")),

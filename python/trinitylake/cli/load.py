@@ -148,6 +148,7 @@ def load(
         raise InvalidArgument("--type is for CSV and JSON: Parquet files have types, which --select can change")
     text_options = TextOptions(
         types=declared if select is not None else _types_of(lake, table) | declared,
+        nested=[] if select is not None else _nested_of(lake, table),
         required=[] if select is not None else _required_of(lake, table) or primary_key or [],
         nulls=nulls or (),
         delimiter=delimiter,
@@ -208,6 +209,11 @@ def _types_of(lake: Lakehouse, table: str) -> dict[str, Type]:
     if not lake.exists(table):
         return {}
     return {column.name: column.type for column in lake.table(table).schema.columns if is_convertible(column.type)}
+
+
+def _nested_of(lake: Lakehouse, table: str) -> list[str]:
+    """Columns of a table, if it exists, with nested types."""
+    return [one.name for one in lake.table(table).schema.columns if one.type.children] if lake.exists(table) else []
 
 
 def _required_of(lake: Lakehouse, table: str) -> list[str]:

@@ -67,6 +67,8 @@ _JSON_TEXTS = ("VARCHAR", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH T
 _SHOWN_TEXT_MAX = 200
 #: Names of columns that DuckDB gives to values that are no objects, names that differ only in case, and empty names.
 _OWN_NAME = re.compile(r"json|.*_\d+|C\d+", re.DOTALL)
+#: DOUBLE in a nested type, or a quoted name of a field, which is group 1.
+_DOUBLE = re.compile(r'("(?:[^"]|"")*")|\bDOUBLE(?=[],)[]|$)')
 #: SQL of a JSON text with its numbers as texts, because DuckDB rounds fractions to doubles. JSON has no character \1.
 _EXACT_JSON = (
     "replace(replace(regexp_replace(json::VARCHAR, "
@@ -81,6 +83,8 @@ class TextOptions:
 
     Attributes:
         types: types by column, also of columns that no file has; the other types are detected.
+        nested: columns of the table with nested types. Fractions in them are read from JSON as texts: a double would
+            round what the table stores as a decimal.
         required: columns in which NULL does not fit.
         nulls: texts that are NULL, in addition to an empty field without quotes.
         delimiter: between the fields of CSV; "" detects it in the header.
@@ -93,6 +97,7 @@ class TextOptions:
     """
 
     types: Mapping[str, Type] = field(default_factory=dict)
+    nested: Collection[str] = ()
     required: Collection[str] = ()
     nulls: Sequence[str] = ()
     delimiter: str = ""
@@ -411,6 +416,8 @@ class InputFiles:
                 columns[name] = text_conversion.TIMES
             elif kind in ("JSON", '"NULL"'):  # values of several kinds, or none
                 columns[name] = ()
+            elif name in self._options.nested:
+                columns[name] = _DOUBLE.sub(lambda found: found[1] or "VARCHAR", type)
             else:
                 columns[name] = type
         declared = self._options.types
@@ -425,17 +432,20 @@ class InputFiles:
         }
         floats = {name for name in columns if name not in declared or declared[name].kind in ("real", "double")}
         with_fractions = {
-            name: "VARCHAR"
-            for name in columns
-            if kinds[name] == "JSON" or (kinds[name] == "DOUBLE" and name not in floats)
+            name: read_as[name]
+            for name, type, *_ in described
+            if kinds[name] == "JSON"
+            or (kinds[name] == "DOUBLE" and name not in floats)
+            or (isinstance(columns[name], str) and columns[name] != type)
         }
         if with_fractions:
             values = []
-            for name in columns:
-                inexact, exact = f"inexact.{quoted(name)}", f"exact.{quoted(name)}"
-                if name in with_fractions:  # a text of a nested value keeps its numbers
-                    inexact = f"CASE WHEN {inexact}[1] IN ('{{', '[') THEN {inexact} ELSE {exact} END AS {quoted(name)}"
-                values.append(inexact)
+            for name, type in read_as.items():
+                value = f"{'exact' if name in with_fractions else 'inexact'}.{quoted(name)}"
+                if name in with_fractions and type == "VARCHAR":  # a text of a nested value keeps its numbers
+                    inexact = f"inexact.{quoted(name)}"
+                    value = f"CASE WHEN {inexact}[1] IN ('{{', '[') THEN {inexact} ELSE {value} END AS {quoted(name)}"
+                values.append(value)
             text = (
                 f"SELECT {', '.join(values)} FROM (SELECT from_json(json, {literal(json.dumps(read_as))}) AS inexact, "
                 f"from_json({_EXACT_JSON}, {literal(json.dumps(with_fractions))}) AS exact FROM {objects})"
