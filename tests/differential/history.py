@@ -432,9 +432,10 @@ class History:
         found = {"scan": table.scan().to_arrow()}
         if self._v is None or self._kind.is_in_sql:
             found["sql"] = self._lake.sql("SELECT * FROM n.t").to_arrow()
-        # Unmodified PyIceberg cannot read manifests with partition values in nanoseconds.
-        is_in_nanoseconds = self.case.kind in ("timestamp_ns", "timestamptz_ns")
-        if not (is_in_nanoseconds and {"v", "respecified"} & {self.case.transform, self.case.evolution}):
+        # Unmodified PyIceberg cannot read manifests with partition values in nanoseconds, and reads a list of structs
+        # that is NULL as an empty one.
+        is_partitioned = {"v", "respecified"} & {self.case.transform, self.case.evolution}
+        if self.case.kind != "nested" and not (self.case.kind in ("timestamp_ns", "timestamptz_ns") and is_partitioned):
             found["PyIceberg"] = self._stock.rows(table.iceberg.metadata_location)
         self.compare(found, after)
 

@@ -27,6 +27,8 @@ from pyiceberg.transforms import (
     MonthTransform,
     Transform,
     TruncateTransform,
+    UnknownTransform,
+    VoidTransform,
     YearTransform,
 )
 from pyiceberg.types import (
@@ -67,6 +69,9 @@ _PER_DAY: dict[type, int] = {
     TimestamptzNanoType: 86_400_000_000_000,
 }
 _MAX_DIGITS = 80
+#: Transforms whose partition values say nothing about the column. Format version 1 replaces a removed field by a void
+#: one, whose value is NULL in every row.
+_UNRELATED = (VoidTransform, UnknownTransform)
 
 
 @dataclass(frozen=True)
@@ -199,6 +204,8 @@ def _count(counts: Mapping[int, int] | None, id: int) -> int | None:
 
 def of_partition(field: PartitionField, source: IcebergType, value: Any) -> ColumnSummary:
     """The summary of the source column by a partition value."""
+    if isinstance(field.transform, _UNRELATED):
+        return ANYTHING
     if value is None:
         return ColumnSummary(nulls=True, nans=False, values=False)
     value = plain_value(value)
@@ -209,6 +216,8 @@ def of_partition(field: PartitionField, source: IcebergType, value: Any) -> Colu
 
 def of_manifest(field: PartitionField, source: IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
     """The summary of the source column by the partition bounds of a manifest."""
+    if isinstance(field.transform, _UNRELATED):
+        return ANYTHING
     found = of_bounds(field.transform.result_type(source), bounds)
     if found.lower is None or found.upper is None:
         return found
