@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.types import StringType
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import trinitylake as tl
@@ -45,6 +46,51 @@ def test_batch_returns_the_feed(spark: SparkSession, lake: tl.Lakehouse, orders:
     some = reader.option("since", 3).option("version", lake.version).option("columns", "id").load("n.orders")
     assert some.columns == ["id", "_change_type", "_version", "_committed_at", "_transaction_id"]
     assert some.where("_change_type = 'delete'").select("id").collect()[0].id == 3
+
+
+def test_all_rows_are_inserted_by_several_tasks(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    """Without `since`, a batch failed, and a stream read all rows in one task, however large the table."""
+    lake.create_namespace("n")
+    table = lake.create_table("n.rows", {"id": "bigint", "name": "text"}, partition_spec="id")
+    reader = spark.read.format("trinitylake").option("root", lake.uri).option("changes", "true")
+    assert reader.load("n.rows").count() == 0
+    table.append({"id": [*range(4)], "name": ["a", "b", "c", "d"]})
+    table.delete("id = 2")
+    frame = reader.option("split_size_bytes", 1).load("n.rows")
+    assert frame.rdd.getNumPartitions() == 3
+    entry = lake.log(1)[0]
+    expected = [(id, name, "insert", entry.version, None) for id, name in ((0, "a"), (1, "b"), (3, "d"))]
+    assert sorted(frame.drop("_committed_at").collect()) == expected
+    assert {row[0] for row in frame.selectExpr("unix_millis(_committed_at)").collect()} == {
+        round(entry.created_at.timestamp() * 1000)
+    }
+    lake.create_table("n.taken", {"id": "bigint", "_version": "int"})
+    with pytest.raises(AnalysisException, match="column _version, which is a name of the feed"):
+        reader.load("n.taken")
+    assert reader.option("columns", "id").load("n.taken").count() == 0
+
+
+def test_consume_returns_what_a_transaction_consumes(spark: SparkSession, lake: tl.Lakehouse, orders: tl.Table) -> None:
+    """`tl.spark.consume` and `consume` of a table share positions, and a rolled back one does not advance."""
+
+    def consume(name: str, other: str) -> DataFrame:
+        with lake.transaction() as txn:
+            frame = tl.spark.consume(spark, lake.uri, "n.orders", name, txn=txn)
+            expected = txn.table("n.orders").consume(other).read_all().to_pylist()
+        assert shown([row.asDict() for row in frame.collect()]) == shown(expected)
+        return frame
+
+    first = consume("one", "two")
+    rows = first.collect()
+    assert len(rows) == 7
+    orders.upsert({"id": [1], "x": [10.0], "s": ["a"]})
+    txn = lake.begin()
+    tl.spark.consume(spark, lake.uri, "n.orders", "one", txn=txn)
+    txn.rollback()
+    orders.delete("id = 5")
+    assert consume("one", "two").count() == 3
+    assert consume("two", "one").count() == 0
+    assert sorted(first.collect()) == sorted(rows)
 
 
 def test_stream_is_exact_across_restarts(

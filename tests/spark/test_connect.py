@@ -250,6 +250,19 @@ def test_frames_that_make_tables(spark: SparkSession, lake: tl.Lakehouse) -> Non
     assert len(list(lake.table("nyc.hashed").scan().iceberg.plan_files())) == 4
 
 
+def test_functions_that_change_rows(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    source = spark.createDataFrame([(2, "DL"), (9, "WN")], "id long, carrier string")
+    merge = tl.spark.merge(source, lake.uri, "nyc.flights", on="id", durability="none")
+    merge.when_matched_update().when_not_matched_insert().execute()
+    with lake.transaction() as txn:
+        tl.spark.update(spark, lake.uri, "nyc.flights", {"carrier": "lower(carrier)"}, "id = 1", txn=txn)
+        tl.spark.delete(spark, lake.uri, "nyc.flights", "id = 3", txn=txn)
+        changed = tl.spark.consume(spark, lake.uri, "nyc.flights", "far", txn=txn, durability="none")
+    expected = {1: "aa", 2: "DL", 9: "WN"}
+    assert {row.id: row.carrier for row in tl.spark.table(spark, lake.uri, "nyc.flights").collect()} == expected
+    assert {row.id: row.carrier for row in changed.collect()} == {1: "AA", 2: "DL", 3: "AA", 9: "WN"}
+
+
 def test_a_stream(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path) -> None:
     lake.create_table("nyc.copy", ROWS)
     stream = spark.readStream.format("trinitylake").option("root", lake.uri).load("nyc.flights")

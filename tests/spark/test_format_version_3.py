@@ -115,7 +115,10 @@ def test_deletion_vectors_of_a_transaction_that_lost_a_race_are_united_with_thos
 def test_rows_that_three_engines_rewrite_in_turn_have_one_lineage(
     spark: SparkSession, lake: tl.Lakehouse, things: str
 ) -> None:
-    """Spark and a scan show the same ids and last updates after each statement, and rows that stay keep theirs."""
+    """Iceberg, a scan, the data source and `tl.spark.table` show the same ids and last updates after each statement.
+
+    Rows that stay keep theirs.
+    """
 
     def duckdb(sql: str) -> None:
         with tl.rest.serve(lake) as url:
@@ -126,9 +129,15 @@ def test_rows_that_three_engines_rewrite_in_turn_have_one_lineage(
     def lineage() -> dict[int, tuple[int, int]]:
         spark.sql(f"REFRESH TABLE {things}")
         seen = spark.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM {things}").collect()
-        own = lake.table("v3.things").scan(columns=["id", "_row_id", "_last_updated_sequence_number"]).to_arrow()
+        columns = ["id", "_row_id", "_last_updated_sequence_number"]
+        own = lake.table("v3.things").scan(columns=columns).to_arrow()
         found = {id: (row_id, last) for id, row_id, last in seen}
         assert found == {row["id"]: tuple(list(row.values())[1:]) for row in own.to_pylist()}
+        for frame in (
+            spark.read.format("trinitylake").options(root=lake.uri, columns=",".join(columns)).load("v3.things"),
+            tl.spark.table(spark, lake.uri, "v3.things", columns=columns),
+        ):
+            assert {id: (row_id, last) for id, row_id, last in frame.collect()} == found
         return found
 
     before = lineage()

@@ -23,6 +23,7 @@ if find_spec("pyspark") is None:
 
 if TYPE_CHECKING:
     from trinitylake.spark import functions
+    from trinitylake.spark.change_read import consume
     from trinitylake.spark.connection import catalog_at, connect, disconnect
     from trinitylake.spark.frames import clustered, write
     from trinitylake.spark.functions import register_functions
@@ -41,6 +42,7 @@ __all__ = [
     "catalog_at",
     "clustered",
     "connect",
+    "consume",
     "delete",
     "disconnect",
     "foreach_batch",
@@ -64,6 +66,7 @@ _LAZY = {
     "TrinityLakeDataSource": "trinitylake.spark.source",
     "catalog_at": "trinitylake.spark.connection",
     "connect": "trinitylake.spark.connection",
+    "consume": "trinitylake.spark.change_read",
     "disconnect": "trinitylake.spark.connection",
     "resume": "trinitylake.spark.sql_transaction",
     "run": "trinitylake.spark.sql_transaction",

@@ -1,34 +1,40 @@
-"""The change feed of a table in Spark: `option("changes", "true")`, in batches and as a stream.
+"""The change feed of a table in Spark: `option("changes", "true")`, in batches and as a stream, and `consume`.
 
-A stream first delivers all rows as inserted, or what was committed after the option `since`, then the changes of each
-new version. Its offset is a version and the id of the table. Spark stores the end of each batch before it runs it, so a
-batch that is repeated after a restart has the same rows.
+All begin with all rows as inserted, or with what was committed after the option `since`; then come the changes of each
+new version. The offset of a stream is a version and the id of the table. Spark stores the end of each batch before it
+runs it, so a batch that is repeated after a restart has the same rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from trinitylake.base.qualified_names import split
+from trinitylake.base.timestamps import time_of
 from trinitylake.errors import InvalidArgument
 from trinitylake.spark.options import Options
+from trinitylake.spark.scan_tasks import ScanPartition, ScanPlan
 from trinitylake.spark.task_errors import one_line_errors
 from trinitylake.spark.types import arrow_schema_of, spark_schema, to_spark_batch
 from trinitylake.tables.change_feed.consumers import IDLE_MILLIS
-from trinitylake.tables.change_feed.table_versions import TableName, first_step, state_of, steps_of_table
+from trinitylake.tables.change_feed.table_versions import TableName, state_of, steps_of_table
+from trinitylake.tables.transaction_table import TransactionTable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
+    from trinitylake.lakehouse.opening import Durability
+    from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.tables.table import Table
 
 #: Versions of a batch are divided among so many tasks at most.
@@ -40,36 +46,34 @@ with suppress(ImportError):
     _READ_LIMITS = import_module("pyspark.sql.streaming.datasource")
 
 
+#: The columns after those of the table.
+_OF_FEED = StructType(
+    [
+        StructField("_change_type", StringType(), False),
+        StructField("_version", LongType(), False),
+        StructField("_committed_at", TimestampType(), False),
+        StructField("_transaction_id", StringType()),
+    ]
+)
+
+
 def schema_of_changes(schema: Schema) -> StructType:
-    """The columns of the feed of a table, given those of the table."""
+    """The columns of the feed, given those of the table. Raises `InvalidArgument` for names that the feed has."""
+    if taken := [field.name for field in schema.fields if field.name in _OF_FEED.names]:
+        raise InvalidArgument(f"the table has a column {taken[0]}, which is a name of the feed: set the option columns")
     optional = Schema(*(field.model_copy(update={"required": False}) for field in schema.fields))
-    return StructType(
-        [
-            *spark_schema(optional).fields,
-            StructField("_change_type", StringType(), False),
-            StructField("_version", LongType(), False),
-            StructField("_committed_at", TimestampType(), False),
-            StructField("_transaction_id", StringType()),
-        ]
-    )
-
-
-@dataclass(frozen=True)
-class _Versions:
-    """The changes after one version, up to another, with the columns that the table has in a third one.
-
-    `since` is `_BEFORE_ALL` for all rows of version `until`, as inserted.
-    """
-
-    since: int
-    until: int
-    last: int
+    return StructType([*spark_schema(optional).fields, *_OF_FEED.fields])
 
 
 class _ChangePartition(InputPartition):
-    def __init__(self, versions: _Versions) -> None:
-        super().__init__((versions.since, versions.until))
-        self.versions = versions
+    """The changes after version `since`, up to `until`, with the columns that the table has in version `last`.
+
+    With `inserted`, some files of version `until`, whose rows are all inserted.
+    """
+
+    def __init__(self, since: int, until: int, last: int, inserted: ScanPartition | None = None) -> None:
+        super().__init__((since, until))
+        self.since, self.until, self.last, self.inserted = since, until, last, inserted
 
 
 class _Feed:
@@ -83,52 +87,101 @@ class _Feed:
 
     def partitions(self, since: int, until: int) -> list[InputPartition]:
         """Tasks for the changes between two versions."""
-        if since == _BEFORE_ALL:
-            return [_ChangePartition(_Versions(since, until, until))]
-        size = max(1, -(-(until - since) // _MAX_TASKS))
-        begins = range(since, until, size) or [since]
-        return [_ChangePartition(_Versions(begin, min(begin + size, until), until)) for begin in begins]
+        if since != _BEFORE_ALL:
+            size = max(1, -(-(until - since) // _MAX_TASKS))
+            begins = range(since, until, size) or [since]
+            return [_ChangePartition(begin, min(begin + size, until), until) for begin in begins]
+        lake = self.options.open()
+        table = lake.at(until).table(self.options.table_name)
+        rows = StructType([field for field in self._schema.fields if field.name not in _OF_FEED.names])
+        table._change_feed(lake._core, until, None, rows.names)  # raises for a table without versions
+        scan = table.scan().iceberg
+        plan = ScanPlan.of(self.options, scan, rows, table.type == "managed", scan.row_filter)
+        parts = plan.partitions(scan.plan_files()) or [ScanPartition([], plan)]
+        return [_ChangePartition(since, until, until, part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The changes of one task. Runs on an executor."""
         assert isinstance(partition, _ChangePartition)
-        versions = partition.versions
         lake = self.options.open()
-        core, table = lake._core, lake.at(versions.last).table(self.options.table_name)
+        core, until, target = lake._core, lake._core.version(partition.until), arrow_schema_of(self._schema)
+        if partition.inserted is not None:
+            values = "insert", until.number, time_of(until.info.created_at_millis), None
+            types = arrow_schema_of(_OF_FEED).types
+            added = [pa.scalar(value, type) for value, type in zip(values, types, strict=True)]
+            for batch in partition.inserted.read():
+                for name, value in zip(_OF_FEED.names, added, strict=True):
+                    batch = batch.append_column(name, pa.repeat(value, len(batch)))
+                yield to_spark_batch(batch, target)
+            return
+        table = lake.at(partition.last).table(self.options.table_name)
         key = TableName(*split(self.options.table_name))
-        until, now = core.version(versions.until), state_of(core.version(versions.last), key, table.id)
-        target = arrow_schema_of(self._schema)
-        columns = [name for name in target.names if name in {field.name for field in table.iceberg.schema().fields}]
-        if versions.since == _BEFORE_ALL:
-            assert now is not None
-            rows = table._change_feed(core, versions.until, now, columns).reader([first_step(until, now)])
-        else:
-            since = core.version(versions.since)
-            feed = table._change_feed(core, versions.since, now, columns)
-            rows = feed.reader(steps_of_table(core, table.id, key, since, until))
-        for batch in rows:
+        now, since = state_of(core.version(partition.last), key, table.id), core.version(partition.since)
+        columns = [name for name in target.names if name not in _OF_FEED.names]
+        feed = table._change_feed(core, since.number, now, columns)
+        for batch in feed.reader(steps_of_table(core, table.id, key, since, until)):
             yield to_spark_batch(batch, target)
 
 
 @one_line_errors
 class ChangeReader(DataSourceReader):
-    """The changes after the version `since`, up to the version that is read."""
+    """The changes after the version `since`, or after the empty table, up to the version that is read."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._feed = _Feed(options, schema)
-        if options.since is None:
-            raise InvalidArgument('changes need a version after which they begin: set option("since", "<version>")')
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._feed.options
         until = options.reading(options.open()).version
-        since = options.since or 0
+        since = _BEFORE_ALL if options.since is None else options.since
         if since > until:
             raise InvalidArgument(f"version {until} is older than version {since}: exchange them")
         return self._feed.partitions(since, until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._feed.read(partition)
+
+
+def consume(
+    spark: SparkSession,
+    root: str | PathLike[str],
+    table: str,
+    consumer: str,
+    *,
+    txn: Transaction,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+) -> DataFrame:
+    """The rows that changed since a consumer consumed last, read by executors; `txn` advances its position.
+
+        with lake.transaction() as txn:
+            changed = tl.spark.consume(spark, uri, "nyc.flights", "totals", txn=txn)
+            tl.spark.merge(totals_of(changed), uri, "nyc.totals", on="carrier", txn=txn).when_matched_update().execute()
+
+    It is `txn.table(table).consume(consumer)` for tables that the driver has no memory for: the same position, rules
+    and columns. The frame keeps its rows, however often and whenever it is evaluated.
+
+    Args:
+        spark: the session.
+        root: the URI of the lakehouse.
+        table: the full name.
+        consumer: its name.
+        txn: an open transaction of this process. Its commit advances the position.
+        storage_options: as for `trinitylake.open`.
+        durability: as for `trinitylake.open`.
+
+    Raises:
+        VersionExpired: the consumer is behind the versions that are kept.
+        InvalidArgument: the position is that of another lakehouse.
+    """
+    found = txn.table(table)
+    assert isinstance(found, TransactionTable)
+    _, since, base, _ = found._advance(consumer)
+    options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
+    options |= {"root": fspath(root), "changes": "true", "version": str(base.number)}
+    options |= {} if since is None else {"since": str(since.number)}
+    options |= {} if durability is None else {"durability": durability}
+    return spark.read.format("trinitylake").options(**options).load(table)
 
 
 @one_line_errors

@@ -33,6 +33,7 @@ from pyiceberg.expressions import (
     UnboundPredicate,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -48,8 +49,10 @@ from pyiceberg.types import (
 from pyspark.sql import datasource as spark
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.row_filter import RowFilter
+from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 
 ALL_ROWS: BooleanExpression = AlwaysTrue()
 
@@ -85,6 +88,13 @@ def column_named(name: str, schema: Schema) -> NestedField:
             return schema.find_field(name, case_sensitive)
     names = ", ".join(field.name for field in schema.fields)
     raise InvalidArgument(f"the table has no column {name!r}; it has {names}")
+
+
+def readable_schema(metadata: TableMetadata) -> Schema:
+    """The columns of a table, and those of the row lineage, which format version 3 has."""
+    schema = metadata.schema()
+    lineage = LINEAGE if metadata.format_version >= ROW_IDS_SINCE else ()
+    return Schema(*schema.fields, *(field for field in lineage if field.name not in schema.column_names))
 
 
 def option_filter(text: str | None, schema: Schema) -> BooleanExpression:

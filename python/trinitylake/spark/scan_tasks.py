@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from trinitylake.spark.filters import column_named
+from trinitylake.spark.filters import column_named, readable_schema
 from trinitylake.spark.options import Options
 from trinitylake.spark.types import arrow_schema_of, to_spark_batch
 
@@ -56,8 +56,8 @@ class ScanPlan:
         cls, options: Options, scan: DataScan, schema: StructType, is_managed: bool, filter: BooleanExpression
     ) -> ScanPlan:
         """The plan of a scan. Raises `InvalidArgument` for a column that the table does not have."""
-        projection = scan.projection()
-        columns = [column_named(field.name, projection).name for field in schema.fields]
+        readable = readable_schema(scan.table_metadata)
+        columns = [column_named(field.name, readable).name for field in schema.fields]
         return cls(
             options=options,
             metadata=without_history(scan.table_metadata),
@@ -88,7 +88,7 @@ class ScanPlan:
 
         target = arrow_schema_of(self.schema)
         io = self._io()
-        projected = _select(self.metadata.schema(), self.columns)
+        projected = _select(readable_schema(self.metadata), self.columns)
         live, filter = LiveRows(self.metadata, io, tasks), RowFilter.of(self.filter, self.metadata.schema())
         for batch in (batch for task in tasks for batch in live.matching(task, projected, filter)):
             yield to_spark_batch(batch.rename_columns(self._spark_names(batch.schema.names)), target)

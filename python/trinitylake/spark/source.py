@@ -102,7 +102,7 @@ class TrinityLakeDataSource(DataSource):
 
 def _spark_schema(table: Table, options: Options) -> StructType:
     """The columns that the options name; all of them, if they name none."""
-    from trinitylake.spark.filters import column_named
+    from trinitylake.spark.filters import column_named, readable_schema
     from trinitylake.spark.types import spark_schema
 
     schema = table.iceberg.schema()
@@ -113,4 +113,6 @@ def _spark_schema(table: Table, options: Options) -> StructType:
     names = [name.strip() for name in options.columns.split(",") if name.strip()]
     if not names:
         raise InvalidArgument("option columns names no column; to count rows, read the metadata table count")
+    if not options.changes:
+        schema = readable_schema(table.iceberg.metadata)
     return spark_schema(Schema(*(column_named(name, schema) for name in names)))

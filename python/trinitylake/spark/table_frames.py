@@ -20,10 +20,11 @@ from pyiceberg.types import DoubleType, FloatType
 from pyspark.sql import functions as _sql
 from pyspark.sql.types import StructField, StructType
 
+from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.data_files.schema_projection import has_plain_part_names
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.spark.filters import column_named, option_filter
+from trinitylake.spark.filters import column_named, option_filter, readable_schema
 from trinitylake.spark.options import Options
 from trinitylake.spark.runtime import is_remote
 from trinitylake.spark.types import spark_schema
@@ -94,7 +95,7 @@ def table(
         found = parsed.open_table()
     schema = found.iceberg.schema()
     if columns is not None:
-        schema = Schema(*(column_named(column, schema) for column in columns))
+        schema = Schema(*(column_named(column, readable_schema(found.iceberg.metadata)) for column in columns))
         options["columns"] = ",".join(column.name for column in schema.fields)
     with translated(found.name):
         scan = found.scan(filter=option_filter(filter, found.iceberg.schema())).iceberg
@@ -137,7 +138,7 @@ def _has_file_system(spark: SparkSession, root: str) -> bool:
 
 
 def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
-    """Whether the columns have had one type since the table began, which Spark reads from Parquet, and files have ids.
+    """Whether files have the columns, with ids and one type since the table began, which Spark reads from Parquet.
 
     Spark finds columns by id and parts of nested columns by name, which files must have.
     """
@@ -146,6 +147,7 @@ def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
     ids = {one.schema_id for one in metadata.schemas}
     return (
         metadata.name_mapping() is None
+        and not types.keys() & {field.field_id for field in LINEAGE}
         and ids == set(range(len(ids)))
         and all(field.initial_default is None and "uuid" not in str(field.field_type) for field in schema.fields)
         and all(has_plain_part_names(field.field_type) for field in schema.fields)

@@ -91,6 +91,18 @@ class TransactionTable(Table):
     @checked_as(consumer=text, net=flag)
     def consume(self, consumer: str, *, net: bool = False) -> pa.RecordBatchReader:
         """The rows that changed since a consumer consumed last; arguments and errors as for `Table.consume`."""
+        core, since, base, now = self._advance(consumer)
+        feed = self._change_feed(core, base.number if since is None else since.number, now)
+        if since is None:
+            return feed.reader([first_step(base, now)])
+        return feed.reader((net_step_of_table if net else steps_of_table)(core, self.id, now.key, since, base))
+
+    def _advance(self, consumer: str) -> tuple[_core.Lakehouse, _core.Version | None, _core.Version, TableState]:
+        """Advance a consumer to the base version of the transaction.
+
+        Returns the handle of the lakehouse, the version that was consumed before (None: no version), the base version,
+        and the table in that.
+        """
         from trinitylake.tables.change_feed.consumers import advance
 
         transaction, key = self._open_core(), TableName(self._namespace, self._name)
@@ -102,10 +114,7 @@ class TransactionTable(Table):
                 "it is renamed, and after the commit that creates it"
             )
         core, since = advance(transaction, consumer, self.id, key, now)
-        feed = self._change_feed(core, base.number if since is None else since.number, now)
-        if since is None:
-            return feed.reader([first_step(base, now)])
-        return feed.reader((net_step_of_table if net else steps_of_table)(core, self.id, key, since, base))
+        return core, since, base, now
 
     def _past(self, state: TableState) -> IcebergTable:
         from trinitylake.tables.frozen_table import table_of_state
