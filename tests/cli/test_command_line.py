@@ -89,10 +89,11 @@ def test_help_imports_neither_commands_nor_libraries() -> None:
     ours = {name for name in modules if name.startswith("trinitylake")}
     assert ours == {
         "trinitylake",
+        "trinitylake.base",
+        "trinitylake.base.import_hook",
         "trinitylake.cli",
         "trinitylake.cli.app",
         "trinitylake.cli.plain_values",
-        "trinitylake.cli.import_hook",
         "trinitylake.errors",
         "trinitylake.printable",
     }

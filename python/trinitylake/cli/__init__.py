@@ -9,8 +9,8 @@ def main() -> None:
     import sys
     import warnings
 
+    from trinitylake.base.import_hook import ImportHook
     from trinitylake.cli.app import app
-    from trinitylake.cli.import_hook import ImportHook
 
     for stream in (sys.stdout, sys.stderr):
         # Characters that the terminal cannot encode are printed as codes.

@@ -42,7 +42,7 @@ from trinitylake.iceberg.namespaces import (
     require_namespace,
 )
 from trinitylake.iceberg.view_catalog import ViewCatalog
-from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.external_tables import load_external
@@ -107,7 +107,7 @@ class TrinityLakeCatalog(ViewCatalog):
         self._writable()
         namespace, name = object_name(identifier)
         metadata = self.new_metadata(namespace, name, schema, location, partition_spec, sort_order, properties)
-        with translated():
+        with pyiceberg_errors():
             self.write(lambda transaction: table_writing.create_table(transaction, namespace, name, metadata))
         return self.load_table(identifier)
 
@@ -121,7 +121,7 @@ class TrinityLakeCatalog(ViewCatalog):
             CorruptFile, FileNotFoundError: if the file is no table metadata or does not exist.
         """
         namespace, name = object_name(identifier)
-        with translated():
+        with pyiceberg_errors():
             self.write(
                 lambda transaction: table_writing.register_table(
                     transaction, namespace, name, metadata_location, overwrite, self._file_io_properties()
@@ -196,14 +196,14 @@ class TrinityLakeCatalog(ViewCatalog):
         Raises `NoSuchTableError`, `NoSuchNamespaceError` and `TableAlreadyExistsError`.
         """
         old, new = object_name(from_identifier, NoSuchTableError), object_name(to_identifier)
-        with translated():
+        with pyiceberg_errors():
             self.write(lambda transaction: table_writing.rename_table(transaction, *old, *new))
         return self.load_table(to_identifier)
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop a table. Its data stays readable through older versions until they expire. Raises `NoSuchTableError`."""
         namespace, name = object_name(identifier, NoSuchTableError)
-        with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
+        with pyiceberg_errors(missing=NoSuchTableError), names_checked(NoSuchTableError):
             self.write(lambda transaction: table_writing.drop_table(transaction, namespace, name))
 
     def purge_table(self, identifier: str | Identifier) -> None:
@@ -229,7 +229,7 @@ class TrinityLakeCatalog(ViewCatalog):
             InvalidLocation, InvalidArgument: for an update that managed tables do not allow, or an external table.
         """
         namespace, name = object_name(table.name(), NoSuchTableError)
-        with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
+        with pyiceberg_errors(missing=NoSuchTableError), names_checked(NoSuchTableError):
             staged = self.write(
                 lambda transaction: table_writing.commit_table(
                     transaction, namespace, name, requirements, updates, table
@@ -256,7 +256,7 @@ class TrinityLakeCatalog(ViewCatalog):
                 raise NamespaceAlreadyExistsError(f"Namespace {name} already exists")
             transaction.create_namespace(name, text)
 
-        with translated(taken=NamespaceAlreadyExistsError):
+        with pyiceberg_errors(taken=NamespaceAlreadyExistsError):
             self.write(statement)
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
@@ -285,7 +285,7 @@ class TrinityLakeCatalog(ViewCatalog):
             except NamespaceNotEmpty as error:
                 raise NamespaceNotEmptyError(f"Namespace {name} is not empty: {error}") from error
 
-        with translated(), names_checked(NoSuchNamespaceError):
+        with pyiceberg_errors(), names_checked(NoSuchNamespaceError):
             self.write(statement)
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
@@ -317,7 +317,7 @@ class TrinityLakeCatalog(ViewCatalog):
             transaction.alter_namespace(name, text, remove_properties=removals or ())
             return summary
 
-        with translated(), names_checked(NoSuchNamespaceError):
+        with pyiceberg_errors(), names_checked(NoSuchNamespaceError):
             return self.write(statement)
 
     # Shared by the methods above

@@ -27,12 +27,10 @@ from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import appl
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import empty_table_metadata, indexed, new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.incoming_files import snapshots_of, statistics_of
+from trinitylake.iceberg_storage.locations import default_location, managed_location, qualified_path
 from trinitylake.iceberg_storage.metadata_invariants import check_metadata
-from trinitylake.iceberg_storage.qualified_location import qualified_path
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
-from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
-from trinitylake.iceberg_storage.table_location import default_location, managed_location
 from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
 from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
 from trinitylake.tables.registered_table import registered_table
@@ -123,7 +121,8 @@ def commit_table(
     if definition is None and not is_creation:
         raise no_such_table(namespace, name)
     if definition is None:
-        check_requirements(requirements, None)
+        for requirement in requirements:
+            requirement.validate(None)
         io = LakehouseFileIO(transaction._storage)
         metadata = metadata_from_updates(io, namespace, name, updates)
         return create_table(transaction, namespace, name, metadata, incoming)
@@ -155,7 +154,8 @@ def managed_table(
             f"table {table.name} is {table.type} and read-only: write at its origin, {table.iceberg.metadata_location}"
         )
     staged = table._open_staged()
-    check_requirements(requirements, staged.metadata)
+    for requirement in requirements:
+        requirement.validate(staged.metadata)
     return staged
 
 
@@ -168,7 +168,8 @@ def require_absent(
     """
     if transaction._state().exists("table", namespace, name):
         raise CommitFailedException(f"Table already exists: {namespace}.{name}")
-    check_requirements(requirements, None)
+    for requirement in requirements:
+        requirement.validate(None)
     transaction._staged_tables.require_absent(namespace, name)
 
 

@@ -21,8 +21,8 @@ from trinitylake.iceberg.namespaces import (
     object_tuple,
     require_namespace,
 )
-from trinitylake.iceberg_storage.catalog_errors import translated
-from trinitylake.iceberg_storage.table_location import default_location, managed_location
+from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
+from trinitylake.iceberg_storage.locations import default_location, managed_location
 from trinitylake.iceberg_storage.view_metadata import (
     new_view_metadata,
     read_view_metadata,
@@ -127,7 +127,7 @@ class ViewCatalog(BoundCatalog):
                 raise NoSuchViewError(f"View does not exist: {namespace}.{name}")
             core.drop("view", namespace, name)
 
-        with translated(missing=NoSuchViewError), names_checked(NoSuchViewError):
+        with pyiceberg_errors(missing=NoSuchViewError), names_checked(NoSuchViewError):
             self.write(statement)
 
     def add_view(self, namespace: str, name: str, metadata: ViewMetadata) -> View:
@@ -143,7 +143,7 @@ class ViewCatalog(BoundCatalog):
                 raise ViewAlreadyExistsError(f"View {namespace}.{name} already exists")
             core.create("view", namespace, name, definition)
 
-        with translated(taken=ViewAlreadyExistsError):
+        with pyiceberg_errors(taken=ViewAlreadyExistsError):
             self.write(statement)
         return View(object_tuple(namespace, name), metadata)
 

@@ -1,7 +1,7 @@
 """Incoming files: files that a client names in a commit to a managed table (decision 0057).
 
 The client wrote the manifests of its snapshot and may name any file in them. The manifests are therefore read before
-the commit, and each name is checked by one rule (`qualified_location.py`), for commits over REST, commits of PyIceberg
+the commit, and each name is checked by one rule (`locations.py`), for commits over REST, commits of PyIceberg
 tables, creations of tables and registrations. Names that the table has already are not checked again.
 
 The file access decides which folders are allowed: the whole lakehouse for a process that has its storage, one table
@@ -23,10 +23,10 @@ from pyiceberg.table.update import (
 )
 
 from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeError
+from trinitylake.iceberg_storage.locations import qualified_path
 from trinitylake.iceberg_storage.manifests.manifest_consistency import ManifestCheck, SpecsAndSchemas
 from trinitylake.iceberg_storage.manifests.manifest_file import entries_in_turn
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
-from trinitylake.iceberg_storage.qualified_location import qualified_path
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile

@@ -20,7 +20,7 @@ from pyiceberg.table.update import (
 
 from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.qualified_location import qualified_path
+from trinitylake.iceberg_storage.locations import qualified_path
 from trinitylake.iceberg_storage.table_properties import (
     ENCRYPTION_KEY,
     GC_DISABLED,
@@ -44,7 +44,7 @@ def check_update(update: TableUpdate, metadata: TableMetadata, io: LakehouseFile
     """Refuse an update that would break a rule.
 
     Raises:
-        InvalidLocation: for a file that may not be named so (`qualified_location.py`), and a write path outside of the
+        InvalidLocation: for a file that may not be named so (`locations.py`), and a write path outside of the
             table.
         InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec.
     """

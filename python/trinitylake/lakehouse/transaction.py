@@ -281,7 +281,7 @@ class Transaction(OpenTransaction):
 
         Other transactions commit without a group. Raises as `commit` does.
         """
-        from trinitylake.iceberg_storage.conflict_errors import TableConflict
+        from trinitylake.iceberg_storage.commit_errors import TableConflict
         from trinitylake.tables.group_append import Committed, Task, WrittenAppend, groups_of
         from trinitylake.tables.table_locks import table_locks
 

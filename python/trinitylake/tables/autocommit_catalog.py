@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.staging.handle_commits import committed
 
@@ -43,7 +43,7 @@ class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
         """Load the present state of the table. Raises `NoSuchTableError` for another table, and for a dropped one."""
         if self.identifier_to_tuple(identifier) != self._own:
             raise NoSuchTableError(f"{identifier} is not the table {'.'.join(self._own)}")
-        with translated(missing=NoSuchTableError):
+        with pyiceberg_errors(missing=NoSuchTableError):
             return self._newest()
 
     def table_exists(self, identifier: str | Identifier) -> bool:
@@ -58,7 +58,7 @@ class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         """Commit updates as one transaction. Raises as `TrinityLakeCatalog.commit_table` does."""
-        with translated(missing=NoSuchTableError):
+        with pyiceberg_errors(missing=NoSuchTableError):
             return committed(self._commit(requirements, updates, table))
 
     def supports_server_side_planning(self) -> bool:

@@ -10,10 +10,10 @@ from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.incoming_files import incoming_paths, statistics_of
+from trinitylake.iceberg_storage.locations import managed_location
 from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.metadata_invariants import check_history
-from trinitylake.iceberg_storage.table_location import managed_location
 from trinitylake.iceberg_storage.table_properties import check_properties
 from trinitylake.tables.table_definition import describe
 

@@ -10,14 +10,14 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Transaction
 from pyiceberg.table.update.snapshot import UpdateSnapshot
 
+from trinitylake.iceberg_storage.locations import check_data_file
 from trinitylake.iceberg_storage.manifests.manifest_consistency import FileCheck, SpecsAndSchemas
-from trinitylake.iceberg_storage.qualified_location import check_data_file
 
 
 class QualifiedSnapshots(UpdateSnapshot):
     """Makes snapshots of a table.
 
-    Adding a file raises `InvalidLocation` for a location that is not allowed (`qualified_location.py`), and
+    Adding a file raises `InvalidLocation` for a location that is not allowed (`locations.py`), and
     `InvalidArgument` for inconsistent metrics (`manifest_consistency.py`).
     """
 

@@ -42,14 +42,14 @@ from pyiceberg.typedef import EMPTY_DICT, Record
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from trinitylake.iceberg_storage.column_summary import of_bounds, plain_value
-from trinitylake.iceberg_storage.conflict_errors import RowConflict
+from trinitylake.iceberg_storage.commit_errors import RowConflict
 from trinitylake.iceberg_storage.data_files.partitioned_rows import partition_path, values_of
 from trinitylake.iceberg_storage.delete_files import blob_of, file_key
+from trinitylake.iceberg_storage.locations import check_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists, write_list
 from trinitylake.iceberg_storage.manifests.manifest_merging import FAN_IN, mergeable
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
-from trinitylake.iceberg_storage.qualified_location import check_data_file
 from trinitylake.iceberg_storage.row_ids import as_new, next_row_id_of
 from trinitylake.iceberg_storage.table_file_io import own_file_check
 
@@ -105,7 +105,7 @@ class SnapshotProducer:
     def add(self, files: Iterable[DataFile]) -> SnapshotProducer:
         """Add data files and delete files. A file without a partition spec has the current one.
 
-        Raises `InvalidLocation` for a file that a commit may not name (`qualified_location.py`).
+        Raises `InvalidLocation` for a file that a commit may not name (`locations.py`).
         """
         for file in files:
             check_data_file(self._io, file)

@@ -21,7 +21,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from trinitylake.iceberg_storage.conflict_errors import TableConflict
+from trinitylake.iceberg_storage.commit_errors import TableConflict
 
 
 def check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetadata, redone: Container[int]) -> None:

@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import PrimitiveType
 
 from trinitylake.iceberg_storage.column_summary import ColumnSummary, of_metrics
-from trinitylake.iceberg_storage.conflict_errors import TableConflict
+from trinitylake.iceberg_storage.commit_errors import TableConflict
 from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 from trinitylake.iceberg_storage.data_files.position_deletes import positions_in
 from trinitylake.iceberg_storage.delete_files import referenced_data_file

@@ -28,7 +28,7 @@ from pyiceberg.table.update import (
 )
 
 from trinitylake.iceberg_storage import row_ids
-from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
+from trinitylake.iceberg_storage.commit_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder, later_than
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE, RowsRead
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
@@ -36,7 +36,6 @@ from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, chan
 from trinitylake.iceberg_storage.staging.changed_rows import merged_vectors
 from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id
 from trinitylake.iceberg_storage.staging.overlapping_files import referenced_files
-from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.row_conflicts import Intervening, is_blind
 
 
@@ -140,7 +139,7 @@ class Rebase:
         )
         for requirement in requirements:
             try:
-                check_requirements([requirement], theirs)
+                requirement.validate(theirs)
             except CommitFailedException as error:
                 raise TableConflict(f"{requirement.type}: {error}") from error
         try:

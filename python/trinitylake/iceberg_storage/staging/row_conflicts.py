@@ -25,7 +25,7 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from trinitylake.iceberg_storage.conflict_errors import RowConflict
+from trinitylake.iceberg_storage.commit_errors import RowConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter
 from trinitylake.iceberg_storage.past_snapshots import PastSnapshots

@@ -38,7 +38,7 @@ from pyiceberg.typedef import Identifier
 from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
 from trinitylake.errors import InvalidArgument, InvalidLocation, TransactionClosed
-from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
+from trinitylake.iceberg_storage.commit_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE_TABLE, RowsRead, rows_read
@@ -63,7 +63,6 @@ from trinitylake.iceberg_storage.metadata import (
 from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
 from trinitylake.iceberg_storage.snapshot_retention import trimmed
 from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
-from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary, summarize_changes
 from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
@@ -380,9 +379,9 @@ class StagedTable:
         """
         with self._lock:
             is_new = self.created and not self._commits
-            check_requirements(
-                (one for one in requirements if not (is_new and isinstance(one, AssertCreate))), self.metadata
-            )
+            for requirement in requirements:
+                if not (is_new and isinstance(requirement, AssertCreate)):
+                    requirement.validate(self.metadata)
             for update in updates:
                 check_update(update, self.metadata, self.io)
             self.adopt(

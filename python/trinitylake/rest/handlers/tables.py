@@ -20,7 +20,7 @@ from trinitylake.errors import CorruptFile
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.namespaces import object_name
-from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
@@ -96,7 +96,7 @@ def create(call: Call) -> Response:
                 return with_access(call, identifier, Response(text, media_type="application/json"))
             namespace, name = object_name(identifier)
             metadata = catalog.new_metadata(namespace, name, body.table_schema, location, spec, order, body.properties)
-        with translated():
+        with pyiceberg_errors():
             made = catalog.write(lambda transaction: table_writing.create_table(transaction, namespace, name, metadata))
         _make_folders(catalog, metadata.location)
         response = _staged_response(call, made)
@@ -169,7 +169,7 @@ def commit(call: Call) -> Response:
             [staged] = stage(transaction, [whole], gate, call.incoming_files, len(call.body))
             return staged
 
-        with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
+        with pyiceberg_errors(missing=NoSuchTableError), names_checked(NoSuchTableError):
             staged = catalog.write(statement)
         return _staged_response(call, staged)
 
@@ -188,7 +188,7 @@ def rename(call: Call) -> Response:
         object_name(body.source.identifier()),
         object_name(new_name(call)),
     )
-    with call.catalog() as catalog, translated():
+    with call.catalog() as catalog, pyiceberg_errors():
         try:
             catalog.write(
                 lambda transaction: table_writing.rename_table(transaction, old_namespace, old, namespace, name)
@@ -218,7 +218,7 @@ def register(call: Call) -> Response:
                     transaction, namespace, name, body.metadata_location, body.overwrite, io=io
                 )
 
-        with readable(body.metadata_location), translated():
+        with readable(body.metadata_location), pyiceberg_errors():
             try:
                 catalog.write(statement)
             except SizeLimitExceeded as error:
@@ -246,7 +246,7 @@ def unregister(call: Call) -> Response:
                 )
             table_writing.drop_table(transaction, namespace, name)
 
-        with translated():
+        with pyiceberg_errors():
             catalog.write(statement)
     return response
 

@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from starlette.responses import Response
 
 from trinitylake.iceberg.bound_catalog import names_checked
-from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.transactions import SavedTransaction
 from trinitylake.rest.catalog.warehouses import transaction_prefix
@@ -64,7 +64,7 @@ def changed_tables(call: Call) -> list[tuple[str, ...]]:
 def commit_tables(call: Call) -> Response:
     """Commit to several tables in one version of the lakehouse."""
     body = call.parsed(CommitTransaction)
-    with call.catalog() as catalog, translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
+    with call.catalog() as catalog, pyiceberg_errors(missing=NoSuchTableError), names_checked(NoSuchTableError):
         gate = call.locations(catalog)
         changes = [change.model_copy(update={"updates": gate.kept(change.updates)}) for change in body.table_changes]
         catalog.write(lambda transaction: stage(transaction, changes, gate, call.incoming_files, len(call.body)))

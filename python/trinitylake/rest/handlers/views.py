@@ -18,9 +18,9 @@ from starlette.responses import Response
 from trinitylake.definitions import new_id, parse_view_def, serialize
 from trinitylake.errors import InvalidLocation, StorageError
 from trinitylake.iceberg.namespaces import materialize_namespace, object_name
-from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
+from trinitylake.iceberg_storage.locations import default_location
 from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
-from trinitylake.iceberg_storage.table_location import default_location
 from trinitylake.iceberg_storage.view_metadata import (
     new_view_metadata,
     read_view_metadata,
@@ -132,7 +132,7 @@ def replace(call: Call) -> Response:
             core.replace("view", namespace, name, serialize(view_definition(metadata)))
             return View(identifier, metadata)
 
-        with translated(missing=NoSuchViewError):
+        with pyiceberg_errors(missing=NoSuchViewError):
             return _written(catalog, catalog.write(statement))
 
 
@@ -161,7 +161,7 @@ def rename(call: Call) -> Response:
             raise TableAlreadyExistsError(f"{what}. Table already exists")
         core.rename("view", old_namespace, old, namespace, name)
 
-    with call.catalog() as catalog, translated(taken=ViewAlreadyExistsError):
+    with call.catalog() as catalog, pyiceberg_errors(taken=ViewAlreadyExistsError):
         catalog.write(statement)
     return no_content()
 

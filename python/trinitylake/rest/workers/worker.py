@@ -16,11 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ClassVar
 
+from trinitylake.base.import_hook import ImportHook
 from trinitylake.rest import limits
 
 _STATUS = Path("/proc/self/status")
@@ -54,7 +54,7 @@ def worker_main(descriptor: int) -> None:
     """Run jobs until the server closes the connection, whose file descriptor is given."""
     if sys.platform == "win32":
         raise RuntimeError("Windows has no worker processes")
-    sys.meta_path.insert(0, _NoPandas())
+    sys.meta_path.insert(0, ImportHook())
     for module in _PRELOADED:
         with suppress(ImportError):
             import_module(module)
@@ -81,14 +81,6 @@ def worker_main(descriptor: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         is_reusable = _status_size_bytes("VmRSS") <= limits.MAX_IDLE_WORKER_SIZE_BYTES
         connection.send((*outcome, is_reusable))
-
-
-class _NoPandas(MetaPathFinder):
-    """Hides pandas, which Arrow imports for its first Python value: half of the time of a first query."""
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is hidden in worker processes", name=fullname)
 
 
 def limit_memory(size_bytes: int) -> None:

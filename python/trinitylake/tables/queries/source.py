@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask
@@ -18,10 +19,9 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.tables.merging.row_changes import FILE, POSITION
 from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, is_filtered_alike
-from trinitylake.tables.queries.columns_by_name import has_columns_by_name
 from trinitylake.tables.queries.pushed_filters import Pushed
 from trinitylake.tables.queries.scanned_rows import ArrowRows, scanned_rows
-from trinitylake.tables.sql_sandbox import literal, names_in_query, quoted, unfiltered
+from trinitylake.tables.sql_sandbox import folded, literal, names_in_query, quoted, unfiltered
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
 
 _FLOATING = ("FLOAT", "DOUBLE")
+#: Where Arrow has the id of a Parquet column.
+_ID = b"PARQUET:field_id"
+#: In the metadata of a file whose columns of bytes are shapes, which DuckDB reads as such.
+_OF_SHAPES = b"geo"
 #: What DuckDB takes for a pattern in the path of a file.
 _OF_A_PATTERN = frozenset("*?[")
 
@@ -190,3 +194,34 @@ class TableSource:
     @property
     def _in_parquet(self) -> pa.Schema:
         return arrow_schema_with_ids(self._scan.table_metadata.schema())
+
+
+def has_columns_by_name(path: str, columns: pa.Schema) -> bool:
+    """Whether a file has each of the columns under its name, with its id and type, and none that DuckDB takes for it.
+
+    Iceberg finds columns by id. DuckDB does so with a schema that has ids, but then it opens no file for planning, and
+    has no bounds of columns, by which it orders joins. False for a file that cannot be read, and for nested columns.
+
+    Args:
+        path: of a file on this machine.
+        columns: of the table, with ids as Arrow has those of Parquet.
+    """
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            found = file.schema_arrow
+    except (OSError, pa.ArrowException):
+        return False
+    if len({folded(name) for name in found.names}) < len(found) or _OF_SHAPES in (found.metadata or {}):
+        return False
+    there = {field.name: _known_by(field) for field in found}
+    return all(not pa.types.is_nested(one.type) and there.get(one.name) == _known_by(one) for one in columns)
+
+
+def _known_by(field: pa.Field) -> tuple[bytes | None, pa.DataType]:
+    """Id and type; of types that differ in Arrow alone, the same."""
+    type = field.type
+    if pa.types.is_large_string(type):
+        type = pa.string()
+    elif pa.types.is_large_binary(type):
+        type = pa.binary()
+    return (field.metadata or {}).get(_ID), type

@@ -1,7 +1,8 @@
-"""Import hook of the command line: hides or delays slow libraries that most commands do not need.
+"""Import hook of the command line and of worker processes: hides or delays slow libraries that they do not need.
 
 If pandas is installed, Arrow imports it to convert its first list. PyIceberg imports the parsers of its configuration
-file and of its filters. Each of these imports takes longer than a small command takes to run.
+file and of its filters. Each of these imports takes longer than a
+small command takes to run, and pandas half of the time of a first query.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversion of this project's errors to those of PyIceberg.
+"""Errors of commits to a table: conflicts of its staged changes, and the errors that PyIceberg's callers get.
 
 PyIceberg chooses retries and clean-up by the class of an error: after `CommitFailedException` it deletes the manifests
 it wrote, after `CommitStateUnknownException` it deletes nothing. Errors without a counterpart in PyIceberg pass
@@ -25,10 +25,29 @@ from trinitylake.errors import (
 )
 
 
-def translated(
+class TableConflict(Exception):
+    """Staged changes cannot be rebased. `requirement` says which requirement of Iceberg the newer metadata breaks."""
+
+    def __init__(self, requirement: str) -> None:
+        super().__init__(requirement)
+        self.requirement = requirement
+
+    def as_own(self) -> CommitConflict:
+        """The public error."""
+        return CommitConflict(f"the table changed meanwhile: {self.requirement}")
+
+
+class RowConflict(TableConflict):
+    """The rows of a statement conflict, or do not fit the newer schema: the statement has to run again.
+
+    PyIceberg raises `ValidationException` for such a conflict, and does not retry the commit.
+    """
+
+
+def pyiceberg_errors(
     *, missing: type[Exception] = NoSuchNamespaceError, taken: type[Exception] = TableAlreadyExistsError
 ) -> errors_as:
-    """Raise PyIceberg's errors for ours in the block.
+    """Convert our errors in the block to PyIceberg's.
 
     Statements look before they write, so `missing` and `taken` are what a race with another writer ends in.
     """

@@ -1,7 +1,8 @@
-"""Qualified locations: names of files that all readers of a managed table understand alike (format §9).
+"""Locations of managed tables and of their files (format §9).
 
 Readers in several languages, garbage collection and conflict checks use the name of a file. Some of them decode
-characters that others take literally, or cut off a query.
+characters that others take literally, or cut off a query. So a commit may only name files by qualified locations, which
+all readers understand alike.
 """
 
 from __future__ import annotations
@@ -12,12 +13,31 @@ from urllib.parse import unquote
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
+from trinitylake import _core
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
 #: Outdated forms of a store, which many readers do not take for it.
 _SCHEMES_OF_OTHERS = ("s3n", "gcs")
 _TAKEN_DIFFERENTLY = re.compile(r"[?#\x00-\x1f\x7f]")
+
+
+def default_location(io: LakehouseFileIO, namespace: str, name: str, id: str) -> str:
+    """Default location of a table with that id (format §9)."""
+    return io.uri_of(_core.managed_table_folder(namespace, name, id).rstrip("/"))
+
+
+def managed_location(io: LakehouseFileIO, location: str) -> str:
+    """A chosen location of a managed table, in the spelling of the root.
+
+    Raises `InvalidLocation` for one outside of the lakehouse, and for the lakehouse's own folders.
+    """
+    path = io.path_of(location.rstrip("/"))
+    if path.startswith("_"):
+        raise InvalidLocation(
+            f"{location!r} cannot be the location of a table: folders whose names start with '_' are internal"
+        )
+    return io.uri_of(path)
 
 
 def qualified_path(io: LakehouseFileIO, location: str) -> str:
