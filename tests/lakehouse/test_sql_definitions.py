@@ -99,6 +99,22 @@ def test_partition_fields_change_as_in_ducklake_and_spark(shop: tl.Lakehouse, ch
     assert table.count() == 3
 
 
+def test_sort_order_changes_as_in_ducklake(shop: tl.Lakehouse) -> None:
+    shop.sql('ALTER TABLE shop.orders SET SORTED BY ("n" DESC, day(ts), id ASC NULLS LAST)')
+    table = shop.table("shop.orders")
+    schema = table.iceberg.schema()
+    assert [(schema.find_column_name(one.source_id), str(one)) for one in table.sort_order.fields] == [
+        ("n", "3 DESC NULLS LAST"),
+        ("ts", "day(6) ASC NULLS FIRST"),
+        ("id", "1 ASC NULLS LAST"),
+    ]
+    shop.sql("ALTER TABLE shop.orders SET SORTED BY (n)")
+    shop.sql("INSERT INTO shop.orders BY NAME SELECT unnest([9, 7, 8]) AS n")
+    assert [row["n"] for row in shop.table("shop.orders").scan("n > 6").to_arrow().to_pylist()] == [7, 8, 9]
+    shop.sql("ALTER TABLE shop.orders RESET SORTED BY")
+    assert shop.table("shop.orders").sort_order.is_unsorted
+
+
 def test_properties_comments_and_places_of_columns(shop: tl.Lakehouse) -> None:
     with shop.transaction() as txn:
         for statement in (
@@ -154,6 +170,8 @@ def test_properties_comments_and_places_of_columns(shop: tl.Lakehouse) -> None:
         ("ALTER INDEX x RENAME TO y", "tables, views and schemas"),
         ("COPY shop.orders TO 'x.csv'", "trinitylake cat"),
         ("SET threads = 1", "fixed settings"),
+        ("ALTER TABLE shop.orders SET SORTED BY (nmae)", "no column 'nmae'"),
+        ("PIVOT shop.orders ON name USING sum(n)", r"ON c IN \('a', 'b'\)"),
         ("BEGIN", r"lake\.transaction"),
         ("USE shop", "default_namespace"),
         ("SHOW DATABASES", "SCHEMAS"),
@@ -201,8 +219,24 @@ def test_objects_are_listed_as_in_duckdb(shop: tl.Lakehouse) -> None:
         assert shop.sql(sql).fetchall() == other.execute(sql).fetchall(), sql
     assert shop.sql("SHOW TABLES").fetchall() == [("shop.names",), ("shop.orders",)]
     assert shop.sql("SHOW TABLES", default_namespace="shop").fetchall() == [("names",), ("orders",)]
+    assert shop.sql("SHOW VIEWS").fetchall() == [("shop.names",)]
+    assert shop.sql("show views from archive").fetchall() == []
+    assert shop.sql("SHOW VIEWS", default_namespace="shop").fetchall() == [("names",)]
     assert shop.sql("SHOW ALL TABLES").fetchall() == [("shop", "orders", ["id", "name"], ["BIGINT", "VARCHAR"])]
     assert shop.sql("SELECT count(*) FROM information_schema.tables AT (VERSION => 0)").fetchone() == (0,)
+
+
+def test_pivot_and_unpivot_as_in_duckdb(shop: tl.Lakehouse) -> None:
+    other = duckdb.connect()
+    other.execute("CREATE SCHEMA shop")
+    other.register("given", shop.table("shop.orders").to_arrow())
+    other.execute("CREATE TABLE shop.orders AS FROM given")
+    for sql in (
+        "PIVOT shop.orders ON name IN ('pen', 'ink') USING sum(n) GROUP BY id ORDER BY id",
+        "FROM shop.orders PIVOT (sum(n) FOR name IN ('pen') GROUP BY id) ORDER BY id",
+        "UNPIVOT shop.orders ON n, id INTO NAME k VALUE v ORDER BY ALL",
+    ):
+        assert shop.sql(sql).fetchall() == other.execute(sql).fetchall(), sql
 
 
 def test_explain_shows_the_plan(shop: tl.Lakehouse) -> None:

@@ -321,6 +321,26 @@ def test_one_statement_reads_several_versions_with_at(lake: tl.Lakehouse) -> Non
     assert dict(lake.sql("FROM nyc.t").fetchall()) == tagged
 
 
+def test_versions_in_sql_may_be_parameters(history: tl.Lakehouse) -> None:
+    """A program that passed the version as a parameter got "? is not a constant"."""
+    count = "SELECT ? AS a, count(*) FROM nyc.t AT (VERSION => ?) WHERE id < ?"
+    assert history.sql(count, ["x", 2, 3]).fetchall() == [("x", 2)]
+    assert history.sql(count, ["x", 3, 3]).fetchall() == [("x", 1)]
+    named = "SELECT $v, count(*) FROM nyc.t AT (VERSION => $v) WHERE id < $most"
+    assert history.sql(named, {"v": 2, "most": 9}).fetchall() == [(2, 3)]
+    before = datetime.now(UTC)
+    assert history.sql("SELECT count(*) FROM nyc.t AT (TIMESTAMP => ?)", [before]).fetchall() == [(2,)]
+    assert history.sql("SELECT count(*) FROM table_changes('nyc.t', ?, ?) WHERE id >= ?", [2, 3, 1]).fetchone() == (1,)
+    copied = "INSERT INTO nyc.t SELECT id + ? FROM nyc.t AT (VERSION => ?) WHERE id = ?"
+    assert history.sql(copied, [10, 2, 1]).fetchone() == (0, 0, 1, history.version)
+    assert sorted(row["id"] for row in history.table("nyc.t").scan()) == [2, 3, 11]
+    for parameters in (["x", 2], ["x", 2, 3, 4]):
+        with pytest.raises(tl.InvalidArgument):
+            history.sql(count, parameters).fetchall()
+    with pytest.raises(tl.InvalidArgument, match="not a constant"):
+        history.sql("FROM nyc.t AT (VERSION => ?)")
+
+
 def test_errors_name_the_version_that_was_read(history: tl.Lakehouse) -> None:
     for read in (
         lambda: history.at(4).view("nyc.v"),

@@ -1,6 +1,6 @@
 """ALTER and COMMENT in SQL: change the definitions of tables, views and namespaces in a transaction.
 
-The syntax is that of DuckDB and DuckLake (`SET PARTITIONED BY (day(ts))`), and that of Spark for properties and
+The syntax is that of DuckDB and DuckLake (`SET PARTITIONED BY (day(ts))`, `SET SORTED BY (ts)`), and that of Spark for properties and
 partition fields of Iceberg tables (`ADD PARTITION FIELD day(ts)`, `SET TBLPROPERTIES`). Each statement is parsed into a
 call of the Python method for the change. DuckDB does not parse Spark's syntax, so this module reads its tokens.
 """
@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PartitionField
+from pyiceberg.table.sorting import SortDirection
 from pyiceberg.transforms import VoidTransform
 
 from trinitylake.base.arguments import hint
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.definitions.schema import to_iceberg_schema
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.partitioning_and_sorting import partition_spec
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
 from trinitylake.tables.queries.column_types import with_uuids
 from trinitylake.tables.queries.named_objects import Names
 from trinitylake.tables.queries.parsed_query import shortened
@@ -144,6 +146,10 @@ def _change(cursor: Cursor, kind: str) -> Change:
         if cursor.took("SET", "SCHEMA"):
             namespace = cursor.name()
             return lambda transaction, name: transaction.rename_table(name, (*namespace, name[-1]))
+        if cursor.took("SET", "SORTED", "BY"):
+            return _sorted_by(cursor.in_brackets())
+        if cursor.took("RESET", "SORTED", "BY"):
+            return _sorted_by([])
         if (change := _partition_change(cursor)) is not None or (change := _column_change(cursor)) is not None:
             return change
     raise cursor.unexpected(f"expected a change of a {kind}, such as {_EXAMPLES[kind]}")
@@ -151,7 +157,7 @@ def _change(cursor: Cursor, kind: str) -> Change:
 
 _EXAMPLES = {
     "table": "ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN … TYPE, RENAME TO, SET (key = 'value'), "
-    "SET PARTITIONED BY (…) or ADD PARTITION FIELD",
+    "SET PARTITIONED BY (…), ADD PARTITION FIELD or SET SORTED BY (…)",
     "view": "RENAME TO or SET (key = 'value')",
     "namespace": "SET (key = 'value')",
 }
@@ -460,12 +466,31 @@ def _change_spec(table: Table, removed: list[str], added: list[tuple[PartitionFi
             update.add_field(column, field.transform, name or field.name)
 
 
+def _sorted_by(expressions: list[str]) -> Change:
+    def change(transaction: Definitions, name: tuple[str, ...]) -> None:
+        table = transaction.table(name)
+        schema = table.iceberg.schema()
+        order = sort_order(_with_backticks(expressions), schema)
+        with translated(), table.iceberg.update_sort_order() as update:
+            for field in order.fields:
+                add = update.desc if field.direction == SortDirection.DESC else update.asc
+                column = schema.find_column_name(field.source_id)
+                assert column is not None
+                add(column, field.transform, field.null_order)
+
+    return change
+
+
 def _live_fields(table: Table) -> list[PartitionField]:
     return [field for field in table.iceberg.spec().fields if not isinstance(field.transform, VoidTransform)]
 
 
 def _fields(table: Table, expressions: list[str]) -> tuple[PartitionField, ...]:
-    return partition_spec([one.replace('"', "`") for one in expressions], table.iceberg.schema()).fields
+    return partition_spec(_with_backticks(expressions), table.iceberg.schema()).fields
+
+
+def _with_backticks(expressions: list[str]) -> list[str]:
+    return [one.replace('"', "`") for one in expressions]
 
 
 def _term(field: PartitionField) -> tuple[int, str]:

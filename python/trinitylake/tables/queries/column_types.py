@@ -66,7 +66,7 @@ def duckdb_type(type: IcebergType, column: str) -> str:
     """The type in SQL. Raises `InvalidArgument` for one that queries do not support."""
     match type:
         case DecimalType():
-            return f"DECIMAL({type.precision}, {type.scale})"
+            return f"DECIMAL({type.precision},{type.scale})"
         case StructType():
             inner = (f"{quoted(one.name)} {duckdb_type(one.field_type, column)}" for one in type.fields)
             return f"STRUCT({', '.join(inner)})"

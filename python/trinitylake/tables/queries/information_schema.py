@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.queries.column_types import duckdb_type
+from trinitylake.tables.queries.parsed_query import tree_of
+from trinitylake.tables.queries.tokens import tokens_of
 from trinitylake.tables.sql_sandbox import literal
 
 if TYPE_CHECKING:
-    from pyiceberg.types import IcebergType
-
     from trinitylake.base.qualified_names import Identifier
     from trinitylake.tables.table import Table
 
@@ -38,6 +39,7 @@ class Objects(Protocol):
 
 
 NAME = "information_schema"
+_SHOW_VIEWS = re.compile(r"\bSHOW\s+VIEWS\b", re.IGNORECASE)
 _CATALOG = ("catalog_name", pa.string())
 _TABLE = [("table_catalog", pa.string()), ("table_schema", pa.string()), ("table_name", pa.string())]
 
@@ -79,16 +81,9 @@ def _columns(names: Objects) -> Iterator[dict[str, Any]]:
                 "column_name": field.name,
                 "ordinal_position": position,
                 "is_nullable": "NO" if field.required else "YES",
-                "data_type": _type_text(field.field_type),
+                "data_type": sql_text(field.field_type),
                 "column_comment": field.doc or None,
             }
-
-
-def _type_text(type: IcebergType) -> str:
-    try:
-        return duckdb_type(type, "")
-    except InvalidArgument:  # a variant, which queries cannot read
-        return str(type).upper()
 
 
 _TABLES: dict[str, tuple[list[tuple[str, pa.DataType]], Callable[[Objects], Iterator[dict[str, Any]]]]] = {
@@ -109,11 +104,15 @@ _TABLES: dict[str, tuple[list[tuple[str, pa.DataType]], Callable[[Objects], Iter
 }
 
 
-def query_of_show(tree: dict[str, Any], default_namespace: str) -> str | None:
-    """The query that answers SHOW TABLES, SHOW SCHEMAS or DESCRIBE without a name; None for another statement.
+def query_of_show(connection: Any, sql: str, default_namespace: str) -> str | None:
+    """The query that answers SHOW TABLES, SHOW VIEWS, SHOW SCHEMAS or DESCRIBE without a name; None for another one.
 
     Raises `InvalidArgument` for other lists, such as SHOW DATABASES.
     """
+    kind = "tables"
+    if [one.word for one in tokens_of(sql)][:2] == ["SHOW", "VIEWS"]:  # which DuckDB reads as DESCRIBE views
+        kind, sql = "views", _SHOW_VIEWS.sub("SHOW TABLES", sql, count=1)
+    tree = tree_of(connection, sql)
     node = tree["statements"][0]["node"] if tree.get("statements") else {}
     shown = node.get("from_table") or {}
     if shown.get("type") != "SHOW_REF" or shown.get("query") or shown["show_type"] == "SHOW":
@@ -122,9 +121,9 @@ def query_of_show(tree: dict[str, Any], default_namespace: str) -> str | None:
     if shown["show_type"] == "SHOW_FROM" or (what == "tables" and default_namespace):
         namespace = ".".join(part for part in (shown["catalog_name"], shown["schema_name"]) if part)
         within = literal(namespace or default_namespace)
-        return f"SELECT table_name AS name FROM {NAME}.tables WHERE table_schema = {within} ORDER BY ALL"
+        return f"SELECT table_name AS name FROM {NAME}.{kind} WHERE table_schema = {within} ORDER BY ALL"
     if what == "tables":
-        return f"SELECT table_schema || '.' || table_name AS name FROM {NAME}.tables ORDER BY ALL"
+        return f"SELECT table_schema || '.' || table_name AS name FROM {NAME}.{kind} ORDER BY ALL"
     if what == "schemas":
         return f"SELECT schema_name FROM {NAME}.schemata ORDER BY ALL"
     if what == "__show_tables_expanded":
@@ -133,4 +132,4 @@ def query_of_show(tree: dict[str, Any], default_namespace: str) -> str | None:
             "column_names, list(data_type ORDER BY ordinal_position) AS column_types "
             f"FROM {NAME}.columns GROUP BY ALL ORDER BY ALL"
         )
-    raise InvalidArgument(f"SHOW {what.upper()} is not supported: SHOW lists TABLES, ALL TABLES and SCHEMAS")
+    raise InvalidArgument(f"SHOW {what.upper()} is not supported: SHOW lists TABLES, ALL TABLES, VIEWS and SCHEMAS")

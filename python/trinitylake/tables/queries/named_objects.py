@@ -13,7 +13,7 @@ from trinitylake.base.qualified_names import Identifier, full_name
 from trinitylake.base.version_reference import is_number_or_tag
 from trinitylake.errors import InvalidArgument, InvalidName, ObjectNotFound
 from trinitylake.tables.queries import information_schema
-from trinitylake.tables.queries.parsed_query import AtClause, Parsed, Reference, parsed, shortened, value_of
+from trinitylake.tables.queries.parsed_query import AtClause, Constants, Parsed, Reference, parsed, shortened
 from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.sql_sandbox import folded, quoted
 
@@ -92,6 +92,7 @@ class NamedObjects:
         given: names without a namespace that refer to other data than objects of the lakehouse.
         is_open: whether other names without a namespace are left to DuckDB.
         way_out: the option that lets a query leave the lakehouse, for errors; views never do.
+        constants: computes the versions of AT clauses; those of views have no parameters.
     """
 
     connection: Any
@@ -99,6 +100,7 @@ class NamedObjects:
     given: Mapping[str, Any] = field(default_factory=dict)
     is_open: bool = False
     way_out: str = ""
+    constants: Constants | None = None
     found: dict[NameOf, NamedObject] = field(default_factory=dict)
     is_momentary: bool = False
     _within: list[str] = field(default_factory=list)
@@ -136,7 +138,8 @@ class NamedObjects:
 
     def _version(self, at: AtClause, sql: str) -> Names:
         """The version that an AT clause names. Raises `InvalidArgument` for other values, and as `Lakehouse.at`."""
-        text = value_of(self.connection, at.expression, sql)
+        constants = None if self._within else self.constants
+        text = (constants or Constants(self.connection, {})).text(at.expression, sql)
         if is_number_or_tag(text) != (at.unit.upper() == "VERSION"):
             raise InvalidArgument(
                 f"{shortened(sql)}: AT ({at.unit} => {text}): write AT (VERSION => 14) with a number or 'tag:NAME', or "

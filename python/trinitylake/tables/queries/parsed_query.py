@@ -8,11 +8,12 @@ reach files, settings or memory addresses, or that execute text, are refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.queries.parameters import names_in
 from trinitylake.tables.queries.tokens import end_of_brackets, tokens_of
 from trinitylake.tables.sql_sandbox import folded
 
@@ -205,20 +206,38 @@ def _at_clause(node: dict[str, Any], sql: str) -> AtClause | None:
     return AtClause(tokens[begin].start, end, clause["unit"], expression)
 
 
-def value_of(connection: Any, expression: str, sql: str) -> str:
-    """The value of a constant expression in a query, as text.
+class Constants:
+    """Values of constant expressions in a query, such as the version of an AT clause.
 
-    Raises `InvalidArgument` for a column or parameter, and for functions that are not allowed.
+    Args:
+        connection: of DuckDB.
+        parameters: values of `$name`.
+
+    Attributes:
+        used: names of the parameters that these expressions need.
     """
-    import duckdb
 
-    parsed(connection, f"SELECT {expression}")
-    try:
-        [(text,)] = connection.execute(f"SELECT CAST(({expression}\n) AS VARCHAR)").fetchall()
-    except duckdb.Error as error:
-        first = str(error).partition("\n")[0]
-        raise InvalidArgument(f"{shortened(sql)}: {expression.strip()} is not a constant: {first}") from None
-    return "NULL" if text is None else str(text)
+    def __init__(self, connection: Any, parameters: Mapping[str, Any]) -> None:
+        self._connection = connection
+        self._parameters = parameters
+        self.used: set[str] = set()
+
+    def text(self, expression: str, sql: str) -> str:
+        """A value as text.
+
+        Raises `InvalidArgument` for a column, a parameter without a value, and functions that are not allowed.
+        """
+        import duckdb
+
+        names = set(names_in(parsed(self._connection, f"SELECT {expression}").tree))
+        given = {name: value for name, value in self._parameters.items() if name in names}
+        self.used |= names
+        try:
+            [(text,)] = self._connection.execute(f"SELECT CAST(({expression}\n) AS VARCHAR)", given).fetchall()
+        except duckdb.Error as error:
+            first = str(error).partition("\n")[0]
+            raise InvalidArgument(f"{shortened(sql)}: {expression.strip()} is not a constant: {first}") from None
+        return "NULL" if text is None else str(text)
 
 
 def _position(node: dict[str, Any]) -> int | None:
@@ -247,6 +266,8 @@ def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
 def _words(tree: dict[str, Any], sql: str) -> str:
     """DuckDB's error about a text that it cannot parse, with the position."""
     words = str(tree.get("error_message", "it cannot be read"))
+    if words.startswith("Only SELECT") and "PIVOT" in [one.word for one in tokens_of(sql)]:
+        return "PIVOT needs its values here: PIVOT t ON c IN ('a', 'b') USING sum(v)"
     if words.startswith("Only SELECT"):
         return "expected one statement that reads, such as SELECT"
     if "NameListToString" in words:

@@ -16,8 +16,8 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.information_schema import query_of_show
 from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
-from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, replaced
-from trinitylake.tables.queries.parsed_query import Parsed, shortened, tree_of
+from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, numbered, replaced
+from trinitylake.tables.queries.parsed_query import Constants, Parsed, shortened, tree_of
 from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.running import RunningQuery
@@ -96,17 +96,19 @@ class PreparedQuery:
         with planning(NEEDS, is_open=options.is_open) as connection, self._refusals():
             self.explain, sql = split_explain(sql)
             if first_word(sql) in ("SHOW", "DESCRIBE", "DESC"):
-                sql = query_of_show(tree_of(connection, sql), options.default_namespace) or sql
-            sql, feeds = with_change_feeds(connection, sql, names, options.default_namespace)
+                sql = query_of_show(connection, sql, options.default_namespace) or sql
+            values = by_name(options.parameters)
+            constants = Constants(connection, values)
+            if values and not isinstance(options.parameters, Mapping):
+                sql = numbered(sql)
+            sql, feeds = with_change_feeds(connection, sql, names, options.default_namespace, constants)
             self._given |= feeds
-            objects = NamedObjects(connection, names, self._given, options.is_open, options.way_out)
+            objects = NamedObjects(connection, names, self._given, options.is_open, options.way_out, constants)
             query = objects.resolve(sql, options.default_namespace)
             self.sql = query.sql
-            self._parameters = options.parameters
-            if options.is_part:
-                needed = set(names_in(query.tree))
-                values = by_name(options.parameters).items()
-                self._parameters = {name: value for name, value in values if name in needed}
+            needed = set(names_in(query.tree))
+            unneeded = (set(values) if options.is_part else constants.used) - needed
+            self._parameters = {name: value for name, value in values.items() if name not in unneeded}
             self._objects = list(objects.found.values())
             if options.is_open:
                 self._confine_views()
@@ -224,7 +226,7 @@ class PreparedQuery:
         if not self._parameters:
             return query.sql
         values: dict[str, Any] = {}
-        for name, value in by_name(self._parameters).items():
+        for name, value in self._parameters.items():
             if (text := in_sql(value)) is None:
                 return None
             (one,) = tree_of(connection, f"SELECT {text}")["statements"][0]["node"]["select_list"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.queries.parsed_query import shortened, tree_of, value_of
+from trinitylake.tables.queries.parsed_query import Constants, shortened, tree_of
 from trinitylake.tables.queries.scanned_rows import ArrowRows
 from trinitylake.tables.queries.statement_text import Cursor
 from trinitylake.tables.queries.tokens import end_of_brackets, tokens_of
@@ -22,7 +22,7 @@ FUNCTION = "table_changes"
 
 
 def with_change_feeds(
-    connection: Any, sql: str, names: Names, default_namespace: str
+    connection: Any, sql: str, names: Names, default_namespace: str, constants: Constants
 ) -> tuple[str, dict[str, ArrowRows]]:
     """Replace the calls of `table_changes` in a query by names; returns the query and the rows of each name.
 
@@ -31,6 +31,7 @@ def with_change_feeds(
         sql: the query.
         names: where tables are looked up.
         default_namespace: of tables without a namespace.
+        constants: computes the arguments.
 
     Raises `InvalidArgument` for other arguments than constants, and as `Table.changes`.
     """
@@ -44,7 +45,7 @@ def with_change_feeds(
         opening = next(at for at, one in enumerate(tokens) if one.start > begin and one.text.startswith("("))
         end = tokens[end_of_brackets(tokens, opening)].start + 1
         arguments = Cursor(text[tokens[opening].start : end].decode()).in_brackets()
-        table, *versions = [value_of(connection, one, sql) for one in arguments]
+        table, *versions = [constants.text(one, sql) for one in arguments]
         if not 1 <= len(versions) <= 2:
             raise InvalidArgument(
                 f"{shortened(sql)}: {FUNCTION} takes a table, the version before and the last version"
