@@ -93,7 +93,7 @@ def ingest(
             )
         )
         last = writer.last_sequence() if producer is not None else None
-        rows_of: Callable[[Iterable[bytes]], TextRows] = json_rows
+        rows_of: Callable[[Iterable[bytes], int], TextRows] = json_rows
         if is_csv:
             rows_of = CsvRows(target.schema.names, delimiter, nulls or ())
             if header:
@@ -101,13 +101,13 @@ def ingest(
         source.skip_to(last or 0)
         if follow:
             stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        for records, end in source.chunks(delay_seconds):
-            rows = rows_of(records)
+        for records, begin, end in source.chunks(delay_seconds):
+            rows = rows_of(records, source.line or 1)
             future = writer.write(rows, sequence=None if producer is None else end)
             try:
                 done = _Progress(done.rows + len(rows.rows), done.rejected, future.result(), end)
             except InvalidArgument as error:
-                place = f"{name}, bytes {end - sum(map(len, records)):,} to {end:,}"
+                place = name if source.line is not None else f"{name}, lines after byte {begin:,}"
                 raise InvalidArgument(f"{place}: {error}; use --dead-letter TABLE") from error
             done = done._replace(rejected=done.rejected + future.rows_rejected)
             on_progress("ingested", done.rows)
@@ -192,9 +192,14 @@ def _opened(file: str, follows: bool) -> Iterator[_Input]:
 
 
 class _Source:
-    """The records of an input, with the number of bytes up to their end."""
+    """The records of an input.
+
+    Attributes:
+        line: number of the line where the last chunk begins; None after a jump into a file.
+    """
 
     def __init__(self, input: _Input, has_quotes: bool) -> None:
+        self.line: int | None = 1
         self._input = input
         self._records = Records(has_quotes)
         self._ended: list[bytes] = []
@@ -209,6 +214,7 @@ class _Source:
             raise InvalidArgument("the input has no header: it is empty")
         record = self._ended.pop(0)
         self._end += len(record)
+        self._count_lines([record])
         return record.rstrip(b"\r\n")
 
     def skip_to(self, end: int) -> None:
@@ -216,10 +222,12 @@ class _Source:
         if end <= self._end:
             return
         if (is_record_end := self._input.seek(end)) is not None:
+            self.line = None
             self._ended, self._records.rest, self._end, self._is_at_end = [], b"", end, False
         else:
             while self._end < end and (self._ended or not self._is_at_end):
                 if self._ended:
+                    self._count_lines(self._ended[:1])
                     self._end += len(self._ended.pop(0))
                 else:
                     self._read()
@@ -230,8 +238,8 @@ class _Source:
                 "another --producer"
             )
 
-    def chunks(self, delay_seconds: float) -> Iterator[tuple[list[bytes], int]]:
-        """Yield the records that arrived within a time, and the number of bytes up to their end."""
+    def chunks(self, delay_seconds: float) -> Iterator[tuple[list[bytes], int, int]]:
+        """Yield the records that arrived within a time, and the positions of their first and after their last byte."""
         chunk: list[bytes] = []
         size_bytes, due = 0, 0.0
         while chunk or self._ended or not self._is_at_end:
@@ -243,9 +251,14 @@ class _Source:
             size_bytes += sum(map(len, self._ended))
             self._ended = []
             if chunk and (self._is_at_end or size_bytes >= _CHUNK_SIZE_BYTES or time.monotonic() >= due):
-                self._end += size_bytes
-                yield chunk, self._end
+                begin, self._end = self._end, self._end + size_bytes
+                yield chunk, begin, self._end
+                self._count_lines(chunk)
                 chunk, size_bytes = [], 0
+
+    def _count_lines(self, records: list[bytes]) -> None:
+        if self.line is not None:
+            self.line += sum(record.count(b"\n") for record in records)
 
     def _read(self) -> None:
         part = self._input.read()

@@ -8,6 +8,7 @@ fails, it converts halves, and halves of these, until it has found the single wr
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,15 +22,29 @@ if TYPE_CHECKING:
 
 
 class TextRows(NamedTuple):
-    """Rows that were parsed from texts: for each text a dictionary, or the error that explains why it is no row."""
+    """Rows that were parsed from texts.
+
+    Attributes:
+        rows: for each text a dictionary, or the error that explains why it is no row.
+        texts: without their line breaks.
+        lines: the number of the line where each text begins, from 1.
+    """
 
     rows: Sequence[Mapping[str, Any] | InvalidArgument]
     texts: Sequence[str]
+    lines: Sequence[int]
 
 
 class RejectedRow(NamedTuple):
-    """A row that does not fit the table, as JSON text or as the text that it was parsed from."""
+    """A row that does not fit the table.
 
+    Attributes:
+        number: its position in the data of its write.
+        text: JSON, or the text that the row was parsed from.
+        error: why it does not fit.
+    """
+
+    number: int
     text: str
     error: InvalidArgument
 
@@ -41,8 +56,8 @@ class EventRows:
         data: as for `Table.append`, or `TextRows`.
         schema: returns the schema of the table, which tells dictionaries of map columns from structs.
         fits: returns whether rows with an Arrow schema may fit the table. If it is given, rows that cannot be converted
-            are rejected, and rows with unknown fields are converted separately. If it is None, one row that cannot be
-            converted makes the whole write fail.
+            are rejected, and rows with unknown fields are converted separately. If it is None, the first row that
+            cannot be converted makes the whole write fail.
 
     Attributes:
         error: why the whole write fails; None if it does not.
@@ -52,17 +67,18 @@ class EventRows:
         rejected: rows that cannot be converted to Arrow.
     """
 
-    __slots__ = ("_texts", "count", "error", "parts", "rejected", "size_bytes")
+    __slots__ = ("_lines", "_texts", "count", "error", "parts", "rejected", "size_bytes")
 
     def __init__(self, data: Any, schema: Callable[[], Schema], fits: Callable[[pa.Schema], bool] | None) -> None:
         self._texts: Sequence[str] | None = None
+        self._lines: Sequence[int] = ()
         self.rejected: list[RejectedRow] = []
         self.error: InvalidArgument | None = None
         self.parts: list[tuple[Sequence[int], pa.Table]] = []
         rows: Any = data
         numbers: Sequence[int] = ()
         if isinstance(data, TextRows):
-            self._texts = data.texts
+            self._texts, self._lines = data.texts, data.lines
             rows, numbers = self._of_texts(data, fits is not None)
         elif isinstance(data, Iterator) and not hasattr(data, "__arrow_c_stream__"):
             rows = list(data)
@@ -78,9 +94,9 @@ class EventRows:
 
     def _of_texts(self, data: TextRows, rejects: bool) -> tuple[list[Any], Sequence[int]]:
         bad = {number: row for number, row in enumerate(data.rows) if isinstance(row, InvalidArgument)}
+        self.rejected += [RejectedRow(number, data.texts[number], error) for number, error in bad.items()]
         if bad and not rejects:
-            self.error = next(iter(bad.values()))
-        self.rejected += [RejectedRow(data.texts[number], error) for number, error in bad.items()]
+            self.error = self.located(self.rejected[0])
         numbers = [number for number in range(len(data.rows)) if number not in bad]
         return [data.rows[number] for number in numbers], numbers
 
@@ -95,10 +111,13 @@ class EventRows:
         try:
             table = input_rows.read_all(rows, schema)
         except InvalidArgument as error:
+            if fits is None and self.has_lines:
+                number = numbers[_first_bad(len(rows), lambda count: input_rows.read_all(rows[:count], schema))]
+                raise self.located(RejectedRow(number, "", error)) from None
             if fits is None or not numbers:
                 raise
             if not can_split:
-                self.rejected.append(RejectedRow(self._text(numbers[0], rows[0]), error))
+                self.rejected.append(RejectedRow(numbers[0], self._text(numbers[0], rows[0]), error))
                 return
         else:
             if not can_split or len(numbers) != table.num_rows or (fits is not None and fits(table.schema)):
@@ -112,11 +131,21 @@ class EventRows:
     def _text(self, number: int, row: Any) -> str:
         if self._texts is not None:
             return self._texts[number]
-        return json.dumps(row, ensure_ascii=False, default=str)
+        text = json.dumps(row, ensure_ascii=False, default=str)
+        return json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)  # JSON has no NaN
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether the rows are lines of a text, which errors name."""
+        return bool(self._lines)
+
+    def located(self, row: RejectedRow) -> InvalidArgument:
+        """The error of a row, with its line."""
+        return InvalidArgument(f"line {self._lines[row.number]:,}: {row.error}") if self.has_lines else row.error
 
     def rejected_row(self, number: int, table: pa.Table, error: InvalidArgument) -> RejectedRow:
         """The row of a table of one row as rejected, with the text of the row at position `number` of the data."""
-        return RejectedRow(self._text(number, table.to_pylist()[0]), error)
+        return RejectedRow(number, self._text(number, table.to_pylist()[0]), error)
 
 
 #: A write, the positions of some of its rows, and an Arrow table of these.
@@ -136,7 +165,7 @@ def fit_rows(events: Iterable[EventRows], conform: Callable[[pa.Table], pa.Table
     Args:
         events: the writes.
         conform: converts an Arrow table; raises `InvalidArgument` if a row does not fit.
-        splits: whether to reject single rows. Otherwise one row that does not fit rejects its whole write.
+        splits: whether to reject single rows. Otherwise the first row that does not fit rejects its whole write.
     """
     alike: dict[pa.Schema, list[_Part]] = {}
     result = Fitted([], {})
@@ -150,8 +179,8 @@ def fit_rows(events: Iterable[EventRows], conform: Callable[[pa.Table], pa.Table
             conform(schema.empty_table())
         except InvalidArgument as error:
             for rows, numbers, table in parts:
-                singles = [(number, table.slice(at, 1)) for at, number in enumerate(numbers)][: None if splits else 1]
-                bad = [rows.rejected_row(number, row, error) for number, row in singles]
+                places = range(table.num_rows) if splits else [_first_bad_row(rows, table, conform)]
+                bad = [rows.rejected_row(numbers[at], table.slice(at, 1), error) for at in places]
                 result.rejected.setdefault(rows, []).extend(bad)
         else:
             _fit(parts, conform, splits, result)
@@ -164,7 +193,8 @@ def _fit(parts: list[_Part], conform: Callable[[pa.Table], pa.Table], splits: bo
     except InvalidArgument as error:
         rows, numbers, table = parts[0]
         if len(parts) == 1 and (table.num_rows == 1 or not splits):
-            bad = rows.rejected_row(numbers[0], table.slice(0, 1), error)
+            at = _first_bad_row(rows, table, conform)
+            bad = rows.rejected_row(numbers[at], table.slice(at, 1), error)
             result.rejected.setdefault(rows, []).append(bad)
             return
         if len(parts) == 1:
@@ -173,3 +203,26 @@ def _fit(parts: list[_Part], conform: Callable[[pa.Table], pa.Table], splits: bo
         half = len(parts) // 2
         _fit(parts[:half], conform, splits, result)
         _fit(parts[half:], conform, splits, result)
+
+
+def _first_bad_row(rows: EventRows, table: pa.Table, conform: Callable[[pa.Table], pa.Table]) -> int:
+    """Place of the first row of a table that does not fit, if errors name it; otherwise 0."""
+
+    def convert(count: int) -> None:
+        first = table.slice(0, count)
+        conform(first.select([name for name in first.column_names if first[name].null_count < count]))
+
+    return _first_bad(table.num_rows, convert) if rows.has_lines else 0
+
+
+def _first_bad(count: int, convert: Callable[[int], object]) -> int:
+    """Place of the row with which the conversion of the first rows fails; that of all `count` rows does."""
+
+    def fails(number: int) -> bool:
+        try:
+            convert(number)
+        except InvalidArgument:
+            return True
+        return False
+
+    return bisect_left(range(1, count), True, key=fails)

@@ -209,7 +209,7 @@ def stage(
     by_rows = {write.rows: write for write in new}
     found = fit_rows(by_rows, conform, splits=target.dead_letter_table is not None)
     if found.rejected and target.dead_letter_table is None:
-        failed = {by_rows[rows]: rejected[0].error for rows, rejected in found.rejected.items()}
+        failed = {by_rows[rows]: rows.located(rejected[0]) for rows, rejected in found.rejected.items()}
         staged.failed.update(failed)
     if staged.failed:
         _fail_later_writes(writes, staged)

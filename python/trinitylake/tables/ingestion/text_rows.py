@@ -8,24 +8,41 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.ingestion.event_rows import TextRows
 
+#: A row as a dictionary, or the error that explains why a text is no row.
+_Row: TypeAlias = "Mapping[str, Any] | InvalidArgument"
 #: The largest text of one row.
 MAX_ROW_SIZE_BYTES = 16 << 20
 
 
-def json_rows(lines: Iterable[bytes]) -> TextRows:
-    """Parse JSON lines; blank lines are skipped. A line that is no JSON object becomes an `InvalidArgument`."""
-    texts = [line.strip() for line in lines]
-    texts = [text for text in texts if text]
-    return TextRows([_json_row(text) for text in texts], [text.decode(errors="replace") for text in texts])
+def json_rows(lines: Iterable[bytes], first_line: int = 1) -> TextRows:
+    """Parse JSON lines; blank lines are skipped. A line that is no JSON object becomes an `InvalidArgument`.
+
+    `first_line` is the number of the first line, for errors.
+    """
+    return _text_rows(((line, line.strip()) for line in lines), _json_row, first_line)
 
 
-def _json_row(text: bytes) -> Mapping[str, Any] | InvalidArgument:
+def _text_rows(records: Iterable[tuple[bytes, bytes]], parse: Callable[[bytes], _Row], line: int) -> TextRows:
+    """Parse records, given with their line breaks and without; empty ones are skipped."""
+    rows: list[_Row] = []
+    texts: list[str] = []
+    lines: list[int] = []
+    for record, text in records:
+        if text:
+            rows.append(parse(text))
+            texts.append(text.decode(errors="replace"))
+            lines.append(line)
+        line += max(1, record.count(b"\n"))
+    return TextRows(rows, texts, lines)
+
+
+def _json_row(text: bytes) -> _Row:
     try:
         row = _JSON.decode(text.decode())
         if b"\\ud" in text.lower():  # an escaped surrogate, which is no character without its pair
@@ -80,15 +97,16 @@ class CsvRows:
             raise InvalidArgument("the header has a column without a name, or two columns of the same name")
         self._columns = [name for name in names if name is not None]
 
-    def __call__(self, records: Iterable[bytes]) -> TextRows:
-        """Parse records; blank ones are skipped. A malformed record becomes an `InvalidArgument`."""
-        texts = [record.decode(errors="replace").rstrip("\r\n") for record in records]
-        texts = [text for text in texts if text]
-        return TextRows([self._row(text) for text in texts], texts)
+    def __call__(self, records: Iterable[bytes], first_line: int = 1) -> TextRows:
+        """Parse records; blank ones are skipped. A malformed record becomes an `InvalidArgument`.
 
-    def _row(self, text: str) -> Mapping[str, Any] | InvalidArgument:
+        `first_line` is the number of the line where the first record begins, for errors.
+        """
+        return _text_rows(((record, record.rstrip(b"\r\n")) for record in records), self._row, first_line)
+
+    def _row(self, text: bytes) -> _Row:
         try:
-            fields = self._fields(text)
+            fields = self._fields(text.decode(errors="replace"))
         except InvalidArgument as error:
             return error
         if len(fields) != len(self._columns):
