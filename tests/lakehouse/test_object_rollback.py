@@ -297,6 +297,27 @@ def test_undrop_finds_the_last_version_of_an_object(tmp_path: Path) -> None:
     assert undrop("shop.never")[0] == 4
 
 
+def test_undrop_to_another_name_restores_the_dropped_object_not_its_successor(tmp_path: Path) -> None:
+    """A table was dropped and made anew by mistake; `undrop --to` copied the new table, and reported success."""
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, durability="none")
+    lake.create_namespace("shop")
+    lake.create_table("shop.t", ROWS).append(ROWS)
+    lake.drop_table("shop.t")
+    lake.create_table("shop.t", {"other": "int"}).append({"other": [1]})
+
+    def undrop(to: str) -> int:
+        result = CliRunner().invoke(app, ["undrop", "shop.t", "--to", to, "--root", root])
+        assert result.exit_code == 0, result.output
+        return lake.table(to).count()
+
+    assert undrop("shop.first") == ROWS.num_rows
+    with lake.transaction() as txn:
+        txn.drop_table("shop.t")
+        txn.create_table("shop.t", {"third": "int"})
+    assert undrop("shop.second") == 1
+
+
 def test_maintenance_compacts_a_copy_that_shares_files(tmp_path: Path) -> None:
     """A copy names files in the folder of its origin, so maintenance always skipped it."""
     lake = tl.create(tmp_path / "lake", durability="none")

@@ -191,7 +191,9 @@ def undrop(
             show_default=False,
         ),
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="New name; a copy if the object still exists.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="New name, if another object has the name now; or to copy an object.")
+    ] = None,
     message: Message = "",
     author: Author = "",
     options: Options = None,
@@ -206,7 +208,10 @@ def undrop(
 
 
 def _last_version_with(lake: Lakehouse, identifier: str, to: str | None) -> int:
-    """The last version that has an object. Raises `InvalidArgument` if the object exists and `to` is None."""
+    """The last version that has the object to restore: the dropped one, if another has its name now.
+
+    Raises `InvalidArgument` if an object of that name exists and `to` is None.
+    """
     latest = lake.at()
     if latest._kind(identifier) is None:
         [newest] = lake.log(1, of=identifier)
@@ -217,7 +222,10 @@ def _last_version_with(lake: Lakehouse, identifier: str, to: str | None) -> int:
         raise InvalidArgument(
             f"{identifier} exists: `rollback VERSION {identifier}` restores an older state, and --to makes a copy"
         )
-    return latest.version
+    from trinitylake.lakehouse.object_history import version_of_former_object
+
+    former = version_of_former_object(lake._core, identifier)
+    return latest.version if former is None else former
 
 
 @command

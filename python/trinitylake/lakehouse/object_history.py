@@ -82,6 +82,16 @@ def changes_of_object(core: _core.Lakehouse, identifier: Identifier) -> Iterator
     return _Walk(core, core.latest().number, core.oldest()).changes(identifier)
 
 
+def version_of_former_object(core: _core.Lakehouse, identifier: Identifier) -> int | None:
+    """The last version in which another object had the name of a present one; None if no kept version is known."""
+    walk = _Walk(core, core.latest().number, core.oldest())
+    key, id = walk._found(identifier)
+    for step in walk._all_steps(key, walk._newest):
+        if step.before is not None and walk._id(key.kind, step.before) != id:
+            return step.version - 1
+    return None
+
+
 class _Walk:
     """Goes through the history of one object, from `newest` down to `oldest`."""
 
