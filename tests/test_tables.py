@@ -58,14 +58,14 @@ def test_a_table_is_created_from_any_kind_of_schema(nyc: tl.Lakehouse) -> None:
     for number, schema in enumerate([iceberg, arrow, declared, arrow.empty_table()]):
         table = nyc.create_table(f"nyc.t{number}", schema)
         columns = [(column.name, str(column.type), column.nullable) for column in table.schema.columns]
-        assert columns == [("id", "bigint", False), ("name", "varchar", True)]
+        assert columns == [("id", "BIGINT", False), ("name", "VARCHAR", True)]
         assert table.scan().count() == 0
     assert nyc.tables() == ["nyc.t0", "nyc.t1", "nyc.t2", "nyc.t3"]
 
 
 def test_the_definition_keeps_types_that_iceberg_does_not_have(nyc: tl.Lakehouse) -> None:
     nyc.create_table("nyc.t", {"small": "smallint", "code": "varchar(3)", "price": "decimal(10,2)"})
-    assert str(nyc.table("nyc.t").schema) == "(small smallint, code varchar(3), price decimal(10,2))"
+    assert str(nyc.table("nyc.t").schema) == "(small SMALLINT, code VARCHAR(3), price DECIMAL(10,2))"
 
 
 def test_files_lie_below_the_namespace_in_a_directory_with_the_id(nyc: tl.Lakehouse, flights: tl.Table) -> None:
@@ -462,7 +462,7 @@ def test_update_schema_accepts_the_type_names_of_create_table(nyc: tl.Lakehouse)
     ]
     with nyc.transaction() as txn, txn.table("nyc.updated").update_schema() as update:
         update.update_column("id", "bigint")  # type: ignore[arg-type]
-    assert str(nyc.table("nyc.updated").schema.columns[0].type) == "bigint"
+    assert str(nyc.table("nyc.updated").schema.columns[0].type) == "BIGINT"
     with pytest.raises(tl.InvalidArgument, match="dubble"), table.update_schema() as update:
         update.add_column("more", "dubble")  # type: ignore[arg-type]
 

@@ -380,7 +380,7 @@ def test_loading_appends_overwrites_or_updates_in_one_version(root: str, tmp_pat
     lake = tl.open(root)
     before = lake.version
     shown = json.loads(run("load", str(file), "shop.orders", "--root", root, "--dry-run", "--json").stdout)
-    assert [(one["name"], one["type"]) for one in shown["columns"]] == [("id", "bigint"), ("city", "varchar")]
+    assert [(one["name"], one["type"]) for one in shown["columns"]] == [("id", "BIGINT"), ("city", "VARCHAR")]
     assert lake.version == before
     run("load", str(file), "shop.orders", "--root", root, "--mode", "upsert", "--on", "id")
     assert (lake.version, lake.table("shop.orders").scan().count()) == (before + 1, 4)

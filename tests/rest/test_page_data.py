@@ -238,7 +238,7 @@ def test_search_ignores_case_and_continues_on_the_next_page(
 
 def test_description_of_a_table_has_columns_sizes_and_snapshots(rita: Page, shop: tl.Lakehouse) -> None:
     found = rita.found(table_path("shop", "orders"))
-    assert [(one["name"], one["type"]) for one in found["columns"]] == [("id", "bigint")]
+    assert [(one["name"], one["type"]) for one in found["columns"]] == [("id", "BIGINT")]
     assert (found["type"], found["totals"]["rows"], found["n-snapshots"]) == ("managed", 9, 3)
     assert [one["added-rows"] for one in found["snapshots"]] == [3, 3, 3]
     assert found["current-snapshot-id"] == found["snapshots"][0]["id"]

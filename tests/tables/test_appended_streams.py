@@ -192,10 +192,10 @@ def test_types_become_wider_as_iceberg_allows(lake: tl.Lakehouse) -> None:
     table.append(
         pa.table({"i": [1 << 40], "f": [0.1], "d": [Decimal("123456789.25")]}, schema=wide), evolve_schema=True
     )
-    assert [str(column.type) for column in table.schema.columns] == ["bigint", "double", "decimal(20,2)"]
+    assert [str(column.type) for column in table.schema.columns] == ["BIGINT", "DOUBLE", "DECIMAL(20,2)"]
     assert sorted(table.scan().to_arrow()["i"].to_pylist()) == [1, 1 << 40]
     table.append(pa.table({"i": [7], "f": [0.5], "d": [Decimal("1.00")]}, schema=narrow), evolve_schema=True)
-    assert str(table.schema.columns[0].type) == "bigint"
+    assert str(table.schema.columns[0].type) == "BIGINT"
 
 
 def test_fields_of_structs_follow(lake: tl.Lakehouse) -> None:

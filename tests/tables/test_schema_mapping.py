@@ -219,7 +219,20 @@ def test_types_are_written_in_sql_or_built() -> None:
     )
     for alias, kind in ALIASES.items():
         if kind not in ("list", "map", "struct"):
-            assert parse_type(alias.upper() + ("(7)" if kind == "fixed" else "")).kind in (kind, "fixed")
+            parsed = parse_type(alias.upper() + ("(7)" if kind == "fixed" else ""))
+            assert parsed.kind in (kind.removesuffix("_ns"), "fixed")
+
+
+def test_types_have_the_spelling_of_duckdb() -> None:
+    """The columns of a table were `bigint` and `row(…)`, and those of a query over it `BIGINT` and `STRUCT(…)`."""
+    names = ("boolean", "smallint", "int", "bigint", "real", "double", "decimal(10,2)", "date", "time", "timestamp")
+    names += ("timestamptz", "timestamp_ns", "timetz", "varchar", "binary", "uuid", "int[]", "map<varchar,real[]>")
+    names += ("row(a int, b array<row(c timestamptz)>)",)
+    for name in names:
+        assert str(parse_type(name)) == str(duckdb.sql(f"SELECT NULL::{parse_type(name)} AS v").types[0]), name
+    lengths = ("varchar(20)", "char(3)", "fixed(16)", "binary(9)", "time(3)", "timestamp(3)", "timestamptz(9)")
+    for name in (*names, *lengths, "array<int not null>", 'row("a b" map<int, date not null> not null)'):
+        assert parse_type(str(parse_type(name))) == parse_type(name), name
 
 
 @pytest.mark.parametrize(
@@ -284,7 +297,7 @@ def test_a_bad_column_is_named() -> None:
 
 def test_a_schema_has_a_readable_text() -> None:
     schema = Schema([Column("id", "bigint", nullable=False), ("tags", list_of("text")), ("at", "row(x real, y real)")])
-    assert str(schema) == "(id bigint not null, tags array<varchar>, at row(x real, y real))"
+    assert str(schema) == "(id BIGINT NOT NULL, tags VARCHAR[], at STRUCT(x FLOAT, y FLOAT))"
     assert schema["at.y"].type == Type("real")
     assert schema.names == ("id", "tags", "at")
     with pytest.raises(KeyError):
@@ -331,21 +344,21 @@ DATA = pa.table(
 
 def test_schemas_are_read_from_arrow_data() -> None:
     assert {column.name: str(column.type) for column in as_schema(DATA).columns} == {
-        "u8": "smallint",
-        "u16": "int",
-        "u32": "bigint",
-        "u64": "decimal(20,0)",
-        "half": "real",
-        "text": "varchar",
-        "view": "varchar",
-        "day": "date",
-        "ns": "timestamp",
-        "zoned": "timestamptz",
-        "clock": "time",
-        "money": "decimal(10,2)",
-        "pair": "array<smallint>",
-        "map": "map<varchar,bigint>",
-        "row": "row(a int not null)",
+        "u8": "SMALLINT",
+        "u16": "INTEGER",
+        "u32": "BIGINT",
+        "u64": "DECIMAL(20,0)",
+        "half": "FLOAT",
+        "text": "VARCHAR",
+        "view": "VARCHAR",
+        "day": "DATE",
+        "ns": "TIMESTAMP",
+        "zoned": "TIMESTAMP WITH TIME ZONE",
+        "clock": "TIME",
+        "money": "DECIMAL(10,2)",
+        "pair": "SMALLINT[]",
+        "map": "MAP(VARCHAR, BIGINT)",
+        "row": "STRUCT(a INTEGER NOT NULL)",
     }
     target = schema_to_pyarrow(to_iceberg_schema(DATA), include_field_ids=False)
     assert DATA.cast(target).num_rows == 1, "nothing is lost on the way into the table"

@@ -116,7 +116,7 @@ def test_ids_may_come_as_texts(lake: tl.Lakehouse) -> None:
     table.append({"key": [str(KEY), None], "n": [101, 102]})
     table.append(pa.table({"key": pa.chunked_array([[str(OTHER)], []], pa.large_string()), "n": [103]}))
     assert numbers(table.scan(f"key in ('{KEY}', '{OTHER}')").to_arrow()) == [7, 8, 101, 103]
-    with pytest.raises(tl.errors.InvalidArgument, match="column key: cannot cast string"):
+    with pytest.raises(tl.errors.InvalidArgument, match="column key: cannot cast VARCHAR"):
         table.append({"key": ["no id"], "n": [1]})
     lake.sql(f"insert into a.t values ('{KEYS[1]}', 104)")
     lake.sql(f"update a.t set key = '{KEYS[2]}' where n = 104")

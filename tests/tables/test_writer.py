@@ -131,7 +131,7 @@ def test_rejected_rows_are_in_the_dead_letter_table_in_the_same_version(lake: tl
         ('{"id": "one", "name": "é"}', "p", 8),
         ('{"id": 3, "nme": "x"}', "p", 8),
     ]
-    assert "cannot cast string to int64" in letters[0]["error"]
+    assert "cannot cast VARCHAR to BIGINT" in letters[0]["error"]
     assert "no column nme" in letters[1]["error"]
     assert abs(datetime.now(UTC) - letters[0]["time"]).total_seconds() < 60
     assert (future.result(), future.rows_rejected) == (lake.version, 2)

@@ -97,6 +97,14 @@ def _type(type: pa.DataType, path: str, version: int) -> Type:
     raise InvalidArgument(f"column {path!r}: the Arrow type {type} has no counterpart in Iceberg; cast it first")
 
 
+def type_text(type: pa.DataType) -> str:
+    """The type in SQL, for errors; as Arrow writes it if tables have no such type."""
+    try:
+        return str(_type(type, "", _V3))
+    except InvalidArgument:
+        return str(type)
+
+
 def _is_list(type: pa.DataType) -> bool:
     is_ = pa.types
     return bool(

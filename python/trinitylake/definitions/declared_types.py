@@ -47,6 +47,8 @@ DEFAULT_FRACTION_DIGITS = 6
 
 #: A field name that needs no quotes in `sql_type`.
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
+#: DuckDB's words for kinds that the format names otherwise.
+_SQL_WORDS = {"int": "INTEGER", "real": "FLOAT", "binary": "BLOB"}
 _WITH_LENGTH = ("char", "varchar", "fixed", "binary")
 _WITH_FRACTION = ("time", "timetz", "timestamp", "timestamptz")
 
@@ -111,22 +113,28 @@ class Type:
         return ""
 
     def __str__(self) -> str:
-        """The type in SQL; `parse_type` is the inverse."""
-        if self.iceberg == "uuid":
-            return "uuid"
+        """The type in SQL, as DuckDB writes it if it has the type; `parse_type` is the inverse."""
+        if self.iceberg:
+            return self.iceberg.upper()
         if self.kind == "decimal":
-            return f"decimal({self.precision},{self.scale})"
+            return f"DECIMAL({self.precision},{self.scale})"
         if self.kind == "struct":
-            return f"row({', '.join(column_text(child) for child in self.children)})"
+            return f"STRUCT({', '.join(column_text(child) for child in self.children)})"
         if self.kind == "list" and self.children:
-            return f"array<{_element_text(self.children[0])}>"
+            element = _element_text(self.children[0])
+            return f"{element}[]" if self.children[0].nullable else f"ARRAY({element})"
         if self.kind == "map" and len(self.children) == 2:
-            return f"map<{_element_text(self.children[0])},{_element_text(self.children[1])}>"
+            return f"MAP({_element_text(self.children[0])}, {_element_text(self.children[1])})"
+        word, zone = _SQL_WORDS.get(self.kind, self.kind.upper()), ""
+        if self.kind.endswith("tz"):
+            word, zone = word.removesuffix("TZ"), " WITH TIME ZONE"
+        if self.kind == "timestamp" and self.precision == MAX_FRACTION_DIGITS:
+            return "TIMESTAMP_NS"
         if self.length:
-            return f"{self.kind}({self.length})"
+            return f"{word}({self.length})"
         if self.kind in _WITH_FRACTION and self.precision != DEFAULT_FRACTION_DIGITS:
-            return f"{self.kind}({self.precision})"
-        return self.kind
+            return f"{word}({self.precision}){zone}"
+        return word + zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +270,12 @@ def _built(kind: str, arguments: Sequence[int], fields: Sequence[tuple[str, Type
 
 
 def column_text(column: Column) -> str:
-    """A column in SQL, such as `"a b" varchar not null`."""
+    """A column in SQL, such as `"a b" VARCHAR NOT NULL`."""
     name = column.name
     if not _PLAIN_NAME.fullmatch(name):
         name = '"' + name.replace('"', '""') + '"'
-    return f"{name} {column.type}" + ("" if column.nullable else " not null")
+    return f"{name} {column.type}" + ("" if column.nullable else " NOT NULL")
 
 
 def _element_text(column: Column) -> str:
-    return str(column.type) + ("" if column.nullable or column.name == "key" else " not null")
+    return str(column.type) + ("" if column.nullable or column.name == "key" else " NOT NULL")

@@ -58,6 +58,7 @@ ALIASES = {
     "datetime": "timestamp",
     "timestamp without time zone": "timestamp",
     "timestamp_ntz": "timestamp",
+    "timestamp_ns": "timestamp_ns",
     "timestamptz": "timestamptz",
     "timestamp with time zone": "timestamptz",
     "timestamp_ltz": "timestamptz",
@@ -178,7 +179,9 @@ class _Parser(Generic[T]):
             self.fail(f"{kind} takes {most or 'no'} argument{'s' if most == 2 else ''}, not {len(arguments)}")
         if kind == "uuid":
             return self.uuid
-        if kind in ("time", "timestamp"):
+        if kind == "timestamp_ns":
+            kind, arguments = "timestamp", [9]
+        elif kind in ("time", "timestamp"):
             if self.accept("with", "time", "zone") or self.accept("with", "local", "time", "zone"):
                 kind += "tz"
             else:
@@ -255,4 +258,4 @@ class _Parser(Generic[T]):
         raise InvalidArgument(f"cannot read the type {self.text!r}{where}: {reason}")
 
 
-_WITHOUT_ARGUMENTS = ("boolean", "smallint", "int", "bigint", "real", "double", "date", "uuid")
+_WITHOUT_ARGUMENTS = ("boolean", "smallint", "int", "bigint", "real", "double", "date", "uuid", "timestamp_ns")

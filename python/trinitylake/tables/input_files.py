@@ -307,7 +307,7 @@ class InputFiles:
         detected = self._detected(open_columns) if open_columns else {}
         self._detected_columns = frozenset(detected)
         self.notes += [
-            f"column {name} has no value in the first {SAMPLE_ROWS:,} rows of a file: its type is varchar"
+            f"column {name} has no value in the first {SAMPLE_ROWS:,} rows of a file: its type is VARCHAR"
             for name, type in detected.items()
             if type is None
         ]
@@ -466,7 +466,7 @@ class InputFiles:
             )
         for number, column in enumerate(schema):
             if pa.types.is_null(column.type):
-                self.notes.append(f"column {column.name} has no type and no value: its type is varchar")
+                self.notes.append(f"column {column.name} has no type and no value: its type is VARCHAR")
                 schema = schema.set(number, column.with_type(pa.string()))
         return schema.remove_metadata()
 
@@ -526,7 +526,7 @@ class InputFiles:
         message = f"{last.file}, {f'line {last.line}' if is_csv else f'row {last.row}'}: {last.error}"
         if bad_rows_max:
             raise InvalidArgument(f"more than {bad_rows_max:,} rows do not fit: {message}")
-        raise InvalidArgument(f"{message}; use --type {last.column}=varchar, --null, --select or --bad-rows FILE")
+        raise InvalidArgument(f"{message}; use --type {last.column}=VARCHAR, --null, --select or --bad-rows FILE")
 
     def _lines(
         self, path: Path, rows: Container[int], records: Container[int]

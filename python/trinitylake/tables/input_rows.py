@@ -10,6 +10,7 @@ columns, and parts of structures, that the table does not have are refused rathe
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trinitylake.definitions.arrow_types import type_text
 from trinitylake.definitions.sql_type import MAX_DEPTH
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
@@ -41,6 +43,7 @@ _ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (p
 # Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
 
+_SCALAR_TYPE = re.compile(r" as a scalar of type \S+")
 #: How many rows of a query are asked for at a time.
 BATCH_ROWS = 100_000
 
@@ -205,8 +208,9 @@ def _of_lazy_frame(data: Any) -> pa.Table | pa.RecordBatchReader:
 
 
 def _taken_from(items: Iterator[Any], data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
-    first = next(items, None)
-    if first is None:
+    for first in items:
+        break
+    else:
         return pa.table({})
     if isinstance(first, pa.RecordBatch | pa.Table):
         return pa.RecordBatchReader.from_batches(first.schema, _batches(chain([first], items)))
@@ -218,6 +222,7 @@ def _taken_from(items: Iterator[Any], data: Any, maps: _Maps) -> pa.Table | pa.R
             if not names:
                 raise InvalidArgument("the rows have no columns")
             return pa.table({name: _array(name, [row.get(name) for row in rows], maps) for name in names})
+        first = next(row for row in rows if not isinstance(row, Mapping))
     raise InvalidArgument(_EXPECTED.format(f"{type(data).__name__} of {type(first).__name__}"))
 
 
@@ -246,6 +251,8 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
         return pa.array(values)
     except pa.ArrowNotImplementedError:  # a UUID in a structure or a list
         return pa.array(without_uuid_objects(values))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidArgument(f"column {name}: {error}") from error
 
 
 def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -420,7 +427,12 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
             return pa.chunked_array([_cast_array(chunk, field.type) for chunk in column.chunks], field.type)
         return _cast_array(column, field.type)
     except (pa.ArrowException, ValueError) as error:
-        raise InvalidArgument(f"column {field.name}: cannot cast {column.type} to {field.type}: {error}") from error
+        # Arrow's message about an impossible cast repeats the types.
+        why = "" if isinstance(error, pa.ArrowNotImplementedError) else f": {_SCALAR_TYPE.sub('', str(error))}"
+        types = " to ".join(dict.fromkeys(map(type_text, (column.type, field.type))))
+        if " to " not in types:
+            types = f"{column.type} to {field.type}"
+        raise InvalidArgument(f"column {field.name}: cannot cast {types}{why}") from error
 
 
 def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:

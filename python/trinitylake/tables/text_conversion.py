@@ -72,7 +72,7 @@ def conversion(text: str, type: Type, decimal: str = ".") -> str:
         pattern, target = _CASTS[type.kind]
     else:
         raise InvalidArgument(
-            f"text cannot be converted to {type}: load the column as varchar, or convert it in --select"
+            f"text cannot be converted to {type}: load the column as VARCHAR, or convert it in --select"
         )
     if decimal != "." and type.kind in ("decimal", "real", "double"):
         text = f"replace({text}, {literal(decimal)}, '.')"
