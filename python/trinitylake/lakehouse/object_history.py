@@ -84,12 +84,7 @@ def changes_of_object(core: _core.Lakehouse, identifier: Identifier) -> Iterator
 
 def version_of_former_object(core: _core.Lakehouse, identifier: Identifier) -> int | None:
     """The last version in which another object had the name of a present one; None if no kept version is known."""
-    walk = _Walk(core, core.latest().number, core.oldest())
-    key, id = walk._found(identifier)
-    for step in walk._all_steps(key, walk._newest):
-        if step.before is not None and walk._id(key.kind, step.before) != id:
-            return step.version - 1
-    return None
+    return _Walk(core, core.latest().number, core.oldest()).version_of_former(identifier)
 
 
 class _Walk:
@@ -104,6 +99,13 @@ class _Walk:
     def changes(self, identifier: Identifier) -> Iterator[ObjectChange]:
         key, id = self._found(identifier)
         return self._of(key, id)
+
+    def version_of_former(self, identifier: Identifier) -> int | None:
+        key, id = self._found(identifier)
+        for step in self._all_steps(key, self._newest):
+            if step.before is not None and self._id(key.kind, step.before) != id:
+                return step.version - 1
+        return None
 
     def _found(self, identifier: Identifier) -> tuple[ObjectKey, str]:
         """The key that the object has or had last, and its id."""

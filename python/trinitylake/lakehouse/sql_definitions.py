@@ -1,8 +1,9 @@
 """ALTER and COMMENT in SQL: change the definitions of tables, views and namespaces in a transaction.
 
-The syntax is that of DuckDB and DuckLake (`SET PARTITIONED BY (day(ts))`, `SET SORTED BY (ts)`), and that of Spark for properties and
-partition fields of Iceberg tables (`ADD PARTITION FIELD day(ts)`, `SET TBLPROPERTIES`). Each statement is parsed into a
-call of the Python method for the change. DuckDB does not parse Spark's syntax, so this module reads its tokens.
+The syntax is that of DuckDB and DuckLake (`SET PARTITIONED BY (day(ts))`, `SET SORTED BY (ts)`), and that of Spark for
+properties and partition fields of Iceberg tables (`ADD PARTITION FIELD day(ts)`, `SET TBLPROPERTIES`). Each statement
+is parsed into a call of the Python method for the change. DuckDB does not parse Spark's syntax, so this module reads
+its tokens.
 """
 
 from __future__ import annotations

@@ -208,9 +208,8 @@ def _of_lazy_frame(data: Any) -> pa.Table | pa.RecordBatchReader:
 
 
 def _taken_from(items: Iterator[Any], data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
-    for first in items:
-        break
-    else:
+    nothing = object()  # None may be the first item
+    if (first := next(items, nothing)) is nothing:
         return pa.table({})
     if isinstance(first, pa.RecordBatch | pa.Table):
         return pa.RecordBatchReader.from_batches(first.schema, _batches(chain([first], items)))
