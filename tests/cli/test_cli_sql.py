@@ -312,7 +312,7 @@ def test_shell_survives_every_error_with_its_transaction(
     lines = iter([".begin", "DELETE FROM shop.items;", "SELECT 1 AS broken;", "SELECT 2 AS fine;", ".commit", "quit"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
     monkeypatch.setenv("XDG_STATE_HOME", root)
-    SqlShell(tl.open(root), Broken()).talk()
+    SqlShell(tl.open(root), Broken()).run_interactively()
     said = capsys.readouterr()
     assert "unexpected: ZeroDivisionError: division by zero" in said.err
     assert "fine" in said.out

@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 from pyiceberg.expressions import AlwaysTrue
 
 import trinitylake as tl
-from trinitylake.tables.lazy_polars import handed_down, lazy_frame
+from trinitylake.tables.lazy_polars import lazy_frame, pushed_filter
 
 SCHEMA = pa.schema([("i", pa.int64()), ("f", pa.float64()), ("s", pa.string()), ("d", pa.date32()), ("b", pa.bool_())])
 FLOATS = [None, math.nan, math.inf, -math.inf, -0.0, 0.0, 1.5, 2.0]
@@ -134,10 +134,10 @@ def test_predicates_with_equal_meaning_are_pushed_down() -> None:
     lake.create_namespace("a")
     iceberg = lake.create_table("a.t", SCHEMA).iceberg.metadata
     for predicate in (pl.col("i") == 3, pl.col("s").is_in(["a"]), pl.col("d") < date(2026, 1, 1)):
-        assert handed_down(predicate, iceberg) != AlwaysTrue(), predicate
-    assert handed_down(pl.col("i") % 2 == 0, iceberg) == AlwaysTrue()
-    assert handed_down((pl.col("i") % 2 == 0) & (pl.col("i") > 5), iceberg) != AlwaysTrue()
-    assert handed_down((pl.col("i") % 2 == 0) | (pl.col("i") > 5), iceberg) == AlwaysTrue()
+        assert pushed_filter(predicate, iceberg) != AlwaysTrue(), predicate
+    assert pushed_filter(pl.col("i") % 2 == 0, iceberg) == AlwaysTrue()
+    assert pushed_filter((pl.col("i") % 2 == 0) & (pl.col("i") > 5), iceberg) != AlwaysTrue()
+    assert pushed_filter((pl.col("i") % 2 == 0) | (pl.col("i") > 5), iceberg) == AlwaysTrue()
 
 
 def test_the_engine_that_streams_reads_it_too(table: Any) -> None:

@@ -22,17 +22,17 @@ class PlainCommand(TyperCommand):
     """A command with fast conversion of simple values."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _taken_plainly(super().get_params(ctx))
+        return _with_fast_conversion(super().get_params(ctx))
 
 
 class PlainGroup(TyperGroup):
     """A group of commands with fast conversion of simple values."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _taken_plainly(super().get_params(ctx))
+        return _with_fast_conversion(super().get_params(ctx))
 
 
-def _taken_plainly(parameters: Iterable[Any]) -> list[Any]:
+def _with_fast_conversion(parameters: Iterable[Any]) -> list[Any]:
     found = list(parameters)
     for parameter in found:
         if getattr(parameter, _PLACE, "") is None:

@@ -53,7 +53,7 @@ def sql(
     if at is not None:
         shell.look_at(at)
     if is_shell:
-        shell.talk()
+        shell.run_interactively()
     else:
         shell.run_all(texts or [sys.stdin.read()], single_transaction=single_transaction)
 

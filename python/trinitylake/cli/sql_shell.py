@@ -154,7 +154,7 @@ class SqlShell:
         if tokens_of(pending):  # not only comments
             self.run(pending)
 
-    def talk(self) -> None:
+    def run_interactively(self) -> None:
         """Read statements from the terminal until it is closed. An error ends only its statement."""
         self._prepare_line()
         print("TrinityLake: .help for help, .quit to leave")

@@ -32,7 +32,7 @@ class ExternalTable(StaticTable):
     """A PyIceberg table that reads one metadata file and refuses every write with `InvalidArgument`."""
 
     def __reduce__(self) -> tuple[Callable[..., ExternalTable], tuple[Any, ...]]:
-        return _arrived, (self.name(), self.metadata, self.metadata_location, pickled(self.io))
+        return _unpickled_table, (self.name(), self.metadata, self.metadata_location, pickled(self.io))
 
     def refresh(self) -> Table:
         """The same table, which changes only with its definition."""
@@ -116,7 +116,9 @@ def load_external(
     return ExternalTable(identifier, metadata, uri, io, ExternalCatalog("external"))
 
 
-def _arrived(identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: FileIO | PickledIO) -> ExternalTable:
+def _unpickled_table(
+    identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: FileIO | PickledIO
+) -> ExternalTable:
     return ExternalTable(identifier, metadata, uri, unpickled(io), ExternalCatalog("external"))
 
 

@@ -97,7 +97,7 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
     name = stored.pop(CATALOG_PROPERTY, DEFAULT_CATALOG_NAME)
     federated_properties(stored, table, name)
     try:
-        catalog = _catalog(name, {**_beside_configured(name, stored), **(properties or {})})
+        catalog = _catalog(name, {**_allowed_properties(name, stored), **(properties or {})})
     except TrinityLakeError:
         raise
     except (ValueError, ImportError) as error:
@@ -120,7 +120,7 @@ def _catalog(name: str, properties: dict[str, str]) -> Catalog:
     return load_catalog(name, **properties)
 
 
-def _beside_configured(name: str, stored: Mapping[str, str]) -> dict[str, str]:
+def _allowed_properties(name: str, stored: Mapping[str, str]) -> dict[str, str]:
     """The properties of a definition that apply to the catalog: all of them if the catalog is not configured.
 
     Raises `InvalidArgument` for a configuration without an address, which may have a token.

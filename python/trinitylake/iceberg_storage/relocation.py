@@ -85,25 +85,26 @@ class TableRelocation:
 
     def _relocated(self, metadata: TableMetadata) -> TableMetadata | None:
         properties = {
-            name: self._here(value) if name in LOCATION_PROPERTIES else value
+            name: self._relocated_uri(value) if name in LOCATION_PROPERTIES else value
             for name, value in metadata.properties.items()
         }
         changes: dict[str, Any] = {
-            "location": self._here(metadata.location),
+            "location": self._relocated_uri(metadata.location),
             "properties": properties,
             "snapshots": [
                 one.model_copy(update={"manifest_list": self._manifest_list(one.manifest_list, one.snapshot_id)})
                 for one in metadata.snapshots
             ],
             "metadata_log": [
-                one.model_copy(update={"metadata_file": self._here(one.metadata_file)}) for one in metadata.metadata_log
+                one.model_copy(update={"metadata_file": self._relocated_uri(one.metadata_file)})
+                for one in metadata.metadata_log
             ],
             "statistics": [
-                one.model_copy(update={"statistics_path": self._here(one.statistics_path)})
+                one.model_copy(update={"statistics_path": self._relocated_uri(one.statistics_path)})
                 for one in metadata.statistics
             ],
             "partition_statistics": [
-                one.model_copy(update={"statistics_path": self._here(one.statistics_path)})
+                one.model_copy(update={"statistics_path": self._relocated_uri(one.statistics_path)})
                 for one in metadata.partition_statistics
             ],
         }
@@ -111,7 +112,7 @@ class TableRelocation:
             return None
         return metadata.model_copy(update=changes)
 
-    def _here(self, uri: str) -> str:
+    def _relocated_uri(self, uri: str) -> str:
         """A URI with the present root. URIs that have it, and URIs outside of the lakehouse, are unchanged."""
         if canonical_uri(uri).startswith(self._present_root):
             return uri
@@ -142,9 +143,9 @@ class TableRelocation:
 
     def _data_file(self, file: Record, at: dict[int, int]) -> None:
         uri = file[at[FILE_PATH]]
-        file[at[FILE_PATH]] = self._here(uri)
+        file[at[FILE_PATH]] = self._relocated_uri(uri)
         if _REFERENCED_DATA_FILE in at and file[at[_REFERENCED_DATA_FILE]] is not None:
-            file[at[_REFERENCED_DATA_FILE]] = self._here(file[at[_REFERENCED_DATA_FILE]])
+            file[at[_REFERENCED_DATA_FILE]] = self._relocated_uri(file[at[_REFERENCED_DATA_FILE]])
         if _CONTENT not in at or file[at[_CONTENT]] != DataFileContent.POSITION_DELETES.value:
             return
         if str(file[at[_FILE_FORMAT]]).upper() == "PUFFIN":
@@ -164,13 +165,13 @@ class TableRelocation:
             with self._io.new_input(uri).open() as stream:
                 data = stream.read()
             try:
-                here = with_data_files(data, self._here)
+                here = with_data_files(data, self._relocated_uri)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CorruptFile(f"{uri}: deletion vectors cannot be read: {error}", path=uri) from error
             if here == data:
-                self._moved[uri] = self._here(uri), size_bytes
+                self._moved[uri] = self._relocated_uri(uri), size_bytes
                 return self._moved[uri]
-            path = self._beside(uri, f"{uuid.uuid4()}-deletes.puffin")
+            path = self._sibling_path(uri, f"{uuid.uuid4()}-deletes.puffin")
             self._store(path, here)
             self._moved[uri] = self._uri_of(path), len(here)
         return self._moved[uri]
@@ -182,9 +183,9 @@ class TableRelocation:
                 file = pq.ParquetFile(pa.BufferReader(stream.read()))
             rows = file.read()
             paths = rows.column(_DELETED_FILE_PATH)
-            here = {one: self._here(one) for one in pc.unique(paths).to_pylist()}
+            here = {one: self._relocated_uri(one) for one in pc.unique(paths).to_pylist()}
             if all(old == new for old, new in here.items()):
-                self._moved[uri] = self._here(uri), size_bytes
+                self._moved[uri] = self._relocated_uri(uri), size_bytes
                 return self._moved[uri]
             position = rows.schema.get_field_index(_DELETED_FILE_PATH)
             renamed = pa.array([here[one] for one in paths.to_pylist()], rows.schema.field(position).type)
@@ -193,7 +194,7 @@ class TableRelocation:
             compression = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
             with pq.ParquetWriter(buffer, rows.schema, compression=compression) as writer:
                 writer.write_table(rows)
-            path = self._beside(uri, f"{uuid.uuid4()}-deletes.parquet")
+            path = self._sibling_path(uri, f"{uuid.uuid4()}-deletes.parquet")
             self._store(path, buffer.getvalue())
             self._moved[uri] = self._uri_of(path), buffer.tell()
             self._bounds[uri] = min(here.values()).encode(), max(here.values()).encode()
@@ -205,8 +206,8 @@ class TableRelocation:
         """Rewrite the rows of an Avro file, under its own schema; its URI, and the size if a new one was needed."""
         data = self._rewritten(uri, relocate)
         if data is None:
-            return self._here(uri), None
-        path = self._beside(uri, new_name)
+            return self._relocated_uri(uri), None
+        path = self._sibling_path(uri, new_name)
         self._store(path, data)
         return self._uri_of(path), len(data)
 
@@ -227,7 +228,7 @@ class TableRelocation:
     def _uri_of(self, path: str) -> str:
         return self._io.uri_of(path)
 
-    def _beside(self, uri: str, name: str) -> str:
+    def _sibling_path(self, uri: str, name: str) -> str:
         folder, _, _ = self._io.path_of(uri).rpartition("/")
         return f"{folder}/{name}"
 

@@ -76,7 +76,7 @@ class TableExport(TableRelocation):
         self._store(metadata_path, file_bytes(encoder.encode(copied), metadata_path))
         return metadata_path
 
-    def _here(self, uri: str) -> str:
+    def _relocated_uri(self, uri: str) -> str:
         try:
             return self._target.root + self._io.path_of(uri.rstrip("/"))
         except InvalidLocation:
@@ -85,13 +85,13 @@ class TableExport(TableRelocation):
     def _uri_of(self, path: str) -> str:
         return self._target.root + path
 
-    def _beside(self, uri: str, name: str) -> str:
+    def _sibling_path(self, uri: str, name: str) -> str:
         return self._io.path_of(uri)
 
     def _manifest(self, uri: str) -> tuple[str, int | None]:
         path = self._io.path_of(uri)
         if path in self._present:
-            return self._here(uri), self._present[path]
+            return self._relocated_uri(uri), self._present[path]
         return super()._manifest(uri)
 
     def _avro(
@@ -108,7 +108,7 @@ class TableExport(TableRelocation):
         file = entry[at[DATA_FILE]]
         uri, size_bytes = file[at[FILE_PATH]], file[at[FILE_SIZE_BYTES]]
         if entry[at[_STATUS]] == ManifestEntryStatus.DELETED.value:
-            file[at[FILE_PATH]] = self._here(uri)
+            file[at[FILE_PATH]] = self._relocated_uri(uri)
             return
         super()._entry(entry, at)
         self._take(uri, size_bytes, is_new=entry[at[_STATUS]] == ManifestEntryStatus.ADDED.value)

@@ -186,7 +186,7 @@ class _Copy:
     ) -> None:
         self._source = source
         self._target = target
-        self._there = there
+        self._target_lakehouse = there
         self._mode = mode
         self._workers = workers
         # Files without a version are what an export left that was interrupted.
@@ -205,7 +205,7 @@ class _Copy:
     def one(self, state: _core.Version, part: Part, message: str, author: str) -> int:
         """Export the version as the next version at the target."""
         self.reads = state.number
-        older = None if self._there is None else self._there.latest()
+        older = None if self._target_lakehouse is None else self._target_lakehouse.latest()
         definition = self._definition(state, part)
         properties = [(FROM_PROPERTY, self._source.storage.root), (VERSION_PROPERTY, str(state.number))]
         keywords: dict[str, Any] = {"properties": properties, "message": message, "author": author}
@@ -214,15 +214,15 @@ class _Copy:
             if older is not None and self._is_same(state, older, definition):
                 return older.number
             self._copy_tree(state, older)
-            return _core.publish_tree(self._target, definition, self._there, state, **keywords)
+            return _core.publish_tree(self._target, definition, self._target_lakehouse, state, **keywords)
         return self._copy_part(state, older, part, definition, keywords)
 
     def history(self, last: int) -> int:
         """Export all versions up to this one, each under its number."""
         first = self._source.oldest()
         older = None
-        if self._there is not None:
-            older = self._there.latest()
+        if self._target_lakehouse is not None:
+            older = self._target_lakehouse.latest()
             if older.number >= first:
                 # Raises `CommitConflict` if the one there is not the one here.
                 here = self._source.version(older.number)
@@ -243,7 +243,11 @@ class _Copy:
         return max(last, older.number) if older is not None else last
 
     def _is_same(self, state: _core.Version, older: _core.Version, definition: bytes) -> bool:
-        return self._there is not None and _last_export(self._there) == state.number and older.definition == definition
+        return (
+            self._target_lakehouse is not None
+            and _last_export(self._target_lakehouse) == state.number
+            and older.definition == definition
+        )
 
     def _definition(self, state: _core.Version, part: Part) -> bytes:
         """The lakehouse definition at the target, with its root and the former ones."""
@@ -309,7 +313,7 @@ class _Copy:
             return _core.publish_tree(self._target, definition, None, None, objects, **keywords)
         moved: list[tuple[str, str | None]] = [(key, row.location) for key, row in changes.items()]
         moved += [(key, None) for key in removed]
-        return _core.publish_tree(self._target, definition, self._there, None, None, moved, **keywords)
+        return _core.publish_tree(self._target, definition, self._target_lakehouse, None, None, moved, **keywords)
 
     def _add(self, done: Copied) -> None:
         self.copied = self.copied.plus(done)

@@ -657,19 +657,19 @@ class Lakehouse(Statements):
 
 
 #: Handles in use that were unpickled.
-_ARRIVED: WeakValueDictionary[object, Lakehouse] = WeakValueDictionary()
+_UNPICKLED: WeakValueDictionary[object, Lakehouse] = WeakValueDictionary()
 
 
 def reopened_lakehouse(storage: _core.Storage, cache_size_bytes: int | None = None) -> Lakehouse:
     """The handle of an unpickled storage. Raises `NotALakehouse`."""
     root, options, durability, other_roots = storage.__getnewargs__()
     opened_by = (root, frozenset((options or {}).items()), durability, tuple(other_roots), cache_size_bytes)
-    if (arrived := _ARRIVED.get(opened_by)) is not None:
+    if (arrived := _UNPICKLED.get(opened_by)) is not None:
         return arrived
     try:
         core = _core.Lakehouse.open(storage, cache_size_bytes)
     except NotALakehouse as error:
         hint = ": a lakehouse in memory exists in one process" if root.startswith("memory:") else ""
         raise NotALakehouse(f"{root}: {error}{hint}") from None
-    lake = _ARRIVED[opened_by] = Lakehouse(core, cache_size_bytes)
+    lake = _UNPICKLED[opened_by] = Lakehouse(core, cache_size_bytes)
     return lake

@@ -75,7 +75,7 @@ class Connection:
 
     def remove_catalog(self, spark: SparkSession, name: str) -> None:
         """Remove a catalog from a session, close its connections and forget its settings."""
-        _close(_taken_out(spark, name))
+        _close(_remove_plugin(spark, name))
         self._forget(spark, name)
 
     def end_catalog(self, spark: SparkSession, name: str) -> None:
@@ -84,7 +84,7 @@ class Connection:
         Frames that were made from it keep its connections and settings; the server answers that the transaction has
         ended. Of many such catalogs the oldest is closed and removed.
         """
-        self._ended.append((spark, name, _taken_out(spark, name)))
+        self._ended.append((spark, name, _remove_plugin(spark, name)))
         while len(self._ended) > ENDED_CATALOGS:
             session, oldest, plugin = self._ended.popleft()
             _close(plugin)
@@ -128,7 +128,7 @@ _connections: dict[tuple[str, str], Connection] = {}
 _lock = threading.Lock()
 
 
-def _taken_out(spark: SparkSession, name: str) -> Any:
+def _remove_plugin(spark: SparkSession, name: str) -> Any:
     """Remove a catalog from a session; None if it was never used, or the session has no JVM in this process.
 
     Spark has no call for this. A lock that Python cannot take guards its table of catalogs, so a catalog that another

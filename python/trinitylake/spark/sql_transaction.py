@@ -165,7 +165,7 @@ class SparkTransaction:
         self._is_open = False
         with _current:
             if _place(self._spark)[0] == self.catalog:
-                _go_to(self._spark, self._began if self._began[0] != self.catalog else (self._plain, ""))
+                _set_current(self._spark, self._began if self._began[0] != self.catalog else (self._plain, ""))
             if is_over:
                 self._connection.end_catalog(self._spark, self.catalog)
             else:
@@ -191,18 +191,18 @@ class SparkTransaction:
         with _current:
             before = _place(self._spark)
             namespace = before[1] if before[0] in (self._plain, self.catalog) else ""
-            _go_to(self._spark, (self.catalog, namespace))
+            _set_current(self._spark, (self.catalog, namespace))
             try:
                 yield
             finally:
-                _go_to(self._spark, before)
+                _set_current(self._spark, before)
 
 
 def _place(spark: SparkSession) -> tuple[str, str]:
     return spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
 
 
-def _go_to(spark: SparkSession, place: tuple[str, str]) -> None:
+def _set_current(spark: SparkSession, place: tuple[str, str]) -> None:
     activate(spark)  # Spark finds catalogs by the settings of the session that is active in the thread
     catalog, namespace = place
     if spark.catalog.currentCatalog() != catalog:

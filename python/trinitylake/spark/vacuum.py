@@ -68,7 +68,7 @@ def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: VacuumRequest) -> 
         try:
             collection, marks = _marked(spark, core, asked, kept)
             classified = _classified(spark, core.storage, collection, marks, kept)
-            return _swept(spark, core.storage, collection, classified, asked)
+            return _delete_garbage(spark, core.storage, collection, classified, asked)
         except (CorruptFile, PySparkException) as error:
             damage = error if isinstance(error, CorruptFile) else raised_in_task(error)
             if damage is None:
@@ -229,7 +229,7 @@ def _classify(carried: StorageForTasks, before_millis: int, oldest: int, batches
 # Delete
 
 
-def _swept(
+def _delete_garbage(
     spark: SparkSession,
     storage: _core.Storage,
     collection: _core.DistributedGc,

@@ -83,9 +83,9 @@ class FileGroups:
         return file.file_size_in_bytes < SMALL_PART * self._size
 
     def _is_to_be_written(self, task: FileScanTask) -> bool:
-        return self._is_small(task.file) or task.file.spec_id != self._spec_id or self._is_worn(task)
+        return self._is_small(task.file) or task.file.spec_id != self._spec_id or self._needs_deletes_applied(task)
 
-    def _is_worn(self, task: FileScanTask) -> bool:
+    def _needs_deletes_applied(self, task: FileScanTask) -> bool:
         """Whether the deletes of a file are to be applied. How many rows other deletes than positions of this file
         concern is not known."""
         own = of_one_data_file(task.delete_files)
@@ -108,7 +108,7 @@ class FileGroups:
         limit = min(4 * self._size, SORTED_GROUP_SIZE_BYTES) if is_sorted else 4 * self._size
         groups: list[Group] = []
         for key, members in by_partition.items():
-            if not is_sorted and len(members) < self._min_files and not any(map(self._is_worn, members)):
+            if not is_sorted and len(members) < self._min_files and not any(map(self._needs_deletes_applied, members)):
                 continue
             parts: list[list[FileScanTask]] = [[]]
             bytes_in_part = 0

@@ -399,7 +399,7 @@ def fitting(
     return made
 
 
-def as_far_as_known(rows: Rows, schema: Schema) -> pa.Table:
+def with_table_types(rows: Rows, schema: Schema) -> pa.Table:
     """`rows` as a table. Columns of an Iceberg schema are cast to its types, others keep theirs.
 
     Raises `InvalidArgument` for a value that does not fit the type of its column.

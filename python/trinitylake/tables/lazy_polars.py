@@ -42,7 +42,7 @@ def lazy_frame(scan: ReadAheadScan, read: Callable[[ReadAheadScan], pa.RecordBat
         names = [name for name in schema if name in needed] or list(schema)[:1]
         narrowed = scan.update(selected_fields=tuple(names))
         if predicate is not None and n_rows is None and scan.limit is None:  # a limit counts rows before the predicate
-            narrowed = narrowed.filter(handed_down(predicate, scan.table_metadata))
+            narrowed = narrowed.filter(pushed_filter(predicate, scan.table_metadata))
         elif predicate is None and n_rows is not None:
             narrowed = narrowed.update(limit=n_rows if scan.limit is None else min(n_rows, scan.limit))
         left = n_rows
@@ -60,7 +60,7 @@ def lazy_frame(scan: ReadAheadScan, read: Callable[[ReadAheadScan], pa.RecordBat
     return register_io_source(source, schema=schema, is_pure=True, explain_name="TRINITYLAKE")
 
 
-def handed_down(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpression:
+def pushed_filter(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpression:
     """Part of a predicate that PyIceberg can apply: true for each row that `predicate` keeps."""
     filter: BooleanExpression = AlwaysTrue()
     for part in _conjuncts(predicate, _CONJUNCTS_MAX_DEPTH):

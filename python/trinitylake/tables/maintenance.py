@@ -167,7 +167,7 @@ class TableMaintenance:
                 moment = older_than if isinstance(older_than, datetime) else datetime.now().astimezone()
                 limit = int(moment.timestamp() * 1000) - (age or 0)
                 staying |= {one.snapshot_id for one in metadata.snapshots if one.timestamp_ms >= limit}
-            return self._taken_out(iceberg, staying)
+            return self._expire_all_but(iceberg, staying)
 
         return self._write(operation, note=CommitInfo(message, author))
 
@@ -187,11 +187,11 @@ class TableMaintenance:
         def operation(iceberg: IcebergTable) -> list[int]:
             now_millis = int(datetime.now().timestamp() * 1000)
             unset = Retention(max(minimum_versions_to_keep, 1), maximum_version_age_millis)
-            return self._taken_out(iceberg, retained(iceberg.metadata, unset, now_millis))
+            return self._expire_all_but(iceberg, retained(iceberg.metadata, unset, now_millis))
 
         return self._write(operation, note=CommitInfo(message, author))
 
-    def _taken_out(self, iceberg: IcebergTable, staying: set[int]) -> list[int]:
+    def _expire_all_but(self, iceberg: IcebergTable, staying: set[int]) -> list[int]:
         going = [one.snapshot_id for one in iceberg.metadata.snapshots if one.snapshot_id not in staying]
         if going:
             with translated(self._subject):

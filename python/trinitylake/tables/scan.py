@@ -142,7 +142,7 @@ class Scan(RowResult):
     def __reduce__(self) -> tuple[Callable[..., Scan], tuple[Any, ...]]:
         """Pickle the scan with the state of its table. Raises `InvalidArgument` in an open transaction."""
         parts = {name: getattr(self._scan, name) for name in _PARTS}
-        return _arrived, (self._subject, self._table_name, type(self._scan), pickled(self._scan.io), parts)
+        return _unpickled_scan, (self._subject, self._table_name, type(self._scan), pickled(self._scan.io), parts)
 
     def __repr__(self) -> str:
         parts = [repr(self._scan.row_filter)] if self._scan.row_filter != AlwaysTrue() else []
@@ -151,7 +151,7 @@ class Scan(RowResult):
         return f"Scan({', '.join(parts)})"
 
 
-def _arrived(
+def _unpickled_scan(
     subject: Callable[[], str],
     table_name: str,
     kind: type[ReadAheadScan],

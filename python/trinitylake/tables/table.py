@@ -552,7 +552,7 @@ class Table(ABC):
             def operation(iceberg: IcebergTable) -> UpsertResult:
                 with translated(self._subject):
                     keys = self._merge_keys(iceberg, columns)
-                    source = rows.as_far_as_known(rows.conform(given, iceberg.schema()), iceberg.schema())
+                    source = rows.with_table_types(rows.conform(given, iceberg.schema()), iceberg.schema())
                     limits = limits_of(self.schema)
                     self._check_keys(source, keys)
                     check_unique(source, keys)
@@ -587,7 +587,7 @@ class Table(ABC):
                 def operation(iceberg: IcebergTable) -> WriteResult:
                     with translated(self._subject):
                         keys = self._merge_keys(iceberg, columns)
-                        source = rows.as_far_as_known(given, iceberg.schema())
+                        source = rows.with_table_types(given, iceberg.schema())
                         self._check_keys(source, keys)
                         done = merge(iceberg, source, keys, matched, not_matched, limits=limits_of(self.schema))
                     return WriteResult(done.updated, done.deleted, done.inserted)

@@ -162,7 +162,7 @@ class TransactionTable(Table):
         self._iceberg()
         if self._staged is None:
             return super().schema
-        self._bring_in_step(self._staged.metadata)
+        self._update_description(self._staged.metadata)
         return Schema.from_definition(self._definition.schema, tuple(self._definition.primary_keys))
 
     def _note_scan(self, filter: BooleanExpression, snapshot_id: int | None, case_sensitive: bool = True) -> None:
@@ -235,13 +235,13 @@ class TransactionTable(Table):
     def _definition_to_commit(self) -> bytes:
         """The definition of a managed table with the metadata file that `staged.finish` named."""
         assert self._staged is not None
-        self._bring_in_step(self._staged.metadata)
+        self._update_description(self._staged.metadata)
         name_metadata(self._definition, self._staged.put_forward(), self._staged.manifest_list)
         if self._staged.base_metadata_path is not None:
             self._definition.format_properties[PREVIOUS_METADATA_LOCATION] = self._staged.base_metadata_path
         return serialize(self._definition)
 
-    def _bring_in_step(self, metadata: TableMetadata) -> None:
+    def _update_description(self, metadata: TableMetadata) -> None:
         shape = _shape(metadata)
         if self._described != shape:
             describe(self._definition, metadata)

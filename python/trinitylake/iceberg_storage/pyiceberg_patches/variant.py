@@ -45,7 +45,7 @@ def _variants(type: IcebergType) -> Iterator[VariantType]:
             yield from _variants(type.value_type)
 
 
-def _teach() -> None:
+def _register_variant() -> None:
     by_name: Any = IcebergType.handle_primitive_type
 
     def named(value: Any, handler: Any) -> IcebergType:
@@ -63,5 +63,5 @@ def _with_types(make: Any, parts: tuple[str, ...]) -> Any:
     return made
 
 
-_teach()
+_register_variant()
 assert isinstance(NestedField(1, NAME, NAME).field_type, VariantType)

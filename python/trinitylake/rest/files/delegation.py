@@ -75,19 +75,19 @@ class S3Delegation:
             else None
         )
 
-    def is_wished(self, call: Call) -> bool:
+    def is_requested(self, call: Call) -> bool:
         """Whether the client asks for access that the server can delegate."""
-        return self._wish(call) is not None
+        return self._requested_access(call) is not None
 
     def added(self, call: Call, identifier: tuple[str, ...], response: Response) -> Response:
         """A response that holds a table, with access to its files if the client asks for it and has the right."""
-        wish = self._wish(call)
-        if wish is None or response.status_code != 200:
+        access = self._requested_access(call)
+        if access is None or response.status_code != 200:
             return response
         if (scope := self._scope(call, identifier, response)) is None:
             return response
         path = _table_path(call, identifier)
-        if wish == SIGNED:
+        if access == SIGNED:
             settings = {
                 **self._store.client_settings,
                 "s3.remote-signing-enabled": "true",
@@ -134,11 +134,11 @@ class S3Delegation:
             self._audit(call, f"sign {request.method}", identifier, 200)
         return {"uri": request.uri, "headers": headers}
 
-    def _wish(self, call: Call) -> str | None:
-        wishes = {one.strip().lower() for one in call.headers.get(HEADER, "").split(",")}
-        if VENDED in wishes and self._vendor is not None:
+    def _requested_access(self, call: Call) -> str | None:
+        requested = {one.strip().lower() for one in call.headers.get(HEADER, "").split(",")}
+        if VENDED in requested and self._vendor is not None:
             return VENDED
-        return SIGNED if SIGNED in wishes and self.signs else None
+        return SIGNED if SIGNED in requested and self.signs else None
 
     def _vended(self, call: Call, identifier: tuple[str, ...], scope: Scope) -> list[dict[str, Any]]:
         vendor, who = self._vendor, call.principal.name

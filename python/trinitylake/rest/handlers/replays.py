@@ -30,7 +30,7 @@ def new_table(call: Call, state: LakehouseVersion) -> Response:
     made = call.served(state)
     response = tables.load_response(call, made, identifier)
     delegation = call.service.delegation
-    if delegation is None or not delegation.is_wished(call):
+    if delegation is None or not delegation.is_requested(call):
         return response
     if tables.table_id(made, identifier) != tables.table_id(call.served(call.service.lake), identifier):
         return response

@@ -111,7 +111,7 @@ def load(call: Call) -> Response:
     identifier = call.identifier("table")
     if_none_match = call.headers.get("if-none-match")
     delegation = call.service.delegation
-    if delegation is not None and delegation.is_wished(call):
+    if delegation is not None and delegation.is_requested(call):
         if_none_match = None  # credentials of the client may have expired
     with call.catalog() as catalog:
         response = load_response(call, catalog, identifier, cast(Snapshots, snapshots), if_none_match)

@@ -82,7 +82,7 @@ class Delegation(Protocol):
     def signs(self) -> bool:
         """Whether it signs requests."""
 
-    def is_wished(self, call: Call) -> bool:
+    def is_requested(self, call: Call) -> bool:
         """Whether the client asks for access that the server can delegate."""
 
     def added(self, call: Call, identifier: tuple[str, ...], response: Response) -> Response:

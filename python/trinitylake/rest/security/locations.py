@@ -108,7 +108,7 @@ class LocationGate:
             if self._overrides and self._is_outside(location):
                 return None
             raise
-        if stands_for_any(path, name):
+        if is_any_new_location(path, name):
             return None
         self._require_own(path, name, None)
         return self._io.uri_of(path)
@@ -289,7 +289,7 @@ def namespace_location(io: LakehouseFileIO, namespace: Name) -> str:
     return io.uri_of(_parent((*namespace, "table")))
 
 
-def stands_for_any(path: str, name: Name) -> bool:
+def is_any_new_location(path: str, name: Name) -> bool:
     """Whether a client only asks for any new location (`namespace_location`), so that the lakehouse may choose one."""
     start = f"{_parent(name)}/{name[-1]}"
     return path.startswith(start) and _RANDOM_DIGITS.fullmatch(path[len(start) :]) is not None

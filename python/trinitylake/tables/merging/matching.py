@@ -107,7 +107,9 @@ def find_matches(
         order = np.lexsort((rows, at))
         at, rows = at[order], rows[order]
         target = chunk.select(read).take(pa.array(at)) if read else None
-        outcome = clauses.outcome(take_rows(source, rows) if read or _reads(clauses) else _bare(len(rows)), target)
+        outcome = clauses.outcome(
+            take_rows(source, rows) if read or _reads(clauses) else _rows_without_columns(len(rows)), target
+        )
         speaks = outcome.clause.to_numpy() >= 0
         at, rows = at[speaks], rows[speaks]
         twice = np.flatnonzero(at[1:] == at[:-1])
@@ -155,7 +157,7 @@ def _reads(clauses: Clauses) -> bool:
     return any(one.condition is not None or one.computed(clauses.source) for one in clauses.clauses)
 
 
-def _bare(rows: int) -> pa.Table:
+def _rows_without_columns(rows: int) -> pa.Table:
     return pa.table({"trinitylake:": pa.nulls(rows)})
 
 

@@ -91,7 +91,7 @@ class NamedObjects:
         names: the state of the lakehouse.
         given: names without a namespace that refer to other data than objects of the lakehouse.
         is_open: whether other names without a namespace are left to DuckDB.
-        way_out: the option that lets a query leave the lakehouse, for errors; views never do.
+        allowing_option: the option that lets a query leave the lakehouse, for errors; views never do.
         constants: computes the versions of AT clauses; those of views have no parameters.
     """
 
@@ -99,11 +99,11 @@ class NamedObjects:
     names: Names
     given: Mapping[str, Any] = field(default_factory=dict)
     is_open: bool = False
-    way_out: str = ""
+    allowing_option: str = ""
     constants: Constants | None = None
     found: dict[NameOf, NamedObject] = field(default_factory=dict)
-    is_momentary: bool = False
-    _within: list[str] = field(default_factory=list)
+    depends_on_time: bool = False
+    _open_views: list[str] = field(default_factory=list)
     _versions: dict[str, Names] = field(default_factory=dict)
 
     def resolve(self, sql: str, default_namespace: str = "", names: Names | None = None) -> Parsed:
@@ -114,10 +114,10 @@ class NamedObjects:
             InvalidArgument: for a query that is not allowed, a view that refers to itself, and names that DuckDB
                 considers equal.
         """
-        is_view = bool(self._within)
+        is_view = bool(self._open_views)
         is_open = self.is_open and not is_view
-        query = parsed(self.connection, sql, is_open=is_open, way_out="" if is_view else self.way_out)
-        self.is_momentary |= query.is_momentary
+        query = parsed(self.connection, sql, is_open=is_open, allowing_option="" if is_view else self.allowing_option)
+        self.depends_on_time |= query.depends_on_time
         renamed: dict[Reference, str | None] = {}
         for reference in query.references:
             catalog, schema, name = reference.parts
@@ -138,7 +138,7 @@ class NamedObjects:
 
     def _version(self, at: AtClause, sql: str) -> Names:
         """The version that an AT clause names. Raises `InvalidArgument` for other values, and as `Lakehouse.at`."""
-        constants = None if self._within else self.constants
+        constants = None if self._open_views else self.constants
         text = (constants or Constants(self.connection, {})).text(at.expression, sql)
         if is_number_or_tag(text) != (at.unit.upper() == "VERSION"):
             raise InvalidArgument(
@@ -176,13 +176,13 @@ class NamedObjects:
         return self.found[schema, name]
 
     def _text_of(self, view: StoredView, names: Names) -> str:
-        if view.name in self._within:
+        if view.name in self._open_views:
             raise InvalidArgument(f"view {view.name} refers to itself")
         try:
             sql = view.sql_for("duckdb")
         except ObjectNotFound:
             sql = view.sql
-        self._within.append(view.name)
+        self._open_views.append(view.name)
         try:
             return self.resolve(sql, view.default_namespace or view.namespace, names).sql.rstrip("; \n\t\r")
         except (InvalidArgument, ObjectNotFound) as error:
@@ -190,7 +190,7 @@ class NamedObjects:
                 raise
             raise type(error)(f"view {view.name}: {error}") from None
         finally:
-            self._within.pop()
+            self._open_views.pop()
 
     def _refuse_alike(self, namespace: str, name: str) -> None:
         if folded(namespace) in _RESERVED:
@@ -215,7 +215,7 @@ class NamedObjects:
         meant = list(dict.fromkeys([*same[:3], *(small[one] for one in near)]))[:3]
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
         place = "" if namespace else ": no table or view has a name without a namespace"
-        if not namespace and self.way_out and not self._within and ("." in name or "/" in name):
-            hint = f"; {self.way_out} lets queries read files"
+        if not namespace and self.allowing_option and not self._open_views and ("." in name or "/" in name):
+            hint = f"; {self.allowing_option} lets queries read files"
         shown = wanted if len(wanted) <= _SHOWN_LENGTH else f"{wanted[:_SHOWN_LENGTH]}…"
         return ObjectNotFound(f"{shortened(sql)}: there is no table or view {shown}{place or names._place}{hint}")

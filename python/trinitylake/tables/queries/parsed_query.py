@@ -24,7 +24,7 @@ REFUSED_FUNCTIONS = frozenset(
     {"current_setting", "getenv", "json_serialize_plan", "parse_duckdb_log_message", "which_secret", "write_log"}
 )
 #: What differs from one run of a query to the next.
-_MOMENTARY = frozenset(
+_TIME_FUNCTIONS = frozenset(
     {
         *("age", "clock_timestamp", "current_date", "current_localtime", "current_localtimestamp", "current_time"),
         *("current_timestamp", "get_current_time", "get_current_timestamp", "localtime", "localtimestamp", "now"),
@@ -76,7 +76,7 @@ class Parsed:
         sql: its text.
         references: the tables and views that it names, in order.
         columns: its columns that are named with table and namespace.
-        is_momentary: whether its result depends on the current time.
+        depends_on_time: whether its result depends on the current time.
         tree: DuckDB's syntax tree.
     """
 
@@ -84,7 +84,7 @@ class Parsed:
     tree: dict[str, Any]
     references: list[Reference]
     columns: list[tuple[tuple[str, ...], int | None]] = field(default_factory=list)
-    is_momentary: bool = False
+    depends_on_time: bool = False
 
     @property
     def is_description(self) -> bool:
@@ -117,14 +117,14 @@ class Parsed:
         return text.decode()
 
 
-def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "") -> Parsed:
+def parsed(connection: Any, sql: str, *, is_open: bool = False, allowing_option: str = "") -> Parsed:
     """A query from its text.
 
     Args:
         connection: of DuckDB, which parses.
         sql: one statement that reads.
         is_open: whether it may call any function.
-        way_out: the option that would allow it, for the error; empty if there is none.
+        allowing_option: the option that would allow it, for the error; empty if there is none.
 
     Raises `InvalidArgument` for anything but one statement that reads, and for a function that is not allowed.
     """
@@ -157,16 +157,18 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "
             case "TABLE_FUNCTION" if not is_open:
                 name = str(node.get("function", {}).get("function_name", "")).lower()
                 if name not in TABLE_FUNCTIONS:
-                    raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the table function {name}', way_out)}")
+                    raise InvalidArgument(
+                        f"{shortened(sql)}: {_refusal(f'the table function {name}', allowing_option)}"
+                    )
             case "COLUMN_REF":
                 names = tuple(node.get("column_names", ()))
                 query.columns.append((names, _position(node)))
-                query.is_momentary |= len(names) == 1 and names[0].lower() in _MOMENTARY
+                query.depends_on_time |= len(names) == 1 and names[0].lower() in _TIME_FUNCTIONS
         if node.get("class") == "FUNCTION":
             name = str(node.get("function_name", "")).lower()
-            query.is_momentary |= name in _MOMENTARY
+            query.depends_on_time |= name in _TIME_FUNCTIONS
             if name in REFUSED_FUNCTIONS and not is_open:
-                raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the function {name}', way_out)}")
+                raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the function {name}', allowing_option)}")
     return query
 
 
@@ -180,9 +182,9 @@ def tree_of(connection: Any, sql: str) -> dict[str, Any]:
     return tree
 
 
-def _refusal(what: str, way_out: str) -> str:
+def _refusal(what: str, allowing_option: str) -> str:
     refusal = f"{what} is not allowed in queries, which are confined to the lakehouse"
-    return f"{refusal}; {way_out} allows it" if way_out else refusal
+    return f"{refusal}; {allowing_option} allows it" if allowing_option else refusal
 
 
 def _parts(node: dict[str, Any], sql: str) -> Parts:

@@ -60,7 +60,7 @@ class QueryOptions:
         parameters: values for `?` or `$name`.
         given: rows that the query may name without a namespace: a table, or a dataset of Arrow.
         is_open: whether it may read data outside of the lakehouse.
-        way_out: the option that would allow it, for the error; empty if there is none.
+        allowing_option: the option that would allow it, for the error; empty if there is none.
         quotes_rows: whether errors may show DuckDB's messages, which quote values of rows.
         subject: name of the query in errors, instead of its text.
         default_namespace: namespace of names without one.
@@ -71,7 +71,7 @@ class QueryOptions:
     parameters: Parameters = None
     given: Mapping[str, Any] | None = None
     is_open: bool = False
-    way_out: str = ""
+    allowing_option: str = ""
     quotes_rows: bool = True
     subject: str = ""
     default_namespace: str = ""
@@ -103,7 +103,7 @@ class PreparedQuery:
                 sql = numbered(sql)
             sql, feeds = with_change_feeds(connection, sql, names, options.default_namespace, constants)
             self._given |= feeds
-            objects = NamedObjects(connection, names, self._given, options.is_open, options.way_out, constants)
+            objects = NamedObjects(connection, names, self._given, options.is_open, options.allowing_option, constants)
             query = objects.resolve(sql, options.default_namespace)
             self.sql = query.sql
             needed = set(names_in(query.tree))
@@ -114,7 +114,7 @@ class PreparedQuery:
                 self._confine_views()
             self._create(connection, {})
             self.columns = self._bound(connection, query)
-            self._pushed = self._pushed_of(connection, query, objects.is_momentary)
+            self._pushed = self._pushed_of(connection, query, objects.depends_on_time)
             if self.explain:
                 self.sql = f"{self.explain} {self.sql}"
                 self.columns = [("explain_key", "VARCHAR"), ("explain_value", "VARCHAR")]
@@ -210,15 +210,15 @@ class PreparedQuery:
             raise type(error)(_of_the_query(str(error))) from None
         return [(name, type) for name, type, *_ in rows]
 
-    def _pushed_of(self, connection: Any, query: Parsed, is_momentary: bool) -> dict[NameOf, Pushed]:
+    def _pushed_of(self, connection: Any, query: Parsed, depends_on_time: bool) -> dict[NameOf, Pushed]:
         """The filters that DuckDB pushes down to the tables."""
         if (text := self._with_values(connection, query)) is None:
             return {}
         [(plan,)] = connection.execute("SELECT json_serialize_plan(?, optimize := true)", [text]).fetchall()
         columns = {name: table.columns for name, table in self._tables().items()}
         pushed = pushed_filters(plan, columns)
-        if is_momentary:  # it will be later when the query runs
-            return {name: Pushed(AlwaysTrue(), one.met_by_nan) for name, one in pushed.items()}
+        if depends_on_time:  # it will be later when the query runs
+            return {name: Pushed(AlwaysTrue(), one.matched_by_nan) for name, one in pushed.items()}
         return pushed
 
     def _with_values(self, connection: Any, query: Parsed) -> str | None:

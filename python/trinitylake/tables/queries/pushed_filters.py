@@ -42,11 +42,11 @@ class Pushed:
 
     Attributes:
         filter: matches each row that any of the scans needs.
-        met_by_nan: the numbers of columns with a predicate that NaN satisfies.
+        matched_by_nan: the numbers of columns with a predicate that NaN satisfies.
     """
 
     filter: BooleanExpression
-    met_by_nan: set[int]
+    matched_by_nan: set[int]
 
 
 _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
@@ -84,7 +84,7 @@ def pushed_filters(plan: str, columns: Mapping[TableOfPlan, Sequence[str | None]
         table = data.get("schema", ""), data.get("table", "")
         one = _pushed(scan, columns.get(table, ()))
         if (other := found.get(table)) is not None:
-            one = Pushed(Or(other.filter, one.filter), other.met_by_nan | one.met_by_nan)
+            one = Pushed(Or(other.filter, one.filter), other.matched_by_nan | one.matched_by_nan)
         found[table] = one
     return found
 
@@ -109,14 +109,14 @@ def _pushed(scan: dict[str, Any], columns: Sequence[str | None]) -> Pushed:
             number = scan["column_indexes"][number]["index"]
         if number >= min(len(columns), len(types)):
             continue
-        if types[number]["id"] in _FLOATING and not _is_missed_by_nan(one["value"]):
-            pushed.met_by_nan.add(number)
+        if types[number]["id"] in _FLOATING and not _excludes_nan(one["value"]):
+            pushed.matched_by_nan.add(number)
         elif (name := columns[number]) is not None:
             pushed.filter = And(pushed.filter, _translated(one["value"], name, types[number]))
     return pushed
 
 
-def _is_missed_by_nan(filter: dict[str, Any]) -> bool:
+def _excludes_nan(filter: dict[str, Any]) -> bool:
     """Whether NaN cannot match a filter on a column of numbers, and no constant in it is NaN."""
     constants = filter.get("values", [])
     match _kind(filter):
@@ -124,11 +124,11 @@ def _is_missed_by_nan(filter: dict[str, Any]) -> bool:
             constants = [filter["constant"]]
             is_missed = filter["comparison_type"] in _MISSED_BY_NAN
         case "CONJUNCTION_AND":
-            return any(_is_missed_by_nan(one) for one in filter["child_filters"])
+            return any(_excludes_nan(one) for one in filter["child_filters"])
         case "CONJUNCTION_OR":
-            return all(_is_missed_by_nan(one) for one in filter["child_filters"])
+            return all(_excludes_nan(one) for one in filter["child_filters"])
         case "OPTIONAL_FILTER":
-            return _is_missed_by_nan(filter.get("child_filter") or {})
+            return _excludes_nan(filter.get("child_filter") or {})
         case kind:
             is_missed = kind in ("IN_FILTER", "IS_NULL")
     values = [one.get("value") for one in constants]

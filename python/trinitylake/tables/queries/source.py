@@ -43,7 +43,7 @@ class PlannedRows:
 
     Attributes:
         subject: name of the table in errors.
-        met_by_nan: the numbers of columns with a predicate that NaN satisfies.
+        matched_by_nan: the numbers of columns with a predicate that NaN satisfies.
         io: access to the files of the table.
         files: paths on this machine that DuckDB reads itself, with those below the root.
         rows_in_files: the number of their rows, which DuckDB's optimizer uses.
@@ -52,7 +52,7 @@ class PlannedRows:
     """
 
     subject: Callable[[], str]
-    met_by_nan: Container[int]
+    matched_by_nan: Container[int]
     io: FileIO
 
     files: dict[str, str] = field(default_factory=dict)
@@ -122,7 +122,9 @@ class TableSource:
         scan = self._scan.filter(filter)
         with translated(self._subject):
             tasks = list(scan.plan_files())
-        planned = PlannedRows(self._subject, range(len(self._names)) if pushed is None else pushed.met_by_nan, scan.io)
+        planned = PlannedRows(
+            self._subject, range(len(self._names)) if pushed is None else pushed.matched_by_nan, scan.io
+        )
         is_direct = isinstance(scan.io, LakehouseFileIO) and not scan.io.is_remote
         is_direct = is_direct and are_read_alike(scan.table_metadata)
         for task in tasks:
@@ -159,7 +161,7 @@ class TableSource:
         columns = list(zip(map(quoted, self._names), self._types, strict=True))
         # Bounds in Parquet leave NaN out.
         in_files = [
-            unfiltered(name) if type in _FLOATING and number in planned.met_by_nan else name
+            unfiltered(name) if type in _FLOATING and number in planned.matched_by_nan else name
             for number, (name, type) in enumerate(columns)
         ]
 
