@@ -58,6 +58,19 @@ def test_maps_take_pairs_and_dictionaries(table: tl.Table) -> None:
     assert [row["sold"] for row in found(table)] == [{"tea": 3}, {"rum": 1}]
 
 
+@pytest.mark.parametrize("rows", [[[]], [[], None], [[("tea", None)]], [[("rum", 1), ("tea", 2)], []], [{}], [None]])
+def test_maps_take_what_arrow_returns(table: tl.Table, rows: list[Any]) -> None:
+    """A map without entries, and pairs in all rows, were taken for lists: a scanned row could not be written again."""
+    table.append([{"id": number, "sold": row, "days": [row]} for number, row in enumerate(rows)])
+    scanned = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert [row["sold"] for row in scanned] == [None if row is None else list(dict(row).items()) for row in rows]
+    table.upsert(scanned, on="id")
+    table.append([{**row, "id": 10 + row["id"]} for row in scanned])
+    assert [row["sold"] for row in table.scan("id >= 10").to_arrow().sort_by("id").to_pylist()] == [
+        row["sold"] for row in scanned
+    ]
+
+
 @pytest.mark.parametrize("wrong", [{"tea": "three"}, {"tea": 1.5}, {"tea": {"green": 1}}, {None: 1}, [1], 7])
 def test_values_that_do_not_fit_are_refused(table: tl.Table, wrong: Any) -> None:
     with pytest.raises(tl.InvalidArgument):

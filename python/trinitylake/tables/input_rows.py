@@ -72,8 +72,8 @@ def taken(
     memory; else it stays a stream. To be joined with a table, it is kept with the types that its columns have there, in
     a file that is mapped into memory.
 
-    A dictionary among the values may be a structure or a map. Where there is one, `schema` is asked which columns of
-    the table are maps.
+    A dictionary or a list of pairs may be a map. Where there is one, `schema` is asked which columns of the table have
+    maps.
 
     Raises `InvalidArgument` for anything else, and what the input raises while it is read.
     """
@@ -244,7 +244,7 @@ def _column_of(name: Any, values: Any, maps: _Maps) -> Any:
 
 def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
     first = next((value for value in values if value is not None), None)
-    if isinstance(first, Mapping | list | tuple) and any(map(_has_dictionary, values)) and name in maps():
+    if isinstance(first, Mapping | list | tuple) and name in maps():
         return _map_array(values, maps()[name])
     try:
         return pa.array(values)
@@ -287,10 +287,6 @@ def _struct_array(values: Sequence[Any], kind: pa.StructType) -> pa.Array:
         number = kind.get_field_index(name)
         parts.append(_array(name, part, dict) if number < 0 else _map_array(part, kind.field(number).type))
     return pa.StructArray.from_arrays(parts, names, mask=pa.array([value is None for value in values]))
-
-
-def _has_dictionary(value: Any) -> bool:
-    return isinstance(value, Mapping) or (isinstance(value, list | tuple) and any(map(_has_dictionary, value)))
 
 
 def _has_values(values: Any) -> bool:
