@@ -23,10 +23,14 @@ def local(uri: str) -> Path:
     return Path(urllib.parse.unquote(urllib.parse.urlsplit(uri).path))
 
 
-def registered(lake: tl.Lakehouse, change: Callable[[dict[str, Any]], object]) -> tl.Table:
+def registered(
+    lake: tl.Lakehouse, change: Callable[[dict[str, Any]], object], spec: list[str] | None = None
+) -> tl.Table:
     """Register `n.t`, which has the rows 1, 2 and 3, with changed metadata of format version 1."""
     lake.create_namespace("n")
-    lake.create_table("n.s", {"k": "bigint"}, properties={"format-version": "1"}).append({"k": [1, 2, 3]})
+    properties = {"format-version": "1"}
+    table = lake.create_table("n.s", {"k": "bigint"}, partition_spec=spec, properties=properties)
+    table.append({"k": [1, 2, 3]})
     source = local(lake.table("n.s").iceberg.metadata_location)
     content = json.loads(source.read_bytes())
     assert content["format-version"] == 1
@@ -62,6 +66,28 @@ def test_table_without_uuid_has_the_id_of_its_definition(tmp_path: Path) -> None
     assert keys(lake) == [2, 3, 4, 5]
     lake.export(str(tmp_path / "copy"), mode="minimal")
     assert keys(tl.open(str(tmp_path / "copy"))) == [2, 3, 4, 5]
+    assert lake.maintenance.fsck("all", files=True).is_sound
+
+
+def test_partition_fields_without_ids_have_those_from_1000(tmp_path: Path) -> None:
+    """Writers before partition evolution stored no ids. Such a table was not registered: "Field required"."""
+
+    def as_before(metadata: dict[str, Any]) -> None:
+        (spec,) = metadata.pop("partition-specs")
+        metadata |= {"partition-spec": spec["fields"], "schema": metadata.pop("schemas")[0]}
+        for name in ("current-schema-id", "default-spec-id", "last-partition-id", "sort-orders", "table-uuid", "refs"):
+            metadata.pop(name, None)
+        for field in spec["fields"]:
+            del field["field-id"]
+
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    table = registered(lake, as_before, ["truncate(10, k)", "bucket(4, k)"])
+    assert [field.field_id for field in table.partition_spec.fields] == [1000, 1001]
+    table.append({"k": [-1, 20]})
+    assert table.scan("k > 2").count() == 2
+    table.delete("k = 20")
+    table.maintenance.compact(min_files=1)
+    assert keys(lake) == [-1, 1, 2, 3]
     assert lake.maintenance.fsck("all", files=True).is_sound
 
 

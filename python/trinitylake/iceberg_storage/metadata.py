@@ -10,6 +10,7 @@ A metadata file lists recent snapshots (`snapshot_retention.py`), about 0.6 KB e
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import sys
@@ -97,6 +98,9 @@ class MetadataCache:
 cache = MetadataCache()
 
 
+_VERSION_1 = re.compile(rb'"format-version"\s*:\s*1\b')
+
+
 class _ParseLock:
     """A lock that is free in a forked child."""
 
@@ -118,7 +122,19 @@ def parsed(data: bytes) -> TableMetadata:
     Large texts are parsed one at a time: because of the GIL that takes no longer, and short requests wait less.
     """
     with _parsing.lock if len(data) > LARGE_SIZE_BYTES else nullcontext():
+        if b'"field-id"' not in data and _VERSION_1.search(data):
+            data = _with_partition_field_ids(data)
         return TableMetadataUtil.parse_raw(data.decode())
+
+
+def _with_partition_field_ids(data: bytes) -> bytes:
+    """Metadata with ids from 1000 for the partition fields: they are optional in format version 1."""
+    metadata = json.loads(data)
+    specs = [spec["fields"] for spec in metadata.get("partition-specs", ())]
+    for fields in [metadata.get("partition-spec", []), *specs]:
+        for number, field in enumerate(fields, 1000):
+            field["field-id"] = number
+    return json.dumps(metadata).encode()
 
 
 def read_metadata(
