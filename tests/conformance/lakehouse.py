@@ -182,6 +182,7 @@ class SeedVersion:
         names.check_stored_path(location, self.definition["file_path_max_size_bytes"])
         require(location in self.lakehouse.files, f"the definition of {name} exists")
         require(FILES["definition"].fullmatch(location), f"{location!r} is the path of a definition")
+        require(location[24:].startswith(f"{name.kind}-"), f"{location!r} is the path of a {name.kind}")
         names.check_optimized(location, names.original_definition_path(name, location))
         self.definition_of(name)
         if name.kind != "namespace":

@@ -31,6 +31,7 @@ SCHEMA = to_iceberg_schema(pa.schema({"id": pa.int64(), "ts": pa.timestamp("us")
         ("years(ts)", "year", "ts"),
         ("identity(s)", "identity", "s"),
         ("`a b`", "identity", "a b"),
+        ('truncate("a b", 4)', "truncate[4]", "a b"),
     ],
 )
 def test_spellings_of_iceberg_and_spark_mean_the_same_transform(expression: str, transform: str, column: str) -> None:

@@ -2,8 +2,8 @@
 
 A partition expression is a column or `transform(column)`. `bucket` and `truncate` take a width: `bucket(16, id)`,
 `bucket(id, 16)` or, as Iceberg writes it, `bucket[16](id)`. Other spellings of Spark are accepted, too: plurals
-(`months`, `days`), `date` and `date_hour`, `trunc`, names in backticks. A sort expression is a partition expression
-followed by `asc` or `desc` and `nulls first` or `nulls last`.
+(`months`, `days`), `date` and `date_hour`, `trunc`. Names may be in backticks or double quotes. A sort expression is a
+partition expression followed by `asc` or `desc` and `nulls first` or `nulls last`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _CALL = re.compile(
     r"(?P<transform>\w+)\s*(?:\[\s*(?P<bracketed>\d+)\s*\])?\s*"
     r"\(\s*(?:(?P<first>\d+)\s*,\s*)?(?P<column>[^(),]+?)\s*(?:,\s*(?P<last>\d+)\s*)?\)"
 )
-#: A part of a name in backticks.
-_NAME = re.compile(r"`([^`]+)`")
+#: A part of a name in backticks or double quotes.
+_NAME = re.compile(r"([`\"])(.+?)\1")
 _SORT_SUFFIX = re.compile(r"^(?P<term>.*?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?$", re.I)
 
 
@@ -140,7 +140,7 @@ def _sort_field(expression: str, schema: Schema) -> SortField:
 def _term(expression: str, schema: Schema) -> tuple[int, str, Transform[Any, Any]]:
     """The source column's id and name, and the transform, of `column` or `transform(column)`."""
     call = _CALL.fullmatch(expression.strip())
-    column = _NAME.sub(r"\1", call["column"] if call else expression.strip())
+    column = _NAME.sub(r"\2", call["column"] if call else expression.strip())
     widths = [width for width in call.group("bracketed", "first", "last") if width] if call else []
     if len(widths) > 1:
         raise InvalidArgument(f"{expression!r} has two widths: write bucket(16, column)")
