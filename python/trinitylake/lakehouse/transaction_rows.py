@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from trinitylake.base.qualified_names import full_name
 from trinitylake.definitions import FEDERATED
+from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
 from trinitylake.lakehouse.history import TransactionChanges
 from trinitylake.tables.change_feed.feed import ChangeFeed
 from trinitylake.tables.change_feed.table_versions import TableStep, changed_keys, steps_of_version
@@ -41,13 +42,13 @@ class TableRowChanges:
 
     def read(self) -> pa.RecordBatchReader:
         """The changed rows, as `Table.changes` returns them; each call reads them again."""
-        state = self._step.after or self._step.before
-        assert state is not None
         open_table = partial(table_of_state, self._storage)
+        after, *before = (open_table(one).schema() for one in (self._step.after, self._step.before) if one is not None)
+        schema = with_wider_types(after, before[0]) if before else after
         feed = ChangeFeed(
             self._storage,
             open_table,
-            open_table(state).schema(),
+            schema,
             columns=None,
             names="trinitylake",
             kept=self._step.version - 1,

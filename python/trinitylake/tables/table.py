@@ -321,7 +321,8 @@ class Table(ABC):
         if last.number < first.number:
             raise InvalidArgument(f"version {last.number} is older than version {first.number}: exchange them")
         key = TableName(self._namespace, self._name)
-        feed = self._change_feed(core, first.number, state_of(last, key, self.id), columns, names)
+        then, now = (state_of(version, key, self.id) for version in (first, last))
+        feed = self._change_feed(core, first.number, now, columns, names, then)
         find = net_step_of_table if net else steps_of_table
         return feed.reader(find(core, self.id, key, first, last))
 
@@ -332,13 +333,20 @@ class Table(ABC):
         now: TableState | None,
         columns: Iterable[str] | None = None,
         names: Names = "trinitylake",
+        then: TableState | None = None,
     ) -> ChangeFeed:
-        """A feed with the columns that the table has in a version, or has now if that is None."""
+        """A feed with the columns that the table has in a version, or has now if that is None.
+
+        The types are those of the earlier version `then` where a rollback has made them narrower since.
+        """
+        from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
         from trinitylake.tables.change_feed.feed import ChangeFeed
 
         if self.type == "federated":
             raise InvalidArgument(f"table {self.name} is in another catalog, so its changes have no versions here")
         schema = (self._iceberg() if now is None else self._past(now)).schema()
+        if then is not None:
+            schema = with_wider_types(schema, self._past(then).schema())
         chosen = None if columns is None else tuple(columns)
         return ChangeFeed(core.storage, self._past, schema, chosen, names, kept, self._subject)
 

@@ -92,9 +92,9 @@ class TransactionTable(Table):
     def consume(self, consumer: str, *, net: bool = False) -> pa.RecordBatchReader:
         """The rows that changed since a consumer consumed last; arguments and errors as for `Table.consume`."""
         core, since, base, now = self._advance(consumer)
-        feed = self._change_feed(core, base.number if since is None else since.number, now)
         if since is None:
-            return feed.reader([first_step(base, now)])
+            return self._change_feed(core, base.number, now).reader([first_step(base, now)])
+        feed = self._change_feed(core, since.number, now, then=state_of(since, now.key, self.id))
         return feed.reader((net_step_of_table if net else steps_of_table)(core, self.id, now.key, since, base))
 
     def _advance(self, consumer: str) -> tuple[_core.Lakehouse, _core.Version | None, _core.Version, TableState]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.exceptions import ResolveError
-from pyiceberg.schema import Schema, promote
+from pyiceberg.schema import Schema, index_by_id, promote
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
@@ -34,6 +34,40 @@ def has_plain_part_names(type: IcebergType) -> bool:
             return has_plain_part_names(type.element_type)
         case MapType():
             return has_plain_part_names(type.key_type) and has_plain_part_names(type.value_type)
+    return True
+
+
+def with_wider_types(schema: Schema, other: Schema) -> Schema:
+    """A schema whose primitive types are those of another schema where these are wider, also in nested columns."""
+    others = index_by_id(other)
+
+    def wider(kind: IcebergType, id: int) -> IcebergType:
+        match kind:
+            case StructType():
+                return StructType(*(widened(field) for field in kind.fields))
+            case ListType():
+                return ListType(kind.element_id, wider(kind.element_type, kind.element_id), kind.element_required)
+            case MapType():
+                key, value = wider(kind.key_type, kind.key_id), wider(kind.value_type, kind.value_id)
+                return MapType(kind.key_id, key, kind.value_id, value, kind.value_required)
+        found = others[id].field_type if id in others else kind
+        return found if found != kind and is_promoted(kind, found) else kind
+
+    def widened(field: NestedField) -> NestedField:
+        return field.model_copy(update={"field_type": wider(field.field_type, field.field_id)})
+
+    fields = [widened(field) for field in schema.fields]
+    if fields == list(schema.fields):
+        return schema
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
+
+
+def is_promoted(has: IcebergType, wants: IcebergType) -> bool:
+    """Whether Iceberg promotes a primitive type to another one."""
+    try:
+        promote(has, wants)
+    except ResolveError:
+        return False
     return True
 
 

@@ -126,7 +126,13 @@ class MetadataBuilder:
         if applied is None:
             return
         before = self.metadata
-        self.metadata = indexed(_apply_table_update(applied, before, self._context))
+        after = _apply_table_update(applied, before, self._context)
+        if isinstance(applied, RemoveSnapshotsUpdate):
+            # PyIceberg removes their ids from their children, which would then be taken for first snapshots.
+            staying = {one.snapshot_id for one in after.snapshots}
+            kept = [one for one in before.snapshots if one.snapshot_id in staying]
+            after = after.model_copy(update={"snapshots": kept})
+        self.metadata = indexed(after)
         if isinstance(before, TableMetadataV1) or isinstance(self.metadata, TableMetadataV1):
             return
         if self.metadata.last_sequence_number < before.last_sequence_number:  # the snapshot replaces the table

@@ -27,6 +27,7 @@ from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_ROWS
 from trinitylake.iceberg_storage.data_files.row_lineage import ROW_ID
+from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -279,7 +280,7 @@ class ChangeFeed:
                 tasks.setdefault(one.files, []).append(one.task)
             live = {files: LiveRows(files.metadata, files.io, some) for files, some in tasks.items()}
             for one in run:
-                for batch in live[one.files].matching(one.task, self._wanted):
+                for batch in _rows_of_file(live[one.files], one.files, one.task, self._wanted):
                     yield self._labelled(batch, one.step, one.kind)
 
         if files:
@@ -349,5 +350,25 @@ def _rows_of_part(part: _Part, wanted: Schema) -> Iterator[SideRows]:
     if part.chosen is not None and part.task.file.file_format != FileFormat.PARQUET:
         raise InvalidArgument(f"{part.task.file.file_path} is not a Parquet file, and deletes of its rows are not read")
     live = LiveRows(part.files.metadata, part.files.io, [part.task] if part.chosen is None else [])
-    for batch in live.matching(part.task, wanted, chosen=part.chosen):
+    for batch in _rows_of_file(live, part.files, part.task, wanted, part.chosen):
         yield SideRows(part.is_added, batch)
+
+
+def _rows_of_file(
+    live: LiveRows, files: TableFiles, task: FileScanTask, wanted: Schema, chosen: npt.NDArray[np.int64] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The live or chosen rows of a file. Raises `InvalidArgument` for a value that does not fit its column.
+
+    A state may have wider types than the result, if it was widened and rolled back.
+    """
+    readable = with_wider_types(wanted, files.metadata.schema())
+    for batch in live.matching(task, readable, chosen=chosen):
+        if readable is not wanted:
+            try:
+                batch = batch.cast(arrow_schema(wanted))
+            except pa.ArrowInvalid as error:
+                raise InvalidArgument(
+                    f"{error}: a rollback made the type of a column narrower again. Read the changes up to the version "
+                    "before it, or choose other columns, columns=[…]"
+                ) from error
+        yield batch

@@ -68,15 +68,20 @@ class FileChanges:
 
 def snapshots_between(before: TableFiles | None, after: TableFiles) -> list[Snapshot] | None:
     """The snapshots that lead from one state to the next, the newest first; None if they are not listed, as after a
-    rollback."""
+    rollback.
+
+    None also if the earlier state has no snapshot: PyIceberg removes the parent of a snapshot when it expires, so one
+    without a parent need not be the first.
+    """
     end = None if before is None else before.snapshot_id
+    if end is None:
+        return None
     chain: list[Snapshot] = []
     snapshot = after.snapshot
     while snapshot is not None and snapshot.snapshot_id != end:
         chain.append(snapshot)
-        if snapshot.parent_snapshot_id is None:
-            return chain if end is None else None
-        snapshot = after.metadata.snapshot_by_id(snapshot.parent_snapshot_id)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else after.metadata.snapshot_by_id(parent)
     return None if snapshot is None else chain
 
 

@@ -3,8 +3,8 @@
 Rows that both sides have are no changes. Rows of one side alone were deleted or inserted; two of them with the same row
 id, or else the same primary key, are one updated row. Equal rows are interchangeable, except for their row ids.
 
-Rows are compared in memory. Beyond `MEMORY_MAX_SIZE_BYTES` they are divided by their row id or key, through temporary
-files, so that each part fits.
+Rows are compared in memory. Beyond `MEMORY_MAX_SIZE_BYTES` they are divided through temporary files, so that each part
+fits: by their row id, and rows whose id is on one side only by their key or values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import BinaryIO, Literal, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ _Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 #: Size of the rows of both sides that are compared at a time, as Arrow holds them.
 MEMORY_MAX_SIZE_BYTES = 256 << 20
-#: Parts of rows that do not fit. Each writes two temporary files.
+#: Parts of rows that do not fit. Each has two temporary files.
 _PARTS = 64
 
 
@@ -47,10 +47,6 @@ class RowIdentity:
     values: Sequence[str]
     row_id: str | None
     key: Sequence[str]
-
-    def part_columns(self) -> Sequence[str]:
-        """The columns that rows have in common that are compared or paired."""
-        return (self.row_id,) if self.row_id else self.key or self.values
 
 
 class SideRows(NamedTuple):
@@ -73,7 +69,10 @@ class ChangedRows:
 
 
 def compare_rows(rows: Iterator[SideRows], schema: pa.Schema, identity: RowIdentity) -> Iterator[ChangedRows]:
-    """The changes that turn the removed rows into the added ones; all batches have the given schema."""
+    """The changes that turn the removed rows into the added ones: deletes, then updates, then inserts.
+
+    All batches have the given schema.
+    """
     held: list[SideRows] = []
     size_bytes = 0
     for one in rows:
@@ -86,50 +85,99 @@ def compare_rows(rows: Iterator[SideRows], schema: pa.Schema, identity: RowIdent
         pa.Table.from_batches([one.batch for one in held if one.is_added == is_added], schema)
         for is_added in (False, True)
     )
-    yield from _compare(removed, added, identity)
+    by_id, removed, added = _pair_by_id(removed, added, identity)
+    deleted, updated, inserted = _compare(removed, added, identity)
+    found = [ChangedRows("delete", deleted), ChangedRows("update", by_id), ChangedRows("update", updated)]
+    yield from (one for one in (*found, ChangedRows("insert", inserted)) if one.rows.num_rows)
 
 
 def _compare_in_parts(rows: Iterable[SideRows], schema: pa.Schema, identity: RowIdentity) -> Iterator[ChangedRows]:
+    """As `compare_rows`: in parts by row id, and what is left then in parts by key or values."""
     with ExitStack() as stack:
-        files: list[list[Any]] = [
-            [stack.enter_context(tempfile.TemporaryFile(prefix="trinitylake-rows-")) for _ in range(_PARTS)]
-            for _ in range(2)
-        ]
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        writers = [[pa.ipc.new_stream(file, schema, options=options) for file in some] for some in files]
+        updated, inserted = (stack.enter_context(_RowFile(schema)) for _ in range(2))
+        parts = _Parts(stack, schema, identity.key or identity.values)
+        if identity.row_id:
+            parts_by_id = _Parts(stack, schema, [identity.row_id])
+            parts_by_id.add(rows)
+            for removed, added in parts_by_id.read():
+                changed, *left = _pair_by_id(removed, added, identity)
+                updated.write(changed)
+                parts.add(SideRows(bool(side), batch) for side in (0, 1) for batch in left[side].to_batches())
+        else:
+            parts.add(rows)
+        for removed, added in parts.read():
+            deleted, changed, added = _compare(removed, added, identity)
+            if deleted.num_rows:
+                yield ChangedRows("delete", deleted)
+            updated.write(changed)
+            inserted.write(added)
+        yield from (ChangedRows("update", pa.Table.from_batches([batch])) for batch in updated.read())
+        yield from (ChangedRows("insert", pa.Table.from_batches([batch])) for batch in inserted.read())
+
+
+class _RowFile:
+    """Rows in a temporary file: written, then read once, which deletes it."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="trinitylake-rows-"))  # noqa: SIM115
+        self._writer = pa.ipc.new_stream(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        self._writer.write(rows)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        self._writer.close()
+        self._file.seek(0)
+        with self._file, pa.ipc.open_stream(self._file) as reader:
+            yield from reader
+
+
+class _Parts:
+    """Rows of both sides, divided by the values of some columns."""
+
+    def __init__(self, stack: ExitStack, schema: pa.Schema, columns: Sequence[str]) -> None:
+        self._schema, self._columns = schema, columns
+        self._files = [[stack.enter_context(_RowFile(schema)) for _ in range(_PARTS)] for _ in range(2)]
+
+    def add(self, rows: Iterable[SideRows]) -> None:
         for one in rows:
-            marks = signatures([one.batch.column(name) for name in identity.part_columns()], one.batch.num_rows)
+            marks = signatures([one.batch.column(name) for name in self._columns], one.batch.num_rows)
             part_of = (marks >> np.uint64(32)) % np.uint64(_PARTS)
             for number in np.unique(part_of):
-                writers[one.is_added][int(number)].write_batch(one.batch.filter(pa.array(part_of == number)))
-        for writer in chain(*writers):
-            writer.close()
-        for then, now in zip(*files, strict=True):
-            yield from _compare(_read(then), _read(now), identity)
+                self._files[one.is_added][int(number)].write(one.batch.filter(pa.array(part_of == number)))
+
+    def read(self) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """The removed and the added rows of each part."""
+        for both in zip(*self._files, strict=True):
+            removed, added = (pa.Table.from_batches(file.read(), self._schema) for file in both)
+            yield removed, added
 
 
-def _read(file: BinaryIO) -> pa.Table:
-    """The rows in a temporary file, which is deleted."""
-    file.seek(0)
-    with file, pa.ipc.open_stream(file) as reader:
-        return reader.read_all()
+def _pair_by_id(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The updated rows among those whose row id both sides have, in pairs, and the other rows of both sides."""
+    if not identity.row_id:
+        return removed.slice(0, 0), removed, added
+    then, now = _common_ids(removed.column(identity.row_id), added.column(identity.row_id))
+    before, after = take_rows(removed, then), take_rows(added, now)
+    changed = pa.array(_differ(before, after, identity))
+    updated = _interleaved(before.filter(changed), after.filter(changed))
+    return updated, _without(removed, then), _without(added, now)
 
 
-def _compare(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> Iterator[ChangedRows]:
-    updates: list[pa.Table] = []
-    if identity.row_id:
-        then, now = _pairs_by_id(removed.column(identity.row_id), added.column(identity.row_id))
-        before, after = take_rows(removed, then), take_rows(added, now)
-        changed = pa.array(_differ(before, after, identity))
-        updates.append(_interleaved(before.filter(changed), after.filter(changed)))
-        removed, added = _without(removed, then), _without(added, now)
+def _compare(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The deleted, the updated and the inserted rows, if no row id is on both sides."""
     removed, added = _without_equal(removed, added, identity)
-    if identity.key and removed.num_rows and added.num_rows:
-        then, now = _pairs_by_key(removed, added, identity.key)
-        updates.append(_interleaved(take_rows(removed, then), take_rows(added, now)))
-        removed, added = _without(removed, then), _without(added, now)
-    found = [ChangedRows("delete", removed), *(ChangedRows("update", one) for one in updates)]
-    yield from (one for one in (*found, ChangedRows("insert", added)) if one.rows.num_rows)
+    if not identity.key or not removed.num_rows or not added.num_rows:
+        return removed, removed.slice(0, 0), added
+    then, now = _pairs_by_key(removed, added, identity.key)
+    updated = _interleaved(take_rows(removed, then), take_rows(added, now))
+    return _without(removed, then), updated, _without(added, now)
 
 
 def _differ(before: pa.Table, after: pa.Table, identity: RowIdentity) -> npt.NDArray[np.bool_]:
@@ -143,7 +191,7 @@ def _differ(before: pa.Table, after: pa.Table, identity: RowIdentity) -> npt.NDA
     return np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
 
 
-def _pairs_by_id(removed: pa.ChunkedArray, added: pa.ChunkedArray) -> tuple[_Numbers, _Numbers]:
+def _common_ids(removed: pa.ChunkedArray, added: pa.ChunkedArray) -> tuple[_Numbers, _Numbers]:
     """The rows that have the same row id, as their numbers on both sides."""
     places = [np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False)) for ids in (removed, added)]
     ids = [ids.drop_null().to_numpy() for ids in (removed, added)]

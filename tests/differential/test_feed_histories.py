@@ -1,0 +1,58 @@
+"""Base + feed = result: the change feed of random histories of a table against a dict of its rows.
+
+`make test` runs a few histories, `TRINITYLAKE_DEEP=1` runs 50,000. `TRINITYLAKE_SEED=n` runs one of them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from trinitylake.tables.change_feed import feed, row_comparison
+
+from .feed_history import FeedHistory
+
+HISTORIES = 50_000 if os.environ.get("TRINITYLAKE_DEEP") else 24
+#: Histories of one test.
+PART = 100 if os.environ.get("TRINITYLAKE_DEEP") else 8
+
+
+def _seeds() -> list[range]:
+    if seed := os.environ.get("TRINITYLAKE_SEED"):
+        return [range(int(seed), int(seed) + 1)]
+    return [range(begin, begin + PART) for begin in range(0, HISTORIES, PART)]
+
+
+@pytest.mark.parametrize("seeds", _seeds(), ids=lambda seeds: f"from-{seeds.start}")
+def test_base_and_feed_are_the_result(seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fiftieth history is on a disk, and DuckDB reads its versions, too."""
+    failures = []
+    for seed in seeds:
+        with monkeypatch.context() as patch:
+            if seed % 8 < 4:  # rows are compared in parts, and files are looked up in several pages
+                patch.setattr(row_comparison, "MEMORY_MAX_SIZE_BYTES", 100)
+                patch.setattr(row_comparison, "_PARTS", 3)
+                patch.setattr(feed, "PAGE_VERSIONS", 3)
+            folder = tmp_path / str(seed) if seed % 50 == 7 else None
+            history = FeedHistory(seed, has_key=bool(seed & 1), format_version=2 + (seed >> 1 & 1), folder=folder)
+            try:
+                _run(history)
+            except Exception as error:
+                failures.append(f"TRINITYLAKE_SEED={seed}: {type(error).__name__} {error}\n" + "\n".join(history.log))
+    assert not failures, f"{len(failures)} of {len(seeds)}\n" + "\n".join(failures)
+
+
+def _run(history: FeedHistory) -> None:
+    history.run(history.random.randrange(6, 14))
+    kept = sorted(history.states)
+    versions = range(kept[0], kept[-1] + 1)
+    last = [version for version in versions if history.states[version].rows is not None][-1]
+    pairs = [(versions[0], last), *(sorted(history.random.choices(versions, k=2)) for _ in range(2))]
+    for since, until in pairs:
+        try:
+            history.check(since, until)
+        except Exception as error:
+            error.add_note(f"versions {since} to {until}")
+            raise
