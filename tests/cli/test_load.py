@@ -440,6 +440,16 @@ def test_parquet_types_are_kept_and_an_untyped_column_is_text(loader: Loader) ->
     )
 
 
+def test_timestamps_of_96_bits_are_exact_in_all_years(loader: Loader) -> None:
+    """9999-12-31 in a file of Spark became a day of 1816: Arrow reads INT96 as nanoseconds, which overflow."""
+    moments = [datetime(1, 1, 1), datetime(9999, 12, 31)]
+    target = io.BytesIO()
+    column = pa.array(moments, pa.timestamp("us"))
+    parquet.write_table(pa.table({"ts": column}), target, use_deprecated_int96_timestamps=True)
+    loader.load(target.getvalue(), name="rows.parquet")
+    assert sorted(row["ts"] for row in loader.rows()) == moments
+
+
 def test_created_table_has_partitions_and_a_key_and_follows_new_columns(loader: Loader) -> None:
     loader.load("id,day\n1,2024-01-01\n", "--partition-by", "month(day)", "--primary-key", "id")
     table = loader.lake.table("shop.t")

@@ -80,7 +80,8 @@ def _is_of_a_library(error: Exception) -> bool:
         return False
     if not isinstance(error, _OF_INPUTS):
         return type(error).__module__.partition(".")[0] in ("pyarrow", "pydantic", "pydantic_core") or (
-            type(error).__name__ in ("ValidationError", "ValidationException", "ResolveError")
+            type(error).__name__
+            in ("ValidationError", "ValidationException", "ResolveError", "UnsupportedPyArrowTypeException")
         )
     if type(error).__module__.partition(".")[0] in _LIBRARIES:
         return True

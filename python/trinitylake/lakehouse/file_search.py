@@ -170,7 +170,7 @@ class FileSearch:
     def _rows(self, file: ListedFile) -> int:
         """The number of rows that match by the names in the file; 0 if the file lacks a column of the filter."""
         with self._io.new_input(self._io.uri_of(file.path)).open() as stream:
-            parquet = pq.ParquetFile(stream)
+            parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
             try:
                 schema = to_iceberg_schema(parquet.schema_arrow)
                 filter = RowFilter.of(self._filter, schema)

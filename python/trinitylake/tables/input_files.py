@@ -35,6 +35,7 @@ from trinitylake.tables.uuid_values import uuids_of_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.dataset import Dataset
 
 Format = Literal["csv", "json", "parquet"]
 _FORMATS: dict[str, Format] = {
@@ -458,12 +459,10 @@ class InputFiles:
 
     def _parquet_schema(self) -> pa.Schema:
         import pyarrow as pa
-        from pyarrow import dataset
 
         with self._translated(self._paths[0]):
-            schema = pa.unify_schemas(
-                [dataset.dataset(one).schema for one in self._paths], promote_options="permissive"
-            )
+            schemas = [_parquet_file(one).schema for one in self._paths]
+            schema = pa.unify_schemas(schemas, promote_options="permissive")
         for number, column in enumerate(schema):
             if pa.types.is_null(column.type):
                 self.notes.append(f"column {column.name} has no type and no value: its type is VARCHAR")
@@ -475,10 +474,8 @@ class InputFiles:
     def _batches(self, path: Path) -> Iterator[pa.RecordBatch]:
         """The rows of a file that fit."""
         if self._format == "parquet":
-            from pyarrow import dataset
-
             with self._translated(path):
-                yield from dataset.dataset(path, self.schema).to_batches(batch_size=_BATCH_ROWS)
+                yield from _parquet_file(path, self.schema).to_batches(batch_size=_BATCH_ROWS)
             return
         cursor = self._connection.cursor()
         before, faults = 0, []
@@ -604,6 +601,13 @@ class InputFiles:
             yield
         except (duckdb.Error, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, csv.Error) as error:
             raise InvalidArgument(f"{self.names[path]}: {_first_lines(str(error))}") from error
+
+
+def _parquet_file(path: Path, schema: pa.Schema | None = None) -> Dataset:
+    """A file of Parquet. Timestamps of 96 bits are read as microseconds: nanoseconds of far years overflow."""
+    from pyarrow import dataset
+
+    return dataset.dataset(path, schema, dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us"))
 
 
 def _with_uuids(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import ListType, MapType, StructType
+from pyiceberg.types import ListType, MapType, StructType, TimestamptzType
 
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
@@ -274,19 +274,55 @@ class LiveRows:
 
             version = self._metadata.format_version
             columns = pyarrow_to_schema(
-                known,
+                pa.schema([one.with_type(_iceberg_unit(one.type)) for one in known]),
                 self._metadata.name_mapping(),
                 downcast_ns_timestamp_to_us=version <= 2,  # which has no type for nanoseconds
                 format_version=version,
             )
+            columns = self._with_zones(columns, metadata)
         is_nested = any(isinstance(field.field_type, StructType | ListType | MapType) for field in columns.fields)
         self._columns = None if is_nested else (metadata, columns)
         return columns
+
+    def _with_zones(self, columns: Schema, metadata: pq.FileMetaData) -> Schema:
+        """The columns of a file, with a time zone for timestamps of 96 bits (INT96) if the column of the table has one.
+
+        That type of Parquet has none. Spark and Hive write instants with it, in UTC.
+        """
+        leaves = (metadata.schema.column(number) for number in range(metadata.num_columns))
+        instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+        if not instants:
+            return columns
+        own = {field.field_id: field.field_type for field in self._schema.fields}
+        return Schema(
+            *(
+                field.model_copy(update={"field_type": TimestamptzType()})
+                if field.name in instants and isinstance(own.get(field.field_id), TimestamptzType)
+                else field
+                for field in columns.fields
+            )
+        )
 
     def _is_variant(self, column: pa.Field) -> bool:
         """Whether a column of a file is a variant, or has some, for which PyIceberg has no type."""
         id = (column.metadata or {}).get(b"PARQUET:field_id")
         return id is not None and int(id) in self._variants
+
+
+def _iceberg_unit(kind: pa.DataType) -> pa.DataType:
+    """The type of a column of a file, with times in the unit and instants in the time zone that PyIceberg knows."""
+    is_ = pa.types
+    if is_.is_time(kind):
+        return pa.time64("us")
+    if is_.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if is_.is_struct(kind):
+        return pa.struct([one.with_type(_iceberg_unit(one.type)) for one in kind])
+    if is_.is_map(kind):
+        return pa.map_(*(one.with_type(_iceberg_unit(one.type)) for one in (kind.key_field, kind.item_field)))
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_iceberg_unit(kind.value_type)))
+    return kind
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

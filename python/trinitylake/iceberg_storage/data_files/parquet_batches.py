@@ -35,9 +35,13 @@ _REFERENCE_SIZE_BYTES, _DICTIONARY_SIZE_BYTES = 3, 5 << 19
 
 
 def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, **options: object) -> pq.ParquetFile:
-    """Open a file for reading with page checksums; columns of a remote file are fetched in few requests."""
+    """Open a file for reading with page checksums; columns of a remote file are fetched in few requests.
+
+    Timestamps of 96 bits (INT96) are read as microseconds: nanoseconds of years before 1678 or after 2261 overflow.
+    """
     return pq.ParquetFile(
         stream,
+        coerce_int96_timestamp_unit="us",
         metadata=metadata,
         pre_buffer=not isinstance(stream, pa.OSFile),
         page_checksum_verification=True,
