@@ -119,6 +119,11 @@ def test_reading_rows_does_not_import_pandas_or_parsers(root: str, arguments: li
     assert not modules & {"pandas", "pyiceberg.io.pyarrow", "pyparsing", "strictyaml.parser"}
 
 
+def test_query_without_tables_does_not_import_pyiceberg(root: str) -> None:
+    """`sql "select 1"` took as long as a query over a table; typer imported pydantic for the default of --format."""
+    assert not modules_after("sql", "select 1", "--root", root) & {"pyiceberg", "pydantic", "pyarrow.dataset"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -165,7 +165,8 @@ def ended_by(error: Exception, as_json: bool) -> int:
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         hint = "" if context is None else f"try '{context.command_path} --help'"
-        output.emit_failure("usage", error.format_message(), as_json, {"hint": hint} if hint else {})
+        message = error.format_message().replace(": Value error, ", ": ")  # words of pydantic
+        output.emit_failure("usage", message, as_json, {"hint": hint} if hint else {})
         return USAGE
     output.emit_unexpected(error, as_json)
     return FAILED

@@ -1,15 +1,16 @@
 """Conversion of simple option values without pydantic, which typer uses since 0.27.
 
-Importing pydantic takes longer than a small command. Texts, whole numbers, switches and lists of texts are converted
-here; all other values, also invalid ones, are left to typer. This replaces a private part of typer: if that changes,
-commands become slower and a test of their imports fails.
+Importing pydantic takes longer than a small command. Texts, whole numbers, switches, choices and lists of texts are
+converted here; all other values, also invalid ones, are left to typer. This replaces a private part of typer: if that
+changes, commands become slower and a test of their imports fails.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, get_args, get_origin
+from enum import EnumType
+from typing import Any, Literal, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
 
@@ -57,6 +58,10 @@ class _Plain:
             return value
         if self._type is int and (number := self._number(value)) is not None:
             return number
+        if isinstance(self._type, EnumType) and value in list(self._type):
+            return self._type(value)
+        if get_origin(self._type) is Literal and value in get_args(self._type):
+            return value
         is_list = get_origin(self._type) is list and get_args(self._type) == (str,) and isinstance(value, list | tuple)
         if is_list and all(isinstance(one, str) for one in value):
             return list(value)

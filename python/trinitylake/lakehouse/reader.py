@@ -169,11 +169,14 @@ class Reader(ABC):
             ObjectNotFound: for an unknown table or view.
             InvalidArgument: for a text that DuckDB cannot parse, and for operations that are not allowed.
         """
-        from trinitylake.tables.input_rows import read_all, without_views
         from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
         from trinitylake.tables.queries.query import Query
 
-        given = {name: without_views(read_all(rows)) for name, rows in (data or {}).items()}
+        given = {}
+        if data:
+            from trinitylake.tables.input_rows import read_all, without_views
+
+            given = {name: without_views(read_all(rows)) for name, rows in data.items()}
         options = QueryOptions(parameters, given, allow_external, "allow_external", default_namespace=default_namespace)
         if (written := self._write(query, options, CommitInfo(message, author))) is not None:
             return written
@@ -181,7 +184,7 @@ class Reader(ABC):
 
     def _write(self, query: str, options: QueryOptions, note: CommitInfo) -> Query | None:
         """Run a statement that writes; None for any other. Raises `InvalidArgument` where nothing is written."""
-        from trinitylake.lakehouse.sql_statements import writing_statement
+        from trinitylake.lakehouse.sql_kinds import writing_statement
 
         if writing_statement(query) is None:
             return None

@@ -73,12 +73,14 @@ class Statements(Reader):
         """Convert a table of the transaction, which `execute` returned, for use after the statement."""
 
     def _write(self, query: str, options: QueryOptions, note: CommitInfo) -> Query | None:
-        from trinitylake.lakehouse.sql_statements import SqlStatements, StatementDone, writing_statement
+        from trinitylake.lakehouse.sql_kinds import writing_statement
         from trinitylake.tables.queries.parameters import by_name
         from trinitylake.tables.queries.parsed_query import shortened
 
         if (statement := writing_statement(query)) is None:
             return None
+        from trinitylake.lakehouse.sql_statements import SqlStatements, StatementDone
+
         parts = replace(
             options, parameters=by_name(options.parameters), subject=f"statement {shortened(query)}", is_part=True
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -14,8 +14,10 @@ from trinitylake.base.version_reference import is_number_or_tag
 from trinitylake.errors import InvalidArgument, InvalidName, ObjectNotFound
 from trinitylake.tables.queries import information_schema
 from trinitylake.tables.queries.parsed_query import AtClause, Constants, Parsed, Reference, parsed, shortened
-from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.sql_sandbox import folded, quoted
+
+if TYPE_CHECKING:
+    from trinitylake.tables.queries.source import TableSource
 
 #: Characters of an unknown name that an error shows.
 _SHOWN_LENGTH = 200
@@ -169,6 +171,8 @@ class NamedObjects:
             raise self._not_found(namespace, name, sql, names)
         self._refuse_alike(schema, name)
         if kind == "table":
+            from trinitylake.tables.queries.source import TableSource
+
             of: TableSource | str = TableSource(names.table(identifier))
         else:
             of = self._text_of(names.view(identifier), names)

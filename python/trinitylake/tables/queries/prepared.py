@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.information_schema import query_of_show
@@ -19,14 +18,17 @@ from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
 from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, numbered, replaced
 from trinitylake.tables.queries.parsed_query import Constants, Parsed, shortened, tree_of
 from trinitylake.tables.queries.planning import planning
-from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.running import RunningQuery
-from trinitylake.tables.queries.scanned_rows import ArrowRows, table_in_duckdb
-from trinitylake.tables.queries.source import PlannedRows, TableSource
 from trinitylake.tables.queries.statement_text import split_explain
 from trinitylake.tables.queries.table_changes import with_change_feeds
 from trinitylake.tables.queries.tokens import first_word
 from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals, unfiltered
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+
+    from trinitylake.tables.queries.pushed_filters import Pushed
+    from trinitylake.tables.queries.source import PlannedRows, TableSource
 
 NEEDS = "SQL over a lakehouse"
 #: How names in a query begin that are not the caller's.
@@ -121,6 +123,8 @@ class PreparedQuery:
 
     def filter_of(self, table: NameOf) -> BooleanExpression:
         """Filter that matches all rows that the query reads from a table, given by namespace and name."""
+        from pyiceberg.expressions import AlwaysTrue
+
         return self._pushed[table].filter if table in self._pushed else AlwaysTrue()
 
     @contextmanager
@@ -156,12 +160,12 @@ class PreparedQuery:
             for rows in (planned or {}).values():
                 rows.raise_if_broken()
             for given in self._given.values():
-                if isinstance(given, ArrowRows) and given.failure is not None:
-                    raise given.failure from None
+                if (failure := getattr(given, "failure", None)) is not None:  # of `ArrowRows`
+                    raise failure from None
             raise
 
     def _tables(self) -> dict[NameOf, TableSource]:
-        return {(one.schema, one.name): one.of for one in self._objects if isinstance(one.of, TableSource)}
+        return {(one.schema, one.name): one.of for one in self._objects if not isinstance(one.of, str | pa.Table)}
 
     def _create(self, connection: Any, planned: Mapping[NameOf, PlannedRows]) -> None:
         """Create all objects of the query: tables without rows, or with their planned rows."""
@@ -169,7 +173,11 @@ class PreparedQuery:
             if name.startswith(OWN_NAME):  # its rows are looked at by their places
                 connection.register(name, given)
                 continue
-            rows = table_in_duckdb(given, repr(name)) if isinstance(given, pa.Table) else given
+            rows = given
+            if isinstance(given, pa.Table):
+                from trinitylake.tables.queries.scanned_rows import table_in_duckdb
+
+                rows = table_in_duckdb(given, repr(name))
             connection.register(f"{OWN_NAME}given{number}", rows)
             values = unfiltered("COLUMNS(*)")
             connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT {values} FROM {OWN_NAME}given{number}")
@@ -212,10 +220,15 @@ class PreparedQuery:
 
     def _pushed_of(self, connection: Any, query: Parsed, depends_on_time: bool) -> dict[NameOf, Pushed]:
         """The filters that DuckDB pushes down to the tables."""
-        if (text := self._with_values(connection, query)) is None:
+        tables = self._tables()
+        if not tables or (text := self._with_values(connection, query)) is None:
             return {}
+        from pyiceberg.expressions import AlwaysTrue
+
+        from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
+
         [(plan,)] = connection.execute("SELECT json_serialize_plan(?, optimize := true)", [text]).fetchall()
-        columns = {name: table.columns for name, table in self._tables().items()}
+        columns = {name: table.columns for name, table in tables.items()}
         pushed = pushed_filters(plan, columns)
         if depends_on_time:  # it will be later when the query runs
             return {name: Pushed(AlwaysTrue(), one.matched_by_nan) for name, one in pushed.items()}

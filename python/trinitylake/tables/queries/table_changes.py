@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.parsed_query import Constants, shortened, tree_of
-from trinitylake.tables.queries.scanned_rows import ArrowRows
 from trinitylake.tables.queries.statement_text import Cursor
 from trinitylake.tables.queries.tokens import end_of_brackets, tokens_of
 from trinitylake.tables.sql_sandbox import quoted
 
 if TYPE_CHECKING:
     from trinitylake.tables.queries.named_objects import Names
+    from trinitylake.tables.queries.scanned_rows import ArrowRows
     from trinitylake.tables.table import Table
 
 FUNCTION = "table_changes"
@@ -59,6 +59,8 @@ def with_change_feeds(
 
 
 def _feed(table: Table, since: Any, until: Any = None) -> ArrowRows:
+    from trinitylake.tables.queries.scanned_rows import ArrowRows
+
     schema = table.changes(since, until).schema
     own = set(table.changes(since, until, columns=[]).schema.names)
 
