@@ -114,6 +114,14 @@ def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.La
 
 
 @pytest.mark.filterwarnings("error")
+def test_columns_of_a_federated_table_are_added_with_sql_types(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    """`add_column("delay", "double")` failed with "Cannot visit non-type: double"; managed tables took it."""
+    nyc.create_external_table("nyc.f", catalog=properties_of(catalog), table="sales.orders")
+    with nyc.table("nyc.f").update_schema() as update:
+        update.add_column("delay", "double").add_column("tags", "varchar[]")  # type: ignore[arg-type]
+    assert [str(one.type) for one in nyc.table("nyc.f").schema.columns][-2:] == ["DOUBLE", "VARCHAR[]"]
+
+
 def test_a_delete_without_a_match_does_not_warn(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     """PyIceberg's `UserWarning: Delete operation did not match any records` reached users of federated tables."""
     catalog.create_table("sales.empty", ROWS.schema)

@@ -28,7 +28,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
-from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import SchemaUpdate, StagedTransaction
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.change_feed.table_versions import TableName, net_step_of_table, state_of, steps_of_table
@@ -655,6 +655,7 @@ class Table(ABC):
         Types are SQL's, as in `create_table`, or PyIceberg's.
         """
         with translated(), self._writing(CommitInfo(message, author)) as iceberg, iceberg.update_schema() as update:
+            update.__class__ = SchemaUpdate  # PyIceberg's own, of a federated table, accepts no SQL types
             yield update
 
     @contextmanager

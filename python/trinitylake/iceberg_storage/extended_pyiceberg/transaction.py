@@ -456,7 +456,7 @@ class StagedIcebergTable(ReadAheadTable):
         return StagedTransaction(self.frozen(), autocommit)
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
-        return _SchemaUpdate(
+        return SchemaUpdate(
             transaction=self.autocommit_transaction(),
             allow_incompatible_changes=allow_incompatible_changes,
             case_sensitive=case_sensitive,
@@ -484,7 +484,7 @@ class StagedIcebergTable(ReadAheadTable):
         return Table(self._identifier, self.metadata, self.metadata_location, self.io, self.catalog, self.config)
 
 
-class _SchemaUpdate(UpdateSchema):
+class SchemaUpdate(UpdateSchema):
     """PyIceberg's update of a schema that also accepts SQL types, such as "decimal(10, 2)"."""
 
     def add_column(
