@@ -12,7 +12,7 @@ from trinitylake.cli.app import app
 from trinitylake.cli.command import Json, command
 from trinitylake.cli.output import emit, grid
 from trinitylake.cli.plain_values import PlainGroup
-from trinitylake.rest.security.token_file import create_token, listed_tokens, revoke_tokens
+from trinitylake.rest.security.tokens import create_token, listed_tokens, revoke_tokens
 
 token = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Create, list and revoke access tokens of `serve`.")
 app.add_typer(token, name="token")
