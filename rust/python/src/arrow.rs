@@ -20,13 +20,21 @@ pub fn strings(array: &PyArray) -> PyResult<StringArray> {
     strings_of(array.array())
 }
 
-pub fn strings_of(array: &ArrayRef) -> PyResult<StringArray> {
+fn strings_of(array: &ArrayRef) -> PyResult<StringArray> {
     match array.data_type() {
         DataType::Utf8 => Ok(array.as_string::<i32>().clone()),
         DataType::LargeUtf8 => Ok(array.as_string::<i64>().iter().collect()),
         DataType::Utf8View => Ok(array.as_string_view().iter().collect()),
         DataType::Null => Ok(StringArray::new_null(array.len())),
         other => Err(to_python(Error::InvalidArgument(format!("expected a column of strings, got {other}")))),
+    }
+}
+
+/// A column of strings in a record batch from Python.
+pub fn string_column(batch: &RecordBatch, name: &str) -> PyResult<StringArray> {
+    match batch.column_by_name(name) {
+        Some(column) => strings_of(column),
+        None => Err(to_python(Error::InvalidArgument(format!("the column {name:?} is missing")))),
     }
 }
 

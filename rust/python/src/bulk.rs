@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::builder::{StringBuilder, UInt64Builder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
-use arrow_array::{Array, RecordBatch, StringArray, UInt64Array};
+use arrow_array::{Array, StringArray, UInt64Array};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3_arrow::PyArray;
@@ -22,8 +22,9 @@ use trinitylake::storage::Storage as CoreStorage;
 use trinitylake::tree::bulk::NodeWriter;
 use trinitylake::tree::leaf_writer::{Leaf, LeafWriter as CoreWriter, LooseRow};
 
-use crate::arrow;
+use crate::arrow::{self, string_column};
 use crate::errors::to_python;
+use crate::names::name_sizes;
 use crate::runtime::run;
 use crate::storage::Storage;
 
@@ -63,7 +64,7 @@ impl LeafWriter {
         let mut leaves = Vec::new();
         for batch in objects.into_reader()? {
             let batch = batch.map_err(arrow::failure)?;
-            let (texts, locations) = (column(&batch, "text")?, column(&batch, "location")?);
+            let (texts, locations) = (string_column(&batch, "text")?, string_column(&batch, "location")?);
             let rows: Result<Vec<Row>> =
                 texts.iter().zip(locations.iter()).map(|row| row_of(names, row)).collect();
             leaves.extend(run(py, writer.push(&target, rows.map_err(to_python)?))?);
@@ -130,8 +131,11 @@ pub fn parts_of(names: NameSizes, batches: AnyRecordBatch) -> PyResult<(Vec<Leaf
             .column_by_name(COLUMNS[0])
             .and_then(|numbers| numbers.as_primitive_opt::<UInt64Type>())
             .ok_or_else(|| to_python(Error::InvalidArgument("the column \"number\" is missing".into())))?;
-        let [paths, texts, locations] =
-            [column(&batch, COLUMNS[1])?, column(&batch, COLUMNS[2])?, column(&batch, COLUMNS[3])?];
+        let [paths, texts, locations] = [
+            string_column(&batch, COLUMNS[1])?,
+            string_column(&batch, COLUMNS[2])?,
+            string_column(&batch, COLUMNS[3])?,
+        ];
         for i in 0..batch.num_rows() {
             let number = numbers.value(i) as usize;
             let text = texts.is_valid(i).then(|| texts.value(i));
@@ -148,13 +152,6 @@ pub fn parts_of(names: NameSizes, batches: AnyRecordBatch) -> PyResult<(Vec<Leaf
     Ok((leaves, loose))
 }
 
-fn column(batch: &RecordBatch, name: &str) -> PyResult<StringArray> {
-    match batch.column_by_name(name) {
-        Some(column) => arrow::strings_of(column),
-        None => Err(to_python(Error::InvalidArgument(format!("the column {name:?} is missing")))),
-    }
-}
-
 /// The sort texts of keys.
 #[pyfunction]
 fn sort_texts<'py>(
@@ -162,7 +159,7 @@ fn sort_texts<'py>(
     keys: PyArray,
     sizes: (usize, usize, usize),
 ) -> PyResult<Bound<'py, PyAny>> {
-    let names = NameSizes { namespace: sizes.0, table: sizes.1, view: sizes.2 };
+    let names = name_sizes(sizes);
     let keys = arrow::strings(&keys)?;
     let text = |key: Option<&str>| {
         let Some(key) = key else { return Ok(None) };
@@ -176,7 +173,7 @@ fn sort_texts<'py>(
 /// Refuses texts that are not the sort texts of keys in a lakehouse with these name sizes.
 #[pyfunction]
 fn check_sort_texts(py: Python<'_>, texts: PyArray, sizes: (usize, usize, usize)) -> PyResult<()> {
-    let names = NameSizes { namespace: sizes.0, table: sizes.1, view: sizes.2 };
+    let names = name_sizes(sizes);
     let texts = arrow::strings(&texts)?;
     let checked: Result<()> =
         py.detach(|| texts.iter().try_for_each(|text| key_of(names, text.unwrap_or_default()).map(|_| ())));

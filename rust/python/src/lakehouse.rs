@@ -311,10 +311,7 @@ impl Lakehouse {
         let (mut keys_size_bytes, mut locations_size_bytes) = (0, 0);
         for batch in objects.into_reader()? {
             let batch = batch.map_err(arrow::failure)?;
-            let column = |name: &str| match batch.column_by_name(name) {
-                Some(column) => arrow::strings_of(column),
-                None => Err(to_python(Error::InvalidArgument(format!("the column {name:?} is missing")))),
-            };
+            let column = |name: &str| arrow::string_column(&batch, name);
             let (kinds, namespaces, objects, places) =
                 (column("kind")?, column("namespace")?, column("name")?, column("location")?);
             for row in 0..batch.num_rows() {

@@ -18,7 +18,7 @@ use crate::arrow;
 use crate::errors::to_python;
 use crate::version::parse_kind;
 
-fn name_sizes((namespace, table, view): (usize, usize, usize)) -> NameSizes {
+pub fn name_sizes((namespace, table, view): (usize, usize, usize)) -> NameSizes {
     NameSizes { namespace, table, view }
 }
 

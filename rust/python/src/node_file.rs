@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch, StringArray};
+use arrow_array::{Array, StringArray};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -90,12 +90,6 @@ fn messages_batch(py: Python<'_>, messages: Vec<Message>) -> PyResult<Bound<'_, 
     arrow::batch(py, vec![("key", Arc::new(keys)), ("value", Arc::new(values)), ("txn", Arc::new(txns))])
 }
 
-fn texts(batch: &RecordBatch, name: &str) -> PyResult<StringArray> {
-    let column =
-        batch.column_by_name(name).ok_or_else(|| invalid(format!("the column {name:?} is missing")))?;
-    arrow::strings_of(column)
-}
-
 #[pyfunction]
 #[pyo3(signature = (data, path=""))]
 fn read_node(py: Python<'_>, data: &Bound<'_, PyBytes>, path: &str) -> PyResult<NodeFile> {
@@ -111,8 +105,8 @@ fn merge_messages(py: Python<'_>, buffers: Vec<AnyRecordBatch>) -> PyResult<Boun
     for buffer in buffers {
         for batch in buffer.into_reader()? {
             let batch = batch.map_err(arrow::failure)?;
-            let (keys, values, txns) =
-                (texts(&batch, "key")?, texts(&batch, "value")?, texts(&batch, "txn")?);
+            let column = |name: &str| arrow::string_column(&batch, name);
+            let (keys, values, txns) = (column("key")?, column("value")?, column("txn")?);
             for row in 0..batch.num_rows() {
                 if keys.is_null(row) || txns.is_null(row) {
                     return Err(invalid(format!("row {row} is not a message: key and txn must not be null")));

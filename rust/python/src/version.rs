@@ -207,13 +207,7 @@ impl Version {
         namespace: &str,
         name: &str,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let kind = parse_kind(kind)?;
-        let bytes = run(py, async {
-            match self.inner.locate(kind, namespace, name).await? {
-                Some(location) => self.inner.read_definition(&location).await.map(Some),
-                None => Ok(None),
-            }
-        })?;
+        let bytes = run(py, self.inner.read(parse_kind(kind)?, namespace, name))?;
         Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
@@ -228,12 +222,7 @@ impl Version {
         let definitions: Vec<_> = run(
             py,
             stream::iter(names)
-                .map(|(namespace, name)| async move {
-                    match version.locate(kind, &namespace, &name).await? {
-                        Some(location) => version.read_definition(&location).await.map(Some),
-                        None => Ok(None),
-                    }
-                })
+                .map(|(namespace, name)| async move { version.read(kind, &namespace, &name).await })
                 .buffered(PARALLEL_READS)
                 .try_collect(),
         )?;

@@ -18,6 +18,7 @@ pub mod retry_policy;
 mod storage;
 pub mod store_clock;
 #[cfg(any(test, feature = "testing"))]
+#[path = "../tests/doubles/mod.rs"]
 mod testing;
 
 use std::collections::HashMap;

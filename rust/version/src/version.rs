@@ -99,6 +99,14 @@ impl Version {
         self.get(&self.config.names.key(kind, namespace, name)?).await
     }
 
+    /// The definition of an object; `None` for an unknown name.
+    pub async fn read(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Bytes>> {
+        match self.locate(kind, namespace, name).await? {
+            Some(location) => self.read_definition(&location).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Location for a key.
     pub async fn get(&self, key: &str) -> Result<Option<String>> {
         self.unless_expired(search::get(&self.nodes, &self.root, key).await).await

@@ -409,28 +409,4 @@ fn linked(links: Vec<Link>) -> Vec<Found> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A writer committed a manifest that listed the manifest of another table as a data file. If the mark found this
-    /// entry first, it did not read the other manifest, and that table's data files were deleted.
-    #[test]
-    fn a_manifest_that_is_also_listed_as_data_is_read() {
-        for layers in [false, true] {
-            let mut marks = Marks::in_layers(0);
-            let mut waiting = Vec::new();
-            marks.take(Found::Path("t/m.avro".into()), &mut waiting);
-            marks.take(Found::Deletes("t/m.avro".into()), &mut waiting);
-            assert!(waiting.is_empty());
-            if layers {
-                marks.next_layer();
-            }
-            for _ in 0..2 {
-                let form = FileForm::Iceberg(Form::Manifest);
-                marks.take(Found::Item(Item::File("t/m.avro".into(), form)), &mut waiting);
-            }
-            assert_eq!(waiting.len(), 1, "the manifest is read once");
-            assert!(marks.contains("t/m.avro"));
-        }
-    }
-}
+mod tests;

@@ -19,7 +19,10 @@ use crate::storage::{Storage, is_remote};
 use crate::transaction::commit::durability_barrier::flush_files;
 use crate::version::Version;
 use crate::version::publisher::Publisher;
-use crate::version::root_metadata::{INLINE_OBJECT_MAX_SIZE_BYTES, INLINE_OBJECTS_MAX_SIZE_BYTES};
+
+/// Maximum size of a definition in a root, and of all of them, because every reader of the root reads them as well.
+const DEFINITION_MAX_SIZE_BYTES: usize = 2048;
+const DEFINITIONS_MAX_SIZE_BYTES: usize = 64 << 10;
 
 /// Minimum time to wait for definition files after the root was created; longer if creating the root took longer.
 const PATIENCE_MILLIS: u64 = 1000;
@@ -27,14 +30,14 @@ const PATIENCE_MILLIS: u64 = 1000;
 /// Whether a root may hold these files. On a local disk all files become durable in one round anyway.
 pub(crate) fn fit_in_root(storage: &dyn Storage, files: &[(String, Bytes)]) -> bool {
     let fits = |(path, bytes): &(String, Bytes)| {
-        bytes.len() <= INLINE_OBJECT_MAX_SIZE_BYTES && definition_id(path).is_some()
+        bytes.len() <= DEFINITION_MAX_SIZE_BYTES && definition_id(path).is_some()
     };
     !files.is_empty() && is_remote(storage) && files.iter().all(fits)
 }
 
 /// Size limit of the definitions of one group, or of its leader.
 pub(crate) fn max_size_bytes(config: &TreeConfig) -> usize {
-    INLINE_OBJECTS_MAX_SIZE_BYTES.min(config.node_max_size_bytes / 4)
+    DEFINITIONS_MAX_SIZE_BYTES.min(config.node_max_size_bytes / 4)
 }
 
 /// The definitions that the next root holds.
