@@ -187,7 +187,7 @@ def register_table(
     `io` is the file access for reading it; default: a new one.
 
     Raises `NoSuchNamespaceError`; `TableAlreadyExistsError` unless `overwrite`; `InvalidLocation` for a table whose
-    metadata lies in the lakehouse and whose data does not; `CorruptFile` and `FileNotFoundError` for a bad file;
+    metadata is in the lakehouse and whose data is not; `CorruptFile` and `FileNotFoundError` for a bad file;
     `TransactionExpired` if one of its files is gone, or may be collected as garbage at this moment.
     """
     core = transaction._state()

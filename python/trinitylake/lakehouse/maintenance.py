@@ -316,8 +316,8 @@ class LakehouseMaintenance:
     ) -> Relocation:
         """Record the present root, after the lakehouse was moved or copied; until then it is read-only.
 
-        All of it is one version. Files whose recorded names lie below a former root are read below the present one,
-        in older versions too, and never at the former place. Other engines do not know that rule, so by default the
+        This commits one version. Files whose recorded names are below a former root are read below the present one,
+        in older versions too, and never at the former root. Other engines do not know that rule, so by default the
         Iceberg files of managed tables that name other files are rewritten: metadata, manifest lists, manifests, and
         position deletes in Parquet, whose rows name data files. Data files, equality deletes and statistics name none.
 

@@ -323,7 +323,7 @@ def _all(found: list[DataFrame]) -> DataFrame:
 
 
 def _paths(classified: DataFrame, verdict: str, examples: int) -> list[str]:
-    """The first paths of a verdict, at most as many as Spark can collect."""
+    """The first paths with a verdict, at most as many as Spark can collect."""
     paths = classified.where(f.col("verdict") == verdict).select("path").orderBy("path")
     return [row.path for row in paths.limit(min(examples, 2**31 - 1)).collect()]
 

@@ -1,4 +1,4 @@
-"""Commits of PyIceberg tables to a staged table: staging the request, and the response."""
+"""Commits that PyIceberg makes to a staged table: stages the requested updates and makes the response."""
 
 from __future__ import annotations
 
