@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from moto.s3.responses import S3Response
 from moto.sts.models import STSBackend
+from pyiceberg.types import IntegerType
 from starlette.responses import Response
 
 import trinitylake as tl
@@ -156,6 +157,18 @@ def test_duckdb_deletes_and_updates_rows_of_format_version_3(open_server: RestSe
     assert found == rows
     formats = things.table("shop.things").iceberg.inspect.delete_files()["file_format"].to_pylist()
     assert set(formats) == {"PUFFIN"}
+
+
+def test_duckdb_reads_default_values_and_nanoseconds(open_server: RestServer, shop: tl.Lakehouse) -> None:
+    nanos = [1_700_000_000_123_456_789, -1]
+    rows = pa.table({"id": [1, 2], "t": pa.array(nanos, pa.timestamp("ns"))})
+    table = shop.create_table("shop.times", rows, properties={"format-version": "3"})
+    table.append(rows)
+    with table.update_schema() as change:
+        change.add_column("d", IntegerType(), default_value=7)
+    with attached(open_server) as connection:
+        found = connection.execute("SELECT id, epoch_ns(t), d FROM lake.shop.times ORDER BY id").fetchall()
+        assert found == [(1, nanos[0], 7), (2, nanos[1], 7)]
 
 
 @pytest.mark.parametrize("version", ["2", "3"])

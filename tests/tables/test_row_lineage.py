@@ -257,6 +257,25 @@ def test_row_ids_are_read_in_batches_of_selected_row_groups(lake: tl.Lakehouse) 
     assert sorted(table.scan(columns=["_row_id"]).to_arrow()["_row_id"].to_pylist()) == list(range(30))
 
 
+def test_sql_reads_the_lineage_that_a_query_names(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("ns.t", SCHEMA, properties=V3)
+    table.append(rows_of({id: (id, "a") for id in range(5)}))
+    table.upsert(rows_of({2: (20, "a"), 9: (9, "b")}), on=["id"])
+    lake.create_table("ns.old", SCHEMA).append(rows_of({1: (1, "a")}))
+    lake.create_view("ns.ids", 'SELECT id, "_ROW_ID" AS r FROM ns.t')
+    expected = {id: row.lineage for id, row in shown(table).items()}
+    sql = "SELECT id, _row_id, t._last_updated_sequence_number FROM ns.t"
+    assert {id: (row_id, last) for id, row_id, last in lake.sql(sql).fetchall()} == expected
+    assert lake.sql("SELECT id FROM ns.t WHERE _row_id = 2 AND n > 1").fetchall() == [(2,)]
+    assert dict(lake.sql("FROM ns.ids").fetchall()) == {id: one.row_id for id, one in expected.items()}
+    assert lake.sql("SELECT * FROM ns.t").columns == ["id", "n", "p"]
+    assert lake.sql("SELECT * FROM ns.t ORDER BY _row_id").columns == ["id", "n", "p", "_row_id"]
+    joined = "SELECT t.id, _row_id FROM ns.t JOIN ns.old USING (id)"
+    assert lake.sql(joined).fetchall() == [(1, expected[1].row_id)]
+    with pytest.raises(InvalidArgument, match="_row_id"):
+        lake.sql("SELECT _row_id FROM ns.old")
+
+
 def test_columns_with_reserved_names_are_read_and_do_not_move(lake: tl.Lakehouse) -> None:
     rows = pa.table({"id": [1, 2], "_row_id": ["x", "y"]})
     table = lake.create_table("ns.t", rows, properties=V3)

@@ -95,6 +95,9 @@ class NamedObjects:
         is_open: whether other names without a namespace are left to DuckDB.
         allowing_option: the option that lets a query leave the lakehouse, for errors; views never do.
         constants: computes the versions of AT clauses; those of views have no parameters.
+
+    Attributes:
+        column_names: the folded names of all columns that the texts name.
     """
 
     connection: Any
@@ -105,6 +108,7 @@ class NamedObjects:
     constants: Constants | None = None
     found: dict[NameOf, NamedObject] = field(default_factory=dict)
     depends_on_time: bool = False
+    column_names: set[str] = field(default_factory=set)
     _open_views: list[str] = field(default_factory=list)
     _versions: dict[str, Names] = field(default_factory=dict)
 
@@ -120,6 +124,7 @@ class NamedObjects:
         is_open = self.is_open and not is_view
         query = parsed(self.connection, sql, is_open=is_open, allowing_option="" if is_view else self.allowing_option)
         self.depends_on_time |= query.depends_on_time
+        self.column_names |= {folded(names[-1]) for names, _ in query.columns if names}
         renamed: dict[Reference, str | None] = {}
         for reference in query.references:
             catalog, schema, name = reference.parts

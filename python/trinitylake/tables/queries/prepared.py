@@ -112,6 +112,8 @@ class PreparedQuery:
             unneeded = (set(values) if options.is_part else constants.used) - needed
             self._parameters = {name: value for name, value in values.items() if name not in unneeded}
             self._objects = list(objects.found.values())
+            for table in self._tables().values():
+                table.add_lineage(objects.column_names)
             if options.is_open:
                 self._confine_views()
             self._create(connection, {})

@@ -7,7 +7,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.types import NestedField
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows
@@ -56,15 +58,18 @@ class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
             raise
 
 
-def scanned_rows(scan: DataScan, tasks: Sequence[FileScanTask], subject: Callable[[], str]) -> ArrowRows:
+def scanned_rows(
+    scan: DataScan, tasks: Sequence[FileScanTask], subject: Callable[[], str], lineage: Sequence[NestedField] = ()
+) -> ArrowRows:
     """The rows of some data files of a table, through our own scan.
 
     Args:
         scan: of the table, with the filter that the files were planned by.
         tasks: the files.
         subject: the table, for errors.
+        lineage: columns of the row lineage to read as well.
     """
-    schema = scan.table_metadata.schema()
+    schema = Schema(*scan.table_metadata.schema().fields, *lineage)
 
     def read(names: list[str]) -> Iterator[pa.RecordBatch]:
         with translated(subject):

@@ -12,11 +12,14 @@ import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.types import NestedField
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
+from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 from trinitylake.tables.merging.row_changes import FILE, POSITION
 from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, is_filtered_alike
 from trinitylake.tables.queries.pushed_filters import Pushed
@@ -91,11 +94,26 @@ class TableSource:
         self._names = names_in_query(self.names)
         self._types = [duckdb_type(one.field_type, f"{one.name} of table {table.name}") for one in schema.fields]
         self._ids = [one.field_id for one in schema.fields]
+        self._lineage: list[NestedField] = []
         #: Names for filters; None for columns that our scan cannot filter by as DuckDB means it, and for a name with a
         #: dot in it, which Iceberg would look for in nested columns.
         self.columns = [
             one.name if is_filtered_alike(one.field_type) and "." not in one.name else None for one in schema.fields
         ]
+
+    def add_lineage(self, column_names: Container[str]) -> None:
+        """Add the columns of the row lineage that a query names, in format version 3. `*` returns them then, too."""
+        metadata = self._scan.table_metadata
+        if metadata.format_version < ROW_IDS_SINCE:
+            return
+        own = {folded(name) for name in self.names}
+        self._lineage = [one for one in LINEAGE if one.name in column_names and one.name not in own]
+        for one in self._lineage:
+            self.names.append(one.name)
+            self._names.append(one.name)
+            self._types.append(duckdb_type(one.field_type, one.name))
+            self._ids.append(one.field_id)
+            self.columns.append(None)
 
     def column_definitions(self) -> str:
         """The columns for `CREATE TABLE`."""
@@ -126,7 +144,7 @@ class TableSource:
             self._subject, range(len(self._names)) if pushed is None else pushed.matched_by_nan, scan.io
         )
         is_direct = isinstance(scan.io, LakehouseFileIO) and not scan.io.is_remote
-        is_direct = is_direct and are_read_alike(scan.table_metadata)
+        is_direct = is_direct and are_read_alike(scan.table_metadata) and not self._lineage
         for task in tasks:
             if is_direct and (paths := self._paths_of(task)) is not None:
                 planned.files[paths[0]] = paths[1]
@@ -134,7 +152,7 @@ class TableSource:
             else:
                 planned.scanned_files.append(task)
         if planned.scanned_files:
-            planned.scanned = scanned_rows(scan, planned.scanned_files, self._subject)
+            planned.scanned = scanned_rows(scan, planned.scanned_files, self._subject, self._lineage)
         return planned
 
     def _paths_of(self, task: FileScanTask) -> tuple[str, str] | None:
