@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import StringType
 from pyiceberg.utils.config import Config
 
 from trinitylake.definitions import new_table_def
@@ -52,12 +54,10 @@ def test_every_write_to_an_external_table_is_refused(properties: dict[str, str])
         lambda: table.upsert(ROWS, join_cols=["id"]),
         lambda: table.add_files(["file:///x.parquet"]),
         lambda: table.transaction(),
-        lambda: table.update_schema(),
-        lambda: table.update_spec(),
-        lambda: table.update_sort_order(),
-        lambda: table.update_statistics(),
-        lambda: table.manage_snapshots(),
-        lambda: table.maintenance.expire_snapshots(),
+        lambda: table.update_schema().add_column("x", StringType()).commit(),
+        lambda: table.update_spec().add_identity("id").commit(),
+        lambda: table.update_sort_order().asc("id", IdentityTransform()).commit(),
+        lambda: table.manage_snapshots().create_tag(table.metadata.current_snapshot_id, "t").commit(),
         lambda: table.catalog.commit_table(table, (), ()),
     ):
         with pytest.raises(InvalidArgument, match="external and read-only"):

@@ -20,7 +20,7 @@ from trinitylake.cli.command import Author, Json, Message, Options, Root, comman
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import counted, counting, emit
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.ingestion.event_rows import TextRows
+from trinitylake.tables.ingestion.rejected_rows import TextRows
 from trinitylake.tables.ingestion.text_rows import CsvRows, Records, json_rows
 
 #: How often a followed file is read.

@@ -16,7 +16,6 @@ from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO, load_file_io
 from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table import StaticTable, Table
-from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
@@ -29,7 +28,7 @@ from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 
 
 class ExternalTable(StaticTable):
-    """A PyIceberg table that reads one metadata file and refuses every write with `InvalidArgument`."""
+    """A PyIceberg table that reads one metadata file. Transactions and commits are refused by `InvalidArgument`."""
 
     def __reduce__(self) -> tuple[Callable[..., ExternalTable], tuple[Any, ...]]:
         return _unpickled_table, (self.name(), self.metadata, self.metadata_location, pickled(self.io))
@@ -39,25 +38,6 @@ class ExternalTable(StaticTable):
         return self
 
     def transaction(self) -> NoReturn:
-        raise InvalidArgument(_refusal(self.metadata_location))
-
-    def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> NoReturn:
-        raise InvalidArgument(_refusal(self.metadata_location))
-
-    def update_spec(self, case_sensitive: bool = True) -> NoReturn:
-        raise InvalidArgument(_refusal(self.metadata_location))
-
-    def update_sort_order(self, case_sensitive: bool = True) -> NoReturn:
-        raise InvalidArgument(_refusal(self.metadata_location))
-
-    def update_statistics(self) -> NoReturn:
-        raise InvalidArgument(_refusal(self.metadata_location))
-
-    def manage_snapshots(self) -> NoReturn:
-        raise InvalidArgument(_refusal(self.metadata_location))
-
-    @property
-    def maintenance(self) -> MaintenanceTable:
         raise InvalidArgument(_refusal(self.metadata_location))
 
 

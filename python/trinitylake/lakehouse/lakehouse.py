@@ -198,19 +198,7 @@ class Lakehouse(Statements):
     @overload
     def log(
         self,
-        limit: int = 20,
-        *,
-        before: int | None = None,
-        of: None = None,
-        since: VersionReference | None = None,
-        until: VersionReference | None = None,
-        author: str = "",
-        grep: str = "",
-    ) -> list[LogEntry]: ...
-    @overload
-    def log(
-        self,
-        limit: None,
+        limit: int | None = 20,
         *,
         before: int | None = None,
         of: None = None,

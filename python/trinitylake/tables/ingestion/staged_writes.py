@@ -17,8 +17,8 @@ from trinitylake.base.qualified_names import Identifier, full_name, split
 from trinitylake.errors import ObjectNotFound, ProducerFenced, TrinityLakeError
 from trinitylake.tables import input_rows
 from trinitylake.tables.declared_limits import limits_of
-from trinitylake.tables.ingestion.event_rows import EventRows, RejectedRow, fit_rows
 from trinitylake.tables.ingestion.producers import Producer
+from trinitylake.tables.ingestion.rejected_rows import EventRows, RejectedRow, fit_rows
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema

@@ -35,8 +35,8 @@ from trinitylake.errors import (
     TransactionExpired,
     TrinityLakeError,
 )
-from trinitylake.tables.ingestion.event_rows import EventRows
 from trinitylake.tables.ingestion.producers import Producer
+from trinitylake.tables.ingestion.rejected_rows import EventRows
 from trinitylake.tables.ingestion.staged_writes import (
     Acknowledgement,
     DescribedTable,

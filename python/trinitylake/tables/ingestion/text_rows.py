@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.ingestion.event_rows import TextRows
+from trinitylake.tables.ingestion.rejected_rows import TextRows
 
 #: A row as a dictionary, or the error that explains why a text is no row.
 _Row: TypeAlias = "Mapping[str, Any] | InvalidArgument"
