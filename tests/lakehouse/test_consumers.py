@@ -145,6 +145,17 @@ def test_expired_position_raises_version_expired(shop: tl.Lakehouse) -> None:
         consumed(shop)
 
 
+def test_an_expired_position_in_an_unchanged_table_advances(shop: tl.Lakehouse) -> None:
+    """A consumer of a table that seldom changes could not continue, although it had missed nothing."""
+    assert len(consumed(shop)) == 2
+    for number in range(3):
+        shop.create_namespace(f"n{number}")
+    shop.maintenance.expire(before=shop.version)
+    assert consumed(shop) == []
+    shop.table("n.orders").append({"id": [7], "k": [0], "x": [0]})
+    assert consumed(shop) == [(7, "insert")]
+
+
 def test_changes_that_a_rollback_undid_are_not_consumed_again(shop: tl.Lakehouse) -> None:
     """After a rollback to the version at which a consumer stood, each later transaction got what the rollback had
     undone, as an insert and a delete."""

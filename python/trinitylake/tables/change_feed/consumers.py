@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from trinitylake import _core
 from trinitylake.definitions import MANIFEST_LIST
-from trinitylake.errors import InvalidArgument, VersionNotFound
+from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
 from trinitylake.tables.change_feed.table_versions import TableState, state_of
 from trinitylake.tables.stored_position import StoredPosition
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The namespace above those of all consumers.
 CONSUMERS = "_consumers"
 #: A position advances past versions that did not change the table only if it is older, so that a consumer that finds
-#: nothing new commits no version, and a position does not expire.
+#: nothing new commits no version, and its position seldom expires.
 IDLE_MILLIS = 3_600_000
 
 
@@ -61,7 +61,7 @@ def advance(
     has no position.
 
     Raises:
-        VersionExpired: the position has expired.
+        VersionExpired: the position has expired, and the table changed since.
         InvalidArgument: the position is not one of this lakehouse.
     """
     core, base = _core.Lakehouse.open(transaction.storage), transaction.base
@@ -78,6 +78,11 @@ def advance(
             since = core.version(position.version)
         except VersionNotFound:
             raise other from None
+        except VersionExpired:
+            if not position.manifest_list or position.manifest_list != _manifest_list(now):
+                raise
+            stored.store(str(Position(base.number, position.manifest_list)))  # the rows are those of the position
+            return core, base
         then = state_of(since, key, id)
         if since.number > base.number or (then is not None and _manifest_list(then) != position.manifest_list):
             raise other
