@@ -23,12 +23,12 @@ from pyiceberg.typedef import Record
 from trinitylake.iceberg_storage.manifests.avro_size import _header, _number
 
 
-def data_file(location: str, rows: int = 1, size_bytes: int = 1) -> DataFile:
-    """An entry for a Parquet file of a table without partitions."""
+def data_file(location: str, rows: int = 1, size_bytes: int = 1, format: FileFormat = FileFormat.PARQUET) -> DataFile:
+    """An entry for a file of a table without partitions."""
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,
-        file_format=FileFormat.PARQUET,
+        file_format=format,
         partition=Record(),
         record_count=rows,
         file_size_in_bytes=size_bytes,

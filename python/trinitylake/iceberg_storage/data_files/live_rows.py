@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, prune_columns
@@ -107,10 +106,7 @@ class LiveRows:
                 yield batch if wanted is projected else project(batch, wanted, projected)
 
     def positions(self, task: FileScanTask, filter: RowFilter | None = None) -> np.ndarray:
-        """The positions of the rows of one file that match a filter, ascending.
-
-        In a file that is not Parquet, the number of a row among the live rows is its position.
-        """
+        """The positions of the rows of one file that match a filter, ascending."""
         found = [batch.column(0).to_numpy() for batch in self.matching(task, Schema(POSITION), filter)]
         return np.concatenate([np.empty(0, np.int64), *found])
 
@@ -167,7 +163,7 @@ class LiveRows:
         if task.file.file_format != FileFormat.PARQUET:
             if keys is not None:
                 raise InvalidArgument(f"{task.file.file_path} is not a Parquet file, and has equality deletes")
-            yield from self._read_other_format(task, wanted)
+            yield from self._read_orc(task, wanted)
             return
         if chosen is not None and not len(chosen):
             return
@@ -210,19 +206,28 @@ class LiveRows:
                 rows = project(batch, needed, wanted, constants)
                 yield with_lineage(rows, batch, task) if is_computed else rows
 
-    def _read_other_format(self, task: FileScanTask, wanted: Schema) -> Iterator[pa.RecordBatch]:
-        from pyiceberg.io.pyarrow import ArrowScan
+    def _read_orc(self, task: FileScanTask, wanted: Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of an ORC file, a stripe at a time."""
+        from pyarrow import orc
 
-        own = Schema(*(field for field in wanted.fields if field != POSITION))
-        if has_computed(own):
-            raise InvalidArgument(
-                f"{task.file.file_path} is not a Parquet file: row ids are read from Parquet files only"
-            )
-        begin = 0
-        for batch in ArrowScan(self._metadata, self._io, own, AlwaysTrue()).to_record_batches([task]):
-            end = begin + batch.num_rows
-            yield batch if own == wanted else batch.append_column(POSITION.name, pa.array(np.arange(begin, end)))
-            begin = end
+        location = task.file.file_path
+        if task.file.file_format != FileFormat.ORC:
+            raise InvalidArgument(f"{location} is a file of {task.file.file_format.value}: Parquet and ORC are read")
+        if has_computed(Schema(*(field for field in wanted.fields if field != POSITION))):
+            raise InvalidArgument(f"{location} is not a Parquet file: row ids are read from Parquet files only")
+        with self._io.new_input(location).open() as stream:
+            file = orc.ORCFile(stream)
+            present = self._iceberg_schema(file.schema, format_version=2)  # Arrow has nanoseconds for all timestamps
+            ids = {id for id in wanted.field_ids if not isinstance(wanted.find_type(id), ListType | MapType)}
+            needed = prune_columns(present, ids, select_full_types=False)
+            if not needed.fields:
+                needed = Schema(present.fields[0])  # for the number of rows
+            names = [field.name for field in needed.fields]
+            batches = _numbered(file.read_stripe(stripe, names) for stripe in range(file.nstripes))
+            if (gone := self.deletes.get(location)) is not None:
+                batches = without_positions(batches, gone)
+            for batch in batches:
+                yield project(batch, Schema(*needed.fields, POSITION), wanted, self._constants(task, present))
 
     def _constants(self, task: FileScanTask, present: Schema) -> dict[int, Any]:
         """Partition values of columns that a file lacks, such as files that were imported from Hive."""
@@ -270,19 +275,20 @@ class LiveRows:
         if not self._variants and known.equals(arrow_schema_with_ids(self._schema), check_metadata=True):
             columns = self._schema  # without PyIceberg's converter, whose module imports pandas
         else:
-            from pyiceberg.io.pyarrow import pyarrow_to_schema
-
-            version = self._metadata.format_version
-            columns = pyarrow_to_schema(
-                pa.schema([one.with_type(_iceberg_unit(one.type)) for one in known]),
-                self._metadata.name_mapping(),
-                downcast_ns_timestamp_to_us=version <= 2,  # which has no type for nanoseconds
-                format_version=version,
-            )
-            columns = self._with_zones(columns, metadata)
+            columns = self._with_zones(self._iceberg_schema(known, self._metadata.format_version), metadata)
         is_nested = any(isinstance(field.field_type, StructType | ListType | MapType) for field in columns.fields)
         self._columns = None if is_nested else (metadata, columns)
         return columns
+
+    def _iceberg_schema(self, columns: pa.Schema, format_version: Literal[1, 2, 3]) -> Schema:
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+        return pyarrow_to_schema(
+            pa.schema([one.with_type(_iceberg_unit(one.type)) for one in columns]),
+            self._metadata.name_mapping(),
+            downcast_ns_timestamp_to_us=format_version <= 2,  # which has no type for nanoseconds
+            format_version=format_version,
+        )
 
     def _with_zones(self, columns: Schema, metadata: pq.FileMetaData) -> Schema:
         """The columns of a file, with a time zone for timestamps of 96 bits (INT96) if the column of the table has one.
@@ -307,6 +313,14 @@ class LiveRows:
         """Whether a column of a file is a variant, or has some, for which PyIceberg has no type."""
         id = (column.metadata or {}).get(b"PARQUET:field_id")
         return id is not None and int(id) in self._variants
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All batches of a file, with the positions of their rows."""
+    begin = 0
+    for batch in batches:
+        yield batch.append_column(POSITION.name, pa.array(np.arange(begin, begin + batch.num_rows)))
+        begin += batch.num_rows
 
 
 def _iceberg_unit(kind: pa.DataType) -> pa.DataType:

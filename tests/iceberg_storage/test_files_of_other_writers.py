@@ -1,38 +1,44 @@
-"""Parquet files without field ids whose columns have other physical types than those that Iceberg's writers use."""
+"""Parquet and ORC files without field ids, as other writers left them before their table became an Iceberg table."""
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table.name_mapping import create_mapping_from_schema
 
 import trinitylake as tl
 from local_files import local_path
 from manifests_by_hand import data_file
 
 FAR = [datetime(1, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), None, datetime(9999, 12, 31)]
-MAPPING = [{"field-id": 1, "names": ["v"], "fields": [{"field-id": 2, "names": ["element"]}]}]
 
 
-def adopted(folder: Path, type: str, column: pa.Array, **options: Any) -> tuple[tl.Lakehouse, tl.Table]:
+def adopted(
+    folder: Path, columns: dict[str, str], rows: pa.Table, format: FileFormat = FileFormat.PARQUET, **options: Any
+) -> tuple[tl.Lakehouse, tl.Table]:
     """A table with the file, as a procedure of Spark that migrates tables makes it."""
     lake = tl.create(folder / "lake", durability="none")
     lake.create_namespace("n")
-    lake.create_table("n.t", {"v": type})
+    properties = {"write.delete.mode": "merge-on-read"}
+    lake.create_table("n.t", columns, properties=properties)
     iceberg = tl.iceberg.load(lake.uri).load_table("n.t")
-    location = f"{iceberg.location()}/data/given.parquet"
+    location = f"{iceberg.location()}/data/given.{format.name.lower()}"
     path = local_path(location)
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"v": column}), path, **options)
+    (pq if format == FileFormat.PARQUET else orc).write_table(rows, path, **options)
     with iceberg.transaction() as change:
-        change.set_properties({"schema.name-mapping.default": json.dumps(MAPPING)})
+        change.set_properties(
+            {"schema.name-mapping.default": create_mapping_from_schema(iceberg.schema()).model_dump_json()}
+        )
         with change.update_snapshot().fast_append() as snapshot:
-            snapshot.append_data_file(data_file(location, len(column), path.stat().st_size))
+            snapshot.append_data_file(data_file(location, len(rows), path.stat().st_size, format))
     return lake, lake.table("n.t")
 
 
@@ -41,7 +47,8 @@ def test_timestamps_of_96_bits_are_exact_in_all_years(tmp_path: Path, type: str)
     """Spark and Hive write INT96. Arrow reads it as nanoseconds, which overflow: 9999-12-31 became a day of 1816, in
     scans, SQL and compacted files. As `timestamptz`, which is Spark's type for it, it was not read at all.
     """
-    lake, table = adopted(tmp_path, type, pa.array(FAR, pa.timestamp("us")), use_deprecated_int96_timestamps=True)
+    rows = pa.table({"v": pa.array(FAR, pa.timestamp("us"))})
+    lake, table = adopted(tmp_path, {"v": type}, rows, use_deprecated_int96_timestamps=True)
     expected = FAR if type == "timestamp" else [one and one.replace(tzinfo=UTC) for one in FAR]
     assert table.scan().to_arrow()["v"].to_pylist() == expected
     assert lake.sql("SELECT v FROM n.t").to_arrow()["v"].to_pylist() == expected
@@ -68,7 +75,7 @@ def test_other_units_and_time_zones_are_read(
 ) -> None:
     """`UnsupportedPyArrowTypeException` of PyIceberg reached the user, also for files of pandas with a time zone."""
     given = pa.ListArray.from_arrays([0, 1, 2], column) if is_nested else column
-    _, table = adopted(tmp_path, f"array({type})" if is_nested else type, given)
+    _, table = adopted(tmp_path, {"v": f"array({type})" if is_nested else type}, pa.table({"v": given}))
     values = table.scan().to_arrow()["v"].to_pylist()
     first, second = (one[0] for one in values) if is_nested else values
     assert (first if type == "time" else first.replace(tzinfo=None)) == expected
@@ -76,6 +83,25 @@ def test_other_units_and_time_zones_are_read(
 
 
 def test_type_that_iceberg_does_not_have_is_an_invalid_argument(tmp_path: Path) -> None:
-    _, table = adopted(tmp_path, "bigint", pa.array([1], pa.duration("us")))
+    _, table = adopted(tmp_path, {"v": "bigint"}, pa.table({"v": pa.array([1], pa.duration("us"))}))
     with pytest.raises(tl.InvalidArgument, match="Column 'v' has an unsupported type: duration"):
         table.scan().to_arrow()
+
+
+def test_orc_file_has_the_rows_that_were_written(tmp_path: Path) -> None:
+    """PyIceberg's reader makes an empty list of a list of structures that is NULL; an upsert then changed the row."""
+    values = [[{"a": 1, "b": "x"}, None], None, [], [{"a": None, "b": None}], [{"a": 5, "b": ""}]]
+    part = pa.struct([("a", pa.int32()), ("b", pa.string())])
+    rows = pa.table({"v": pa.array(values, pa.list_(part)), "k": pa.array(range(5), pa.int32())})
+    columns = {"v": "array(row(a int, b varchar))", "k": "bigint"}
+    lake, table = adopted(tmp_path, columns, rows, FileFormat.ORC)
+    assert table.scan().to_arrow()["v"].to_pylist() == values
+    assert lake.sql("SELECT v FROM n.t ORDER BY k").to_arrow()["v"].to_pylist() == values
+    assert table.scan("v IS NULL").to_arrow()["k"].to_pylist() == [1]
+    for k in (0, 2):
+        assert table.delete(f"k = {k}").rows_deleted == 1
+    assert sorted(table.scan().to_arrow()["k"].to_pylist()) == [1, 3, 4]
+    assert lake.sql("UPDATE n.t SET k = 13 WHERE k = 3").fetchone()[0] == 1
+    assert table.upsert([{"k": 1, "v": None}, {"k": 4, "v": []}], on="k")[:2] == (1, 0)
+    found = {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    assert found == {1: None, 4: [], 13: values[3]}
