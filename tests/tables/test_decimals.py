@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from collections import Counter
+from decimal import Decimal, InvalidOperation, localcontext
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import trinitylake as tl
+from trinitylake.tables.input_rows import fitting
 
 
 def test_truncated_decimals_of_38_digits_are_exact(lake: tl.Lakehouse) -> None:
@@ -63,3 +66,57 @@ def test_float_of_32_bits_and_lists_of_a_fixed_size_become_decimals(lake: tl.Lak
     for rows in ({"v": pa.array([1.105], pa.float32())}, {"l": pa.array([[1.5, 1.105]], pairs)}):
         with pytest.raises(tl.InvalidArgument, match="would be rounded"):
             table.append(pa.table(rows))
+
+
+def fits(text: str, kind: pa.Decimal128Type) -> bool:
+    """Whether a number is a decimal of a type, without rounding."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return False
+    whole = Decimal(10) ** kind.scale
+    return number == 0 or (abs(number) < 10 ** (kind.precision - kind.scale) and number * whole % 1 == 0)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("form", ["text", "exponent", "decimal"])
+def test_texts_and_decimals_become_the_same_number_or_are_refused(form: str, is_nested: bool) -> None:
+    """-6880.0 was appended as -74.35… to a decimal(37,35): Arrow does not notice the overflow when it adds digits."""
+    random = Random(f"{form} {is_nested}")
+    outcomes = Counter[bool]()
+    with localcontext(prec=200):
+        for _ in range(3_000):
+            digits = "".join(random.choices("0123456789", k=random.randint(1, 38)))
+            place = random.choice([len(digits), random.randint(0, len(digits))])
+            text = random.choice(["", "-"]) + digits[:place] + ("." if place < len(digits) else "") + digits[place:]
+            if form == "exponent":
+                text += f"{random.choice('eE')}{random.randint(-60, 60)}"
+            scale = random.randint(0, 38)
+            kind = pa.decimal128(random.randint(max(scale, 1), 38), scale)
+            given = pa.array([Decimal(text) if form == "decimal" else text])
+            field = pa.field("v", pa.large_list(kind) if is_nested else kind)
+            column = pa.ListArray.from_arrays([0, 1], given) if is_nested else given
+            outcomes[fits(text, kind)] += 1
+            if fits(text, kind):
+                (value,) = fitting(column, field).to_pylist()
+                assert (value[0] if is_nested else value) == Decimal(text), (text, kind)
+            else:
+                with pytest.raises(tl.InvalidArgument, match="column v: cannot cast"):
+                    fitting(column, field)
+    assert min(outcomes.values()) > 100, outcomes
+
+
+@pytest.mark.parametrize(
+    "text", ["1e-999999999", "1e999999999", "1e-39", "9e-77", "1e-99999999999999999999", "0." + "0" * 77 + "1", "", "x"]
+)
+def test_texts_beyond_38_digits_are_refused(lake: tl.Lakehouse, text: str) -> None:
+    """1e-999999999 ended the process with a segmentation fault, and 9e-77 was stored as 0: Arrow looks up the power of
+    ten of the exponent in a table of 38 without a check.
+    """
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"d": "decimal(38,0)", "l": "array(decimal(9,2))"})
+    for rows in ([{"d": text}], [{"l": [text]}]):
+        with pytest.raises(tl.InvalidArgument, match="cannot cast"):
+            table.append(rows)
+    table.append([{"d": "0e-999999999", "l": ["150e-2", "1.50000"]}])
+    assert table.scan().to_arrow().to_pylist() == [{"d": Decimal(0), "l": [Decimal("1.50")] * 2}]

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -29,7 +30,7 @@ from trinitylake.iceberg_storage.data_files.write_defaults import check_columns,
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.tables.declared_limits import NO_LIMITS, Limits, check_limit
 from trinitylake.tables.spool import Spool
-from trinitylake.tables.uuid_values import decoded, has_uuids, uuids_of_texts, without_uuid_objects
+from trinitylake.tables.uuid_values import decoded, has_uuids, uuids_of_texts, with_parts, without_uuid_objects
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -43,6 +44,8 @@ _ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (p
 # Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
 
+#: Text of a number, as Arrow reads it.
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,17})?")
 _SCALAR_TYPE = re.compile(r" as a scalar of type \S+")
 #: How many rows of a query are asked for at a time.
 BATCH_ROWS = 100_000
@@ -438,8 +441,8 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if has_uuids(kind):  # as rows of DuckDB have them
         values = uuids_of_texts(values, kind)
     decimals = _become_decimals(values.type, kind)
-    if any(map(pa.types.is_integer, decimals)):
-        values = values.cast(_with_decimals(values.type, kind))
+    if any(not pa.types.is_floating(one) and not pa.types.is_null(one) for one in decimals):
+        values = with_parts(values, kind, _wide_decimals)
     if pa.types.is_struct(values.type) and values.null_count:
         # Arrow casts the parts of a null, too: an empty text, which is no number.
         values = pa.StructArray.from_arrays(values.flatten(), fields=list(values.type), mask=values.is_null())
@@ -471,17 +474,45 @@ def _become_decimals(given: pa.DataType, kind: pa.DataType) -> list[pa.DataType]
     return [one for _, part, target in _parts(given, kind) for one in _become_decimals(part, target)]
 
 
-def _with_decimals(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
-    """`given` with decimals for integers that become decimals, as wide as Arrow requires for all integers."""
-    if pa.types.is_decimal(kind) and pa.types.is_integer(given):
-        return pa.decimal256(76, kind.scale)
-    parts = [(name, _with_decimals(part, target)) for name, part, target in _parts(given, kind)]
-    if not parts:
-        return given
-    if pa.types.is_struct(given):
-        return pa.struct(parts)
-    types = [type for _, type in parts]
-    return pa.map_(*types) if pa.types.is_map(given) else pa.large_list(*types)
+def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Decimals of 256 bits with the scale of `kind`, for values that become decimals.
+
+    Arrow multiplies a decimal of 128 bits, also one that it reads from text, without a check for overflow.
+    """
+    if not pa.types.is_decimal(kind) or pa.types.is_floating(values.type) or pa.types.is_null(values.type):
+        return values
+    if pa.types.is_decimal128(values.type) and values.type.scale == kind.scale:
+        return values
+    if pa.types.is_decimal256(values.type):
+        values = values.cast(pa.decimal128(38, min(values.type.scale, 38)))
+    elif values.type in (pa.string(), pa.large_string(), pa.string_view()):
+        values = _plain_numbers(values)
+    return values.cast(pa.decimal256(76, kind.scale))
+
+
+def _plain_numbers(texts: pa.Array) -> pa.Array:
+    """Texts of numbers with at most 38 digits and without exponents, for which Arrow reads beyond its own tables."""
+    texts = texts.cast(pa.large_string())
+    is_plain = pc.match_substring_regex(texts, r"^[-+]?(\d{1,38}|\d{1,19}\.\d{0,19}|\.\d{1,38})$")
+    if pc.all(is_plain, min_count=0).as_py():
+        return texts
+    found = zip(texts.to_pylist(), is_plain.to_pylist(), strict=True)
+    return pa.array([_plain_number(text) if plain is False else text for text, plain in found], pa.large_string())
+
+
+def _plain_number(text: str) -> str:
+    """A text of a number without an exponent. Raises `ArrowInvalid` for one that no decimal can be."""
+    if not _NUMBER.fullmatch(text):
+        raise pa.ArrowInvalid(f"{text[:100]!r} is no number")
+    number = Decimal(text)
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    if not number:
+        return "0"
+    if exponent + zeros < -38 or number.adjusted() >= 38 or number.adjusted() - exponent - zeros >= 38:
+        raise pa.ArrowInvalid(f"{text[:100]!r} has more than 38 digits")
+    return f"{Decimal((sign, digits[: len(digits) - zeros], exponent + zeros)):f}"
 
 
 def _check_digits(values: pa.Array, made: pa.Array) -> None:

@@ -30,17 +30,17 @@ def uuids_of_texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
     Raises `ValueError` for a text that is none.
     """
-    return _with_parts(values, kind, _uuids)
+    return with_parts(values, kind, _uuids)
 
 
 def texts_of_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert UUIDs to texts where `kind` has texts; other values are unchanged."""
-    return _with_parts(values, kind, _texts)
+    return with_parts(values, kind, _texts)
 
 
 def decoded(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Values without dictionaries and list views at any depth: Arrow cannot cast these."""
-    return _with_parts(values, kind, lambda leaf, _: leaf)
+    return with_parts(values, kind, lambda leaf, _: leaf)
 
 
 def without_uuid_objects(value: Any) -> Any:
@@ -67,27 +67,27 @@ def _texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.array([None if value is None else str(value) for value in values.to_pylist()], kind)
 
 
-def _with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Array:
+def with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Array:
     """Replace the leaf values of nested values, which keep their own structure, not that of `kind`."""
     is_ = pa.types
     given = values.type
     if given == kind:
         return values
     if is_.is_dictionary(given):
-        words = _with_parts(values.dictionary, kind, convert)
+        words = with_parts(values.dictionary, kind, convert)
         words = words.cast(_WITHOUT_VIEWS.get(words.type, words.type))  # Arrow takes no texts by number that are views
         return pa.DictionaryArray.from_arrays(values.indices, words).dictionary_decode()
     if is_.is_struct(given) and is_.is_struct(kind):
         return _structures(values, kind, convert)
     if is_.is_map(given) and is_.is_map(kind):
         start, end = _ends(values.offsets)
-        keys = _with_parts(values.keys.slice(start, end - start), kind.key_type, convert)
-        items = _with_parts(values.items.slice(start, end - start), kind.item_type, convert)
+        keys = with_parts(values.keys.slice(start, end - start), kind.key_type, convert)
+        items = with_parts(values.items.slice(start, end - start), kind.item_type, convert)
         return pa.MapArray.from_arrays(pc.subtract(values.offsets, start), keys, items, mask=values.is_null())
     if _is_list(given) and (is_.is_list(kind) or is_.is_large_list(kind)):
         lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
         offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
-        elements = _with_parts(values.flatten(), kind.value_type, convert)
+        elements = with_parts(values.flatten(), kind.value_type, convert)
         return pa.LargeListArray.from_arrays(offsets, elements, mask=values.is_null())
     return convert(values, kind)
 
@@ -98,7 +98,7 @@ def _structures(values: pa.StructArray, kind: pa.StructType, convert: _Convert) 
     for part, field in zip(values.flatten(), values.type, strict=True):
         number = kind.get_field_index(field.name)
         if number >= 0:
-            part = _with_parts(part, kind.field(number).type, convert)
+            part = with_parts(part, kind.field(number).type, convert)
         parts.append(part)
         fields.append(field.with_type(part.type))
     if not parts:
