@@ -131,26 +131,18 @@ def _root_version(paths: pa.Array) -> pa.Array:
 
 
 def _key(kind: Literal["namespace", "table", "view"], sizes: KeySizes, *names: pa.Array) -> pa.Array:
-    """Keys of the rows whose names are all there; null for the others, which the core has no key for."""
-    present = pc.is_valid(names[0])
-    for column in names[1:]:
-        present = pc.and_(present, pc.is_valid(column))
     encoders: dict[str, Callable[..., pa.StringArray]] = {
         "namespace": core.encode_namespace_keys,
         "table": core.encode_table_keys,
         "view": core.encode_view_keys,
     }
-    encode = encoders[kind]
-    if pc.all(present).as_py() is not False:
-        return encode(*names, sizes)
-    return _scatter(encode(*(column.filter(present) for column in names), sizes), present)
+    return encoders[kind](*names, sizes)
 
 
 def _decode_key(sizes: KeySizes, keys: pa.Array) -> pa.Array:
-    present = pc.is_valid(keys)
-    decoded = core.decode_keys(keys.filter(present), sizes)
-    rows = pa.StructArray.from_arrays([column.cast(pa.string()) for column in decoded.columns], decoded.schema.names)
-    return rows if keys.null_count == 0 else _scatter(rows, present)
+    decoded = core.decode_keys(keys, sizes)
+    columns = [column.cast(pa.string()) for column in decoded.columns]
+    return pa.StructArray.from_arrays(columns, decoded.schema.names, mask=pc.is_null(keys))
 
 
 def _bucket_of(values: pa.Array, buckets: pa.Array) -> pa.Array:
@@ -175,9 +167,3 @@ def _bucketable(values: pa.Array) -> pa.Array:
 
         return aligned(values).chunk(0)
     return values
-
-
-def _scatter(values: pa.Array, present: pa.Array) -> pa.Array:
-    """Put values back to the rows they are from: `present` has one True for each of them."""
-    positions = pc.subtract(pc.cumulative_sum(present.cast(pa.int64())), 1)
-    return values.take(pc.if_else(present, positions, None))
