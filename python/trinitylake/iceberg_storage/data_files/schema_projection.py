@@ -143,6 +143,8 @@ def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.
         promote(has, wants)
     if values.type == kind:
         return values
+    if pa.types.is_decimal128(values.type) and values.type.scale != kind.scale:
+        values = values.cast(pa.decimal256(76, kind.scale))  # Arrow overflows if it adds digits to 128 bits
     # Nanoseconds are truncated if the table has microseconds.
     is_cut = pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type)
     return values.cast(kind, safe=not is_cut)
