@@ -242,3 +242,35 @@ def test_arrow_schema_of_a_table_is_that_of_pyiceberg(with_ids: bool) -> None:
     assert to_arrow(schema, with_ids=with_ids).equals(
         schema_to_pyarrow(schema, include_field_ids=with_ids), check_metadata=True
     )
+
+
+@pytest.mark.parametrize(
+    ("column", "type", "fits"),
+    [
+        (pa.array([0, 1, None]), "boolean", True),
+        (pa.array([1, 98]), "boolean", False),
+        (pa.array([1.0, 0.5]), "boolean", False),
+        (pa.array([86_400_000_000, None], pa.timestamp("us")), "date", True),
+        (pa.array([0, 86_400_000_001], pa.timestamp("us", "UTC")), "date", False),
+        (pa.array([0, 86_399_999_999]), "time", True),
+        (pa.array([0, 86_400_000_000], pa.time64("us")), "time", False),
+        (pa.array([-1]), "time", False),
+    ],
+)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_value_that_another_type_does_not_have_is_refused(
+    lake: tl.Lakehouse, column: pa.Array, type: str, fits: bool, is_nested: bool
+) -> None:
+    """98 and 0.5 were stored as true, a timestamp lost its time in a date column, and 10**15 became a time of day."""
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"v": f"row(k int, a array({type}))" if is_nested else type})
+    rows = pa.table({"v": column})
+    if is_nested:
+        lists = pa.ListArray.from_arrays([0, len(column)], column)
+        rows = pa.table({"v": pa.StructArray.from_arrays([lists, pa.array([1])], ["a", "k"])})
+    if fits:
+        table.append(rows)
+        assert table.count() == len(rows)
+    else:
+        with pytest.raises(tl.InvalidArgument, match="column v: "):
+            table.append(rows)

@@ -392,7 +392,7 @@ def fitting(
     if not field.nullable and column.null_count:
         raise InvalidArgument(f"column {field.name} is required, but {column.null_count} of its values are null")
     made = _cast(column, field)
-    _check_finite_times(made, field.name)
+    _check_times(made, field.name)
     if (limit := limits.get(field.name)) is not None:
         check_limit(made, limit, field.name)
     return made
@@ -440,7 +440,8 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         values = decoded(values, kind)
     if has_uuids(kind):  # as rows of DuckDB have them
         values = uuids_of_texts(values, kind)
-    decimals = _become_decimals(values.type, kind)
+    leaves = _leaf_types(values.type, kind)
+    decimals = [given for given, target in leaves if pa.types.is_decimal(target)]
     if any(not pa.types.is_floating(one) and not pa.types.is_null(one) for one in decimals):
         values = with_parts(values, kind, _wide_decimals)
     if pa.types.is_struct(values.type) and values.null_count:
@@ -451,6 +452,8 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         raise pa.ArrowInvalid("a number is out of range")
     if any(map(pa.types.is_floating, decimals)):
         _check_digits(values, made)
+    if any(_may_lose(given, target) for given, target in leaves):
+        _check_unchanged(values, made, leaves)
     return made
 
 
@@ -467,11 +470,30 @@ def _parts(given: pa.DataType, kind: pa.DataType) -> list[tuple[str, pa.DataType
     return []
 
 
-def _become_decimals(given: pa.DataType, kind: pa.DataType) -> list[pa.DataType]:
-    """The types in `given` that become decimals."""
-    if pa.types.is_decimal(kind):
-        return [given]
-    return [one for _, part, target in _parts(given, kind) for one in _become_decimals(part, target)]
+def _leaf_types(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]]:
+    """The types without parts in `given`, in the order of `_leaves`, each with the type that it becomes."""
+    if parts := _parts(given, kind):
+        return [one for _, part, target in parts for one in _leaf_types(part, target)]
+    return [(given, kind)]
+
+
+def _may_lose(given: pa.DataType, target: pa.DataType) -> bool:
+    """Whether Arrow converts values that are no values of the other type, without an error."""
+    is_ = pa.types
+    return bool(
+        (is_.is_boolean(target) and (is_.is_integer(given) or is_.is_floating(given)))
+        or (is_.is_date(target) and is_.is_timestamp(given))
+    )
+
+
+def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa.DataType, pa.DataType]]) -> None:
+    """Refuse a number other than 0 and 1 that becomes a boolean, and a timestamp with a time that becomes a date."""
+    back = made.cast(values.type)
+    for given, kept, types in zip(_leaves(values), _leaves(back), leaves, strict=True):
+        if _may_lose(*types):
+            lost = given.filter(pc.not_equal(given, kept))
+            if len(lost):
+                raise pa.ArrowInvalid(f"{lost[0]} is no {type_text(types[1])}")
 
 
 def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -557,8 +579,8 @@ def _leaves(values: pa.Array) -> Iterator[pa.Array]:
         yield values
 
 
-def _check_finite_times(column: pa.ChunkedArray | pa.Array, name: str) -> None:
-    """Refuse `infinity` as a date or timestamp, for which DuckDB has the largest number and its negative."""
+def _check_times(column: pa.ChunkedArray | pa.Array, name: str) -> None:
+    """Refuse `infinity` as a date or timestamp, for which DuckDB has the largest number, and times beyond a day."""
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
         for leaf in _leaves(chunk):
             if pa.types.is_timestamp(leaf.type) or pa.types.is_date32(leaf.type):
@@ -570,6 +592,10 @@ def _check_finite_times(column: pa.ChunkedArray | pa.Array, name: str) -> None:
                         f"column {name}: the value infinity does not exist in Iceberg: use NULL, or a last day such as "
                         "9999-12-31"
                     )
+            elif pa.types.is_time64(leaf.type):  # in microseconds
+                bounds = pc.min_max(leaf.view(pa.int64())).as_py()
+                if bounds["min"] is not None and not 0 <= bounds["min"] <= bounds["max"] < 86_400_000_000:
+                    raise InvalidArgument(f"column {name}: a time of day is at least 00:00 and before 24:00")
 
 
 def _made(values: pa.Array, kind: pa.DataType) -> pa.Array:
