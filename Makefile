@@ -36,7 +36,7 @@ help:
 	@echo "make server         the REST server in an environment of its own (SERVER=/opt/trinitylake)"
 	@echo "make locks          the versions and hashes that all of these install, after a change of dependencies"
 	@echo "make test-lowest    tests of the package with the lowest version of each dependency that it allows"
-	@echo "make test-deep      the same tests with many more histories (an hour)"
+	@echo "make test-deep      the same tests with many more histories (two hours)"
 	@echo "make fuzz           damaged and hostile bytes for every decoder (RUNS=10000000)"
 	@echo "make soak           processes that commit at once, on disk and on S3, and a REST server, for SECONDS=60 each"
 	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, dlt, polars, Spark 3.5 and 4.3, Spark Connect and DuckDB 2 (needs Java 17 and Maven)"

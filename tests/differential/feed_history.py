@@ -570,9 +570,15 @@ class FeedHistory:
         assert +applied == result == Counter(shown(row) for row in table.scan().to_arrow().to_pylist())
         assert not -applied
         if self.folder is not None:
-            self._check_with_duckdb(table.iceberg.metadata_location, result)
+            for version in (since, until):
+                self._check_with_duckdb(version)
 
-    def _check_with_duckdb(self, metadata: str, expected: Counter[str]) -> None:
+    def _check_with_duckdb(self, version: int) -> None:
+        state = self.states[version]
+        if state.rows is None:
+            return
+        metadata = self.lake.at(version).table(state.at).iceberg.metadata_location
+        expected = Counter(row for _, row in self.projected(version, state.names))
         with duckdb.connect(config={"threads": 1}) as reader:
             for name in ("avro", "iceberg"):
                 package = importlib.util.find_spec(f"duckdb_extension_{name}")
@@ -580,7 +586,7 @@ class FeedHistory:
                 assert package.origin is not None
                 reader.execute(f"LOAD '{next(Path(package.origin).parent.rglob(f'{name}.duckdb_extension'))}'")
             rows = reader.execute(f"FROM iceberg_scan('{metadata}')").to_arrow_table().to_pylist()
-        assert Counter(map(shown, rows)) == expected, "DuckDB"
+        assert Counter(map(shown, rows)) == expected, f"DuckDB reads version {version}"
 
     def projected(self, version: int, names: dict[int, str]) -> list[tuple[Any, str]]:
         """The row ids and rows of a version with the columns of another one, as text."""
