@@ -29,7 +29,7 @@ from trinitylake.iceberg import load
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
-from trinitylake.iceberg_storage.read_ahead import MAX_FILES, MAX_SIZE_BYTES, ReadAhead
+from trinitylake.iceberg_storage.prefetch import MAX_FILES, MAX_SIZE_BYTES, Prefetch
 from trinitylake.rest import serve
 from trinitylake.tables.table_definition import name_metadata
 
@@ -398,20 +398,20 @@ def test_prefetch_waits_for_memory() -> None:
     """Ten thousand prefetched files would not fit into memory."""
     fetched: list[str] = []
     files = [(f"f{i}", MAX_SIZE_BYTES // 10) for i in range(1000)]
-    ahead = ReadAhead(fetched.extend, files)
-    ahead.go_on()
+    ahead = Prefetch(fetched.extend, files)
+    ahead.fetch_more()
     assert len(fetched) == 10
     for number, (path, _) in enumerate(files, start=1):
         ahead.opened(path)
         assert len(fetched) <= number + 10
     assert fetched == [path for path, _ in files]
     small: list[str] = []
-    ahead = ReadAhead(small.extend, [(f"f{i}", 1) for i in range(1000)])
-    ahead.go_on()
+    ahead = Prefetch(small.extend, [(f"f{i}", 1) for i in range(1000)])
+    ahead.fetch_more()
     assert len(small) == MAX_FILES
     # One that is larger than all the room goes alone.
     large: list[str] = []
-    ReadAhead(large.extend, [("huge", 10 * MAX_SIZE_BYTES), ("next", 1)]).go_on()
+    Prefetch(large.extend, [("huge", 10 * MAX_SIZE_BYTES), ("next", 1)]).fetch_more()
     assert large == ["huge"]
 
 

@@ -30,8 +30,8 @@ from trinitylake.errors import (
 )
 from trinitylake.iceberg_storage.column_ranges import column_ranges
 from trinitylake.iceberg_storage.file_writer import FileWriter
+from trinitylake.iceberg_storage.prefetch import Prefetch
 from trinitylake.iceberg_storage.range_reader import RangeReader
-from trinitylake.iceberg_storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -124,7 +124,7 @@ class LakehouseFileIO(FileIO):
 
         `whole` is the access of the work that this is a part of; it also records each file that is written here.
         """
-        self._ahead: dict[str, ReadAhead] = {}
+        self._ahead: dict[str, Prefetch] = {}
         self._columns: dict[str, Container[int]] = {}
         self._real_folders: dict[str, str] = {}
         self._written: dict[str, None] = {}
@@ -281,9 +281,9 @@ class LakehouseFileIO(FileIO):
                 if size_bytes <= whole:
                     wanted.append((self.path_of(location), size_bytes))
         if self.is_remote and len(wanted) > 1:
-            ahead = ReadAhead(lambda paths: self.storage.read_ahead(paths, METADATA_AHEAD_MAX_SIZE_BYTES), wanted)
+            ahead = Prefetch(lambda paths: self.storage.read_ahead(paths, METADATA_AHEAD_MAX_SIZE_BYTES), wanted)
             self._ahead.update(dict.fromkeys((path for path, _ in wanted), ahead))
-            ahead.go_on()
+            ahead.fetch_more()
 
     def begin_to_fetch(self, path: str) -> None:
         """Start to fetch one small file of a remote store."""

@@ -15,8 +15,8 @@ MAX_SIZE_BYTES = 8 << 20
 MAX_FILES = 64
 
 
-class ReadAhead:
-    """Files in the order in which they will be read.
+class Prefetch:
+    """Fetches files in the order in which they will be read.
 
     Args:
         fetch: begins to fetch files, by their paths.
@@ -30,7 +30,7 @@ class ReadAhead:
         self._waiting_size_bytes = 0
         self._lock = threading.Lock()
 
-    def go_on(self) -> None:
+    def fetch_more(self) -> None:
         """Fetch as many files as the memory limit allows."""
         batch = []
         with self._lock:
@@ -54,4 +54,4 @@ class ReadAhead:
             # As many as have become free at once, or there would be a call for each file.
             is_worth_it = self._left and len(self._waiting) <= MAX_FILES // 2
         if is_worth_it:
-            self.go_on()
+            self.fetch_more()
