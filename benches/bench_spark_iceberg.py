@@ -11,6 +11,7 @@ import pyarrow as pa
 
 import trinitylake as tl
 from benches.bench_spark import consume, session
+from benches.bench_sql import generated
 from benches.measure import Action, Bench, at_most, in_turn
 
 if TYPE_CHECKING:
@@ -155,6 +156,38 @@ def spark_write(bench: Bench) -> None:
         bench.cost(f"Spark SQL: {what}", times["sql"], PLAIN, times["plain"], at_most(1.1))
 
 
+def spark_tpch(bench: Bench) -> None:
+    """TPC-H's 22 queries in Spark SQL, through `connect` and on plain Iceberg."""
+    scale = 0.01 if bench.quick else 1.0
+    made, folder = generated(scale), bench.folder("parquet")
+    with sides(bench) as both:
+        for (name,) in made.execute("SHOW TABLES").fetchall():
+            made.execute(f"COPY {name} TO '{folder}/{name}.parquet'")
+            both.create(name, both.spark.read.parquet(f"{folder}/{name}.parquet"))
+        queries = [query for _, query in made.execute("SELECT * FROM tpch_queries() ORDER BY 1").fetchall()]
+        made.close()
+
+        def rows(catalog: str, query: str) -> list[Any]:
+            both.spark.sql(f"USE {catalog}.n")
+            return both.spark.sql(query).collect()
+
+        best: list[dict[str, float]] = []
+        for number, query in enumerate(queries, 1):
+            if sorted(rows("lake", query)) != sorted(rows("plain", query)):
+                raise AssertionError(f"query {number} has different results")
+            times = in_turn(
+                bench.size(3, 1),
+                1,
+                sql=lambda _, query=query: rows("lake", query),
+                plain=lambda _, query=query: rows("plain", query),
+            )
+            best.append({side: min(took) for side, took in times.items()})
+        both.spark.sql("USE spark_catalog.default")
+    sums = {side: [sum(one[side] for one in best)] for side in ("sql", "plain")}
+    what = f"Spark SQL: TPC-H's 22 queries at scale {scale}, sum"
+    bench.cost(what, sums["sql"], PLAIN, sums["plain"], at_most(1.1))
+
+
 def _discarding_source() -> Any:
     """A Python data source that takes rows and writes nothing: what the interface costs. A local class, as below."""
     from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
@@ -180,7 +213,7 @@ def _discarding_source() -> Any:
 
 
 def _cost_of_the_interface(both: Sides, bench: Bench, rows: int, rounds: int) -> None:
-    """Sources without storage: the cost of Spark's interface for Python data sources."""
+    """Sources without storage: the cost of Spark's interface for Python data sources, and of a query with tasks."""
     empty, memory = _sources()
     for kind in (empty, memory):
         both.spark.dataSource.register(kind)
@@ -193,6 +226,16 @@ def _cost_of_the_interface(both: Sides, bench: Bench, rows: int, rounds: int) ->
     )
     bench.cost("Python data source without rows", times["empty"], PLAIN, times["plain"])
     bench.cost(f"Python data source with {rows:,} rows in memory", times["memory"], PLAIN, times["plain"])
+    # Plain Iceberg answers count(*) in the planner, without a task.
+    ready = tl.spark.table(both.spark, both.lake.uri, "n.large")
+    times = _warm(
+        rounds,
+        ready=lambda _: ready.count(),
+        numbers=lambda _: both.spark.range(0, rows, 1, 2).count(),
+        plain=lambda _: both.spark.table("plain.n.large").count(),
+    )
+    bench.cost("tl.spark.table: count(*) of a frame that exists", times["ready"], PLAIN, times["plain"])
+    bench.cost(f"Spark: count(*) of range({rows:,}), two tasks", times["numbers"], PLAIN, times["plain"])
 
 
 def _warm(rounds: int, **actions: Action) -> dict[str, list[float]]:
@@ -251,4 +294,4 @@ def _sources() -> tuple[Any, Any]:
     return Empty, Memory
 
 
-BENCHMARKS = {"spark-read": spark_read, "spark-write": spark_write}
+BENCHMARKS = {"spark-read": spark_read, "spark-write": spark_write, "spark-tpch": spark_tpch}

@@ -72,7 +72,7 @@ def test_every_damaged_file_is_found_by_both(spark: SparkSession, lake: tl.Lakeh
     assert found.nodes == lake.at().nodes().num_rows - 2
 
 
-def test_a_subtree_in_the_wrong_place_is_told(lake: tl.Lakehouse) -> None:
+def test_subtree_in_a_wrong_place_is_found(lake: tl.Lakehouse) -> None:
     definition = lake._definition
     sizes = tl.core.KeySizes(
         definition.namespace_name_max_size_bytes,

@@ -64,7 +64,7 @@ def test_a_table_is_replaced_by_a_query_and_its_partitioning_evolves(
     assert shop.at(before).table("nyc.flights").scan().to_arrow().num_rows == 5
 
 
-def test_rows_that_spark_wrote_have_the_arrow_types_of_those_beside_them(
+def test_rows_that_spark_wrote_have_the_same_arrow_types_as_ours(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:
     """A scan had the types that stand in the files, of which Spark's say none."""

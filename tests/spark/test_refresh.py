@@ -188,7 +188,7 @@ def check_all_is_there_once(root: str, said: list[tuple[str, int]]) -> None:
     assert len(keys) % ORDERS == 0, "a write of the data source is torn"
 
 
-def test_whoever_is_killed_leaves_whole_refreshes(root: str, tmp_path: Path) -> None:
+def test_killed_driver_or_writer_leaves_whole_refreshes(root: str, tmp_path: Path) -> None:
     chance = random.Random(12)
     reader = Reader(root)
     reader.start()

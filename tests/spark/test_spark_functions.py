@@ -110,7 +110,7 @@ def test_many_short_tasks_share_the_extension(spark: SparkSession) -> None:
     assert len(paths) == 400
 
 
-def test_a_pyspark_without_arrow_functions_is_told(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyspark_without_arrow_functions_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """As PySpark 3.5 is."""
     monkeypatch.delattr(sql, "arrow_udf")
     with pytest.raises(tl.InvalidArgument, match=r"need PySpark 4\.1"):

@@ -306,7 +306,7 @@ def test_names_and_sessions_that_cannot_be_connected_are_refused(
         connect(shop.uri, "fresh", spark=spark)
 
 
-def test_the_server_of_the_driver_lets_nobody_in_without_its_token(spark: SparkSession, catalog: str) -> None:
+def test_server_of_the_driver_requires_its_token(spark: SparkSession, catalog: str) -> None:
     connection = connection_of(spark, catalog)
     assert len(connection.server.token) > 30
     assert connection.server.token not in repr(connection)

@@ -235,7 +235,7 @@ def test_commits_to_other_tables_add_no_rows_to_the_stream(
     assert read_between(reader, end, later) == []
 
 
-def test_a_table_that_was_made_anew_stops_the_stream(spark: SparkSession, lake: tl.Lakehouse, source: tl.Table) -> None:
+def test_table_that_was_created_again_stops_a_stream(spark: SparkSession, lake: tl.Lakehouse, source: tl.Table) -> None:
     reader = reader_of(spark, lake)
     reader.initialOffset()
     end = reader.latestOffset()

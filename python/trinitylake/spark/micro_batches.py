@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.lakehouse import open as open_lakehouse
-from trinitylake.spark.frames import clustered
-from trinitylake.spark.options import Options
+from trinitylake.spark.frames import Mode, write
+from trinitylake.spark.row_changes import SparkMerge, merge
 from trinitylake.spark.runtime import is_remote
+from trinitylake.spark.table_frames import table as read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from trinitylake.lakehouse.opening import Durability
-    from trinitylake.spark.row_changes import SparkMerge
 
 
 class BatchTransaction:
@@ -28,37 +28,24 @@ class BatchTransaction:
         number: of the micro-batch.
     """
 
-    def __init__(self, spark: SparkSession, options: Mapping[str, str], id: str, number: int) -> None:
+    def __init__(self, spark: SparkSession, root: str, id: str, number: int, how: Mapping[str, Any]) -> None:
         self.id = id
         self.number = number
         self._spark = spark
-        self._options = {**options, "txn": id}
+        self._root = root
+        self._how = {**how, "txn": id}
 
     def read(self, table: str) -> DataFrame:
-        """A table as the transaction sees it, with what the batch has written."""
-        return self._spark.read.format("trinitylake").options(**self._options).load(table)
+        """A table as the transaction sees it, with what the batch has written; `trinitylake.spark.table`."""
+        return read_table(self._spark, self._root, table, **self._how)
 
-    def write(
-        self,
-        frame: DataFrame,
-        table: str,
-        *,
-        mode: Literal["append", "overwrite"] = "append",
-        filter: str | None = None,
-        cluster: bool = True,
-    ) -> None:
-        """Write a frame to a table. The arguments are those of `trinitylake.spark.write`."""
-        rows = (
-            clustered(frame, Options.parse({**self._options, "path": table}).open_table().iceberg) if cluster else frame
-        )
-        options = self._options if filter is None else {**self._options, "filter": filter}
-        rows.write.format("trinitylake").options(**options).mode(mode).save(table)
+    def write(self, frame: DataFrame, table: str, *, mode: Mode = "append", **arguments: Any) -> bool:
+        """Write a frame to a table. The arguments, and the result, are those of `trinitylake.spark.write`."""
+        return write(frame, self._root, table, mode=mode, **arguments, **self._how)
 
     def merge(self, frame: DataFrame, table: str, on: Iterable[str] | None = None) -> SparkMerge:
         """MERGE of a frame into a table, as `trinitylake.spark.merge`."""
-        from trinitylake.spark.row_changes import merge_into
-
-        return merge_into(frame, Options.parse({**self._options, "path": table}), on)
+        return merge(frame, self._root, table, on, **self._how)
 
 
 def foreach_batch(
@@ -91,9 +78,7 @@ def foreach_batch(
 
     The query fails with `CommitConflict` if another writer changed the same rows; Spark can restart it.
     """
-    options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
-    if durability is not None:
-        options["durability"] = durability
+    how: dict[str, Any] = {"storage_options": storage_options, "durability": durability}
 
     def run(batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
@@ -102,7 +87,7 @@ def foreach_batch(
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
             raise InvalidArgument("foreach_batch is for writeStream.foreachBatch: Spark names no streaming query")
-        lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
+        lake = open_lakehouse(root, **how)
         id = f"spark-{query}-{number}"
         transaction = lake.begin(
             id=id,
@@ -115,7 +100,7 @@ def foreach_batch(
             return
         transaction.save()
         try:
-            function(batch, BatchTransaction(spark, {**options, "root": lake.uri}, id, number))
+            function(batch, BatchTransaction(spark, lake.uri, id, number, how))
         except BaseException:
             with suppress(TrinityLakeError):  # the error of the function is raised; the next attempt discards this one
                 lake.resume(id).rollback()

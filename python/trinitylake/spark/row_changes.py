@@ -121,17 +121,10 @@ def merge(
         CommitConflict: another writer changed rows with one of the keys, or the same files, first.
     """
     options = options_for(root, table, txn, id, message, author, storage_options, durability)
-    return merge_into(frame, options, on, txn if isinstance(txn, Transaction) else None)
-
-
-def merge_into(
-    frame: DataFrame, options: Options, on: Iterable[str] | None, transaction: Transaction | None = None
-) -> SparkMerge:
-    """`merge` with parsed options."""
     keys = None if on is None else list(texts(on, "on"))
 
     def run(matched: Sequence[Clause], not_matched: Sequence[Clause], by_source: Sequence[Clause]) -> WriteResult:
-        statement = _Statement(frame.sparkSession, options, transaction, "merge")
+        statement = _Statement(frame.sparkSession, options, txn if isinstance(txn, Transaction) else None, "merge")
         if statement.is_done:
             return WriteResult(0, 0, 0)
         with running(statement.plan, statement.name):
