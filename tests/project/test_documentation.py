@@ -51,6 +51,7 @@ RUNNABLE = [README, FORMAT] + [
         "operate/fsck",
         "operate/maintenance",
         "operate/moving",
+        "operate/upgrades",
         "reference/format-versions",
         "integrations/polars",
         "integrations/pandas",
