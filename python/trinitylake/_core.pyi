@@ -480,7 +480,9 @@ class Fsck:
     def counts(self) -> tuple[int, int, int, int]: ...
 
 # The version that was made, what was saved, and what could not be.
-def repair(storage: Storage, dry_run: bool = False, author: str = "") -> tuple[int | None, list[str], list[str]]: ...
+def repair(
+    storage: Storage, dry_run: bool = False, message: str = "", author: str = ""
+) -> tuple[int | None, list[str], list[str]]: ...
 
 # Copies files to the same paths: how many were copied, their bytes, how many were there already.
 def copy_files(

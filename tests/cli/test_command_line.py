@@ -124,6 +124,13 @@ def test_query_without_tables_does_not_import_pyiceberg(root: str) -> None:
     assert not modules_after("sql", "select 1", "--root", root) & {"pyiceberg", "pydantic", "pyarrow.dataset"}
 
 
+def test_commands_that_take_an_author_take_a_message() -> None:
+    """`restore` and `fsck --repair` recorded an author, and a message of their own only."""
+    takes = {name: {option for one in loaded(name).params for option in one.opts} for name in COMMANDS}
+    lacking = [name for name, options in takes.items() if "--author" in options and "--message" not in options]
+    assert lacking == ["log", "erase"], "a filter, and --reason is the message"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -303,7 +303,10 @@ def test_fsck_command_exits_with_five(copied: Callable[[], Path]) -> None:
     assert run(app, ["fsck", "--root", str(root)]).exit_code == 5
     dry_run = run(app, ["fsck", "--root", str(root), "--repair", "--dry-run"])
     assert "continues from version" in dry_run.stdout
-    assert run(app, ["fsck", "--root", str(root), "--repair"]).exit_code == 0
+    given = ["-m", "after the disk failed", "--author", "ann"]
+    assert run(app, ["fsck", "--root", str(root), "--repair", *given]).exit_code == 0
+    [repaired] = tl.open(root).log(1)[0].transactions
+    assert (repaired.message, repaired.author) == ("after the disk failed", "ann")
     assert run(app, ["fsck", "--root", str(root), "--version", "x"]).exit_code == 2
 
 

@@ -342,8 +342,9 @@ def test_export_and_restore_commands(shop: tl.Lakehouse, tmp_path: Path) -> None
     done = run(app, ["export", str(tmp_path / "copy"), "--root", root, "--json"])
     assert (done.exit_code, json.loads(done.stdout)["version"]) == (0, shop.version)
     assert "0 files written" in run(app, ["export", str(tmp_path / "copy"), "--root", root]).stdout
-    back = run(app, ["restore", str(tmp_path / "copy"), "--root", str(tmp_path / "back")])
+    back = run(app, ["restore", str(tmp_path / "copy"), "--root", str(tmp_path / "back"), "-m", "drill"])
     assert (back.exit_code, f"is at version {shop.version + 1}" in back.stdout) == (0, True)
+    assert tl.open(tmp_path / "back").log(1)[0].transactions[0].message == "drill"
     assert run(app, ["export", root + "/x", "--root", root]).exit_code == 2
     assert run(app, ["export", str(tmp_path / "y"), "--root", root, "--mode", "half"]).exit_code == 2
 

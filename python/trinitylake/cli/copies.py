@@ -95,6 +95,7 @@ def restore(
         list[str] | None,
         typer.Option("--source-option", metavar="KEY=VALUE", help="As --option, for the backup."),
     ] = None,
+    message: Message = "",
     author: Author = "",
     options: Options = None,
     as_json: Json = False,
@@ -111,6 +112,7 @@ def restore(
             mode=mode,
             source_storage_options=secret_key_values("--source-option", source_options),
             storage_options=storage_options(options),
+            message=message,
             author=author,
             progress=on_progress,
         )

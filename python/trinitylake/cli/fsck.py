@@ -11,7 +11,17 @@ from rich.text import Text
 
 from trinitylake import _core
 from trinitylake.cli.app import CORRUPT
-from trinitylake.cli.command import Author, DryRun, Json, Options, Root, command, open_lakehouse, storage_options
+from trinitylake.cli.command import (
+    Author,
+    DryRun,
+    Json,
+    Message,
+    Options,
+    Root,
+    command,
+    open_lakehouse,
+    storage_options,
+)
 from trinitylake.cli.output import counted, emit, grid, progress
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.lakehouse.fsck import HARMLESS, FsckReport, Versions, with_certificate
@@ -50,6 +60,7 @@ def fsck(
         ),
     ] = None,
     dry_run: DryRun = False,
+    message: Message = "",
     author: Author = "",
     options: Options = None,
     as_json: Json = False,
@@ -72,6 +83,7 @@ def fsck(
             data=data,
             repair=repair,
             dry_run=dry_run,
+            message=message,
             author=author,
             progress=lambda done, total, _: on_progress(done, total),
         )

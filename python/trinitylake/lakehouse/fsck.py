@@ -110,6 +110,7 @@ def fsck(
     data: bool = False,
     repair: bool = False,
     dry_run: bool = False,
+    message: str = "",
     author: str = "",
     progress: OnProgress | None = None,
 ) -> FsckReport:
@@ -119,7 +120,7 @@ def fsck(
     saved: list[str] = []
     lost: list[str] = []
     if repair or dry_run:
-        made, saved, lost = _core.repair(storage, not repair or dry_run, author)
+        made, saved, lost = _core.repair(storage, not repair or dry_run, message, author)
     report, incomplete = _checked(storage, version, files or data, data, progress)
     found = [newest_whole_version(storage, *table) for table in incomplete]
     if not repair and not dry_run:
@@ -140,7 +141,7 @@ def fsck(
         lost += [f"table {one.name}: relocate the moved lakehouse, then repair again" for one in whole]
         found, whole = [one for one in found if one.version is None], []
     if whole and not dry_run:
-        made = roll_back_tables(storage, whole, author) or made
+        made = roll_back_tables(storage, whole, message, author) or made
         report, _ = _checked(storage, version, files or data, data, progress)
     saved += [f"table {one.name} as of version {one.version}" for one in whole]
     lost += [f"table {one.name}: {one.loss}" for one in found]

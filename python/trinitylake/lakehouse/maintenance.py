@@ -247,6 +247,7 @@ class LakehouseMaintenance:
         data: bool = False,
         repair: bool = False,
         dry_run: bool = False,
+        message: str = "",
         author: str = "",
         engine: SparkSession | None = None,
         progress: OnProgress | None = None,
@@ -268,7 +269,8 @@ class LakehouseMaintenance:
             repair: first repair the latest version, by making a new one of what is left. Nothing is deleted. Stop all
                 writers before.
             dry_run: report what would be repaired, and write nothing.
-            author: of the new version, stored in the log.
+            message: of the new versions, stored in the log.
+            author: of the new versions, stored in the log.
             engine: a Spark session whose executors check the nodes and definitions of one version, and its tables with
                 `files`. They check no other rules and repair nothing.
             progress: called from time to time with the numbers of checked versions, of all versions, and of files read.
@@ -294,6 +296,7 @@ class LakehouseMaintenance:
             data=data,
             repair=repair,
             dry_run=dry_run,
+            message=message,
             author=author,
             progress=progress,
         )

@@ -34,6 +34,7 @@ def restore(
     source_storage_options: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
+    message: str = "",
     author: str = "",
     progress: OnProgress | None = None,
     engine: SparkSession | None = None,
@@ -51,6 +52,7 @@ def restore(
         source_storage_options: for the backup.
         storage_options: for the target.
         durability: of the target, as for `create`.
+        message: stored in the log; default: where the lakehouse was restored from.
         author: stored in the log.
         progress: called from time to time with the number of objects copied, and of objects found so far.
         engine: a Spark session whose executors copy, as for `Lakehouse.export`.
@@ -67,19 +69,20 @@ def restore(
         if properties.get(FROM_PROPERTY) != lake.uri:
             raise ObjectAlreadyExists(f"{storage.root}: a lakehouse exists there already")
     state = lake.at(version)._state()
+    message = message or f"restored from {lake.uri}"
     export(
         lake._core,
         storage,
         state,
         mode=mode,
         part=part_of((), (), state),
-        message=f"restored from {lake.uri}",
+        message=message,
         author=author,
         progress=progress,
         workers=None if engine is None else engine_module(engine, "export").workers(engine, progress),
     )
     core = _core.Lakehouse.open(storage)
-    transaction = core.begin(message=f"restored from {lake.uri}", author=author)
+    transaction = core.begin(message=message, author=author)
     definition = parse_lakehouse_def(transaction.base.definition)
     for name in (FROM_PROPERTY, MODE_PROPERTY, PART_PROPERTY):
         definition.properties.pop(name, None)

@@ -64,14 +64,16 @@ def newest_whole_version(storage: _core.Storage, namespace: str, name: str) -> I
     return IncompleteTable(table)
 
 
-def roll_back_tables(storage: _core.Storage, tables: Iterable[IncompleteTable], author: str) -> int | None:
+def roll_back_tables(
+    storage: _core.Storage, tables: Iterable[IncompleteTable], message: str, author: str
+) -> int | None:
     """Roll tables back to their newest whole versions. Returns the new version, if any."""
     handle, made = Handle(_core.Lakehouse.open(storage)), None
     for table in tables:
         if table.version is not None:
             past = LakehouseVersion(storage, handle.core.version(table.version))
-            message = f"repair: roll back {table.name} to version {table.version}, the newest that has all its files"
-            made = roll_back_objects(handle, past, [table.former_name], message, author).version
+            own = f"repair: roll back {table.name} to version {table.version}, the newest that has all its files"
+            made = roll_back_objects(handle, past, [table.former_name], message or own, author).version
     return made
 
 

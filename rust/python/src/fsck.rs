@@ -7,6 +7,7 @@ use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::fsck::repair::repair as mend;
 use trinitylake::fsck::{Finding as CoreFinding, Fsck as CoreFsck, Scope};
+use trinitylake::transaction::Note;
 
 use crate::errors::to_python;
 use crate::runtime::{run, run_to_end};
@@ -85,14 +86,16 @@ impl Fsck {
 
 /// The version that the repair created, what was recovered, and what was lost.
 #[pyfunction]
-#[pyo3(signature = (storage, dry_run=false, author=""))]
+#[pyo3(signature = (storage, dry_run=false, message="", author=""))]
 fn repair(
     py: Python<'_>,
     storage: &Storage,
     dry_run: bool,
+    message: &str,
     author: &str,
 ) -> PyResult<(Option<u64>, Vec<String>, Vec<String>)> {
-    let done = run_to_end(py, mend(storage.retrying(), SystemEnvironment::shared(), dry_run, author))?;
+    let note = Note { message: message.into(), author: author.into() };
+    let done = run_to_end(py, mend(storage.retrying(), SystemEnvironment::shared(), dry_run, note))?;
     Ok((done.version, done.saved, done.lost))
 }
 

@@ -32,6 +32,7 @@ use crate::node::codec::encode;
 use crate::node::draft::{Draft, Message, Text};
 use crate::path::{LATEST_HINT_PATH, lakehouse_definition_path, node_path, root_path};
 use crate::storage::Storage;
+use crate::transaction::Note;
 use crate::tree::node_store::NodeStore;
 use crate::tree::scan::Scan;
 use crate::tree::search::{DecidedBy, decide, get};
@@ -79,7 +80,7 @@ pub async fn repair(
     storage: Arc<dyn Storage>,
     environment: Arc<dyn Environment>,
     is_dry: bool,
-    author: &str,
+    note: Note,
 ) -> Result<Repair> {
     let mut fsck = Fsck::begin(storage.clone(), Scope::Latest, false).await?;
     let Some(intact) = fsck.survey.intact.clone() else {
@@ -93,11 +94,11 @@ pub async fn repair(
     }
     let nodes = Arc::new(NodeStore::new(storage.clone(), NODE_CACHE_SIZE_BYTES));
     let repairer = Repairer { storage, environment, nodes, fsck, intact, is_dry, report: Repair::default() };
-    repairer.run(findings, author).await
+    repairer.run(findings, &note).await
 }
 
 impl Repairer {
-    async fn run(mut self, findings: Vec<Finding>, author: &str) -> Result<Repair> {
+    async fn run(mut self, findings: Vec<Finding>, note: &Note) -> Result<Repair> {
         let survey = &self.fsck.survey;
         let (intact, newest, highest) = (self.intact.number, survey.newest(), survey.highest());
         let lost: Vec<u64> = (intact + 1..=newest).take(LOST_VERSIONS_MAX as usize + 1).collect();
@@ -144,7 +145,7 @@ impl Repairer {
         let mut created_at_millis = 0;
         for number in numbers {
             created_at_millis =
-                self.publish(number, created_at_millis, &draft, definition.clone(), &id, author).await?;
+                self.publish(number, created_at_millis, &draft, definition.clone(), &id, note).await?;
             self.report.version = Some(number);
         }
         Ok(self.report)
@@ -159,7 +160,7 @@ impl Repairer {
         draft: &Draft,
         definition: Option<(String, LakehouseDefinition)>,
         id: &str,
-        author: &str,
+        note: &Note,
     ) -> Result<u64> {
         let target = self.intact.number;
         let mut properties = vec![(OPERATION_PROPERTY.to_string(), OPERATION_REPAIR.to_string())];
@@ -171,8 +172,8 @@ impl Repairer {
             // A transaction is in one version only.
             id: if goes_back { self.environment.uuid().to_string() } else { id.to_string() },
             isolation: "serializable".into(),
-            message: "repair".into(),
-            author: author.into(),
+            message: note.message_or("repair"),
+            author: note.author.clone(),
             began_at_version: target,
             properties: properties.into_iter().collect(),
             summary: Summary::plain(format!("repair from version {target}")),

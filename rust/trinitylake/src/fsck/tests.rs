@@ -17,7 +17,7 @@ use crate::storage::Storage;
 use crate::tests::fixture::{
     MemoryFiles, add_namespace, assert_whole, begin, commit, contents, create, open,
 };
-use crate::transaction::Isolation;
+use crate::transaction::{Isolation, Note};
 
 /// A namespace definition with this id.
 fn definition(number: u32) -> Bytes {
@@ -56,7 +56,7 @@ async fn check(files: &Arc<MemoryFiles>, scope: Scope) -> Vec<Finding> {
 }
 
 async fn mend(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> Repair {
-    repair(files.clone(), environment.clone(), false, "").await.unwrap()
+    repair(files.clone(), environment.clone(), false, Note::default()).await.unwrap()
 }
 
 async fn latest(
