@@ -154,7 +154,7 @@ function valueOf(one) {
 }
 
 export function isNumber(type) {
-  return /^(int|long|float|double|real|decimal|bigint|smallint|hugeint|u?(big|small|tiny)int)/i.test(type);
+  return /^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|DECIMAL\(.*\))$/.test(type);
 }
 
 function csv(names, rows) {

@@ -5,12 +5,24 @@
 
 import { autocompletion, acceptCompletion, completionKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
-import { keywordCompletionSource, PostgreSQL, sql } from "@codemirror/lang-sql";
+import { keywordCompletionSource, SQLDialect, sql } from "@codemirror/lang-sql";
 import { bracketMatching, HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import { EditorState, Prec } from "@codemirror/state";
 import { EditorView, keymap, placeholder } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 
+/** DuckDB's words, without those that usually name a column, such as "name", "type" or "value". */
+const DUCKDB = SQLDialect.define({
+  keywords: `all and anti any as asc asof at between by case cast collate columns cross cube current_date current_timestamp desc
+    describe distinct else end escape except exclude exists explain extract false fetch filter first following for from full
+    group grouping having ilike in inner intersect interval into is isnull join lateral left like limit map natural not notnull
+    null nulls offset on only or order outer over partition pivot positional preceding qualify range recursive replace right
+    rollup rows sample select semi sets show similar some struct summarize table then to true try_cast unbounded union unnest
+    unpivot using values when where window with`,
+  types: `bigint blob bool boolean date decimal double float hugeint int integer json real smallint text time timestamp
+    timestamptz tinyint ubigint uinteger usmallint utinyint uuid varchar`,
+  doubleDollarQuotedStrings: true,
+});
 const COLOURS = HighlightStyle.define([
   { tag: tags.keyword, color: "var(--accent)", fontWeight: "600" },
   { tag: [tags.string, tags.special(tags.string)], color: "var(--good)" },
@@ -47,8 +59,8 @@ export function createEditor({ host, text, label, hint, complete, run, changed }
     extensions: [
       Prec.highest(keymap.of([{ key: "Mod-Enter", run: () => { run(); return true; } }, { key: "Tab", run: acceptCompletion }])),
       history(), bracketMatching(), placeholder(hint), EditorView.lineWrapping, THEME, syntaxHighlighting(COLOURS),
-      sql({ dialect: PostgreSQL }).language,
-      autocompletion({ override: [names, keywordCompletionSource(PostgreSQL, true)], icons: false }),
+      sql({ dialect: DUCKDB }).language,
+      autocompletion({ override: [names, keywordCompletionSource(DUCKDB, true)], icons: false }),
       keymap.of([...completionKeymap, ...defaultKeymap, ...historyKeymap]),
       EditorView.contentAttributes.of({ "aria-label": label }),
       EditorView.updateListener.of((update) => { if (update.docChanged) changed(update.state.doc.toString()); }),
