@@ -85,7 +85,7 @@ STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {
     "drop": (lambda lake: lake.drop_table("shop.items"), "drop table shop.items"),
     "alter namespace": (lambda lake: lake.alter_namespace("shop", {"a": "b"}), "alter namespace shop"),
     "alter": (lambda lake: lake.alter({"stage": "test"}), "alter the lakehouse"),
-    "snapshot": (lambda lake: lake.tags.create("q3", version=1), "snapshot q3 of version 1"),
+    "tag": (lambda lake: lake.tags.create("q3", version=1), "tag version 1 as q3"),
     "rollback": (lambda lake: lake.rollback(1), "roll back to version 1"),
     "restore": (lambda lake: lake.rollback(1, objects=["shop.items"]), "restore table shop.items"),
     "cascade": (

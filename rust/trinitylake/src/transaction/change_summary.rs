@@ -95,9 +95,9 @@ impl Transaction {
 fn of_definition(before: &LakehouseDefinition, after: &LakehouseDefinition) -> Vec<Clause> {
     let (old, new) = (before.exported_snapshots(), after.exported_snapshots());
     let made = new.iter().filter(|(name, root)| old.get(*name) != Some(*root));
-    let mut clauses: Vec<Clause> = made.map(|(name, root)| Clause::plain(snapshot(name, root))).collect();
+    let mut clauses: Vec<Clause> = made.map(|(name, root)| Clause::plain(tag(name, root))).collect();
     let dropped = old.keys().filter(|name| !new.contains_key(*name));
-    clauses.extend(dropped.map(|name| Clause::plain(format!("drop snapshot {}", shown(name)))));
+    clauses.extend(dropped.map(|name| Clause::plain(format!("drop tag {}", shown(name)))));
     if before.root_uri() != after.root_uri() {
         clauses.push(Clause::plain("relocate the lakehouse"));
     }
@@ -107,9 +107,9 @@ fn of_definition(before: &LakehouseDefinition, after: &LakehouseDefinition) -> V
     clauses
 }
 
-fn snapshot(name: &str, root: &str) -> String {
+fn tag(name: &str, root: &str) -> String {
     match root_version(root) {
-        Some(version) => format!("snapshot {} of version {version}", shown(name)),
-        None => format!("snapshot {}", shown(name)),
+        Some(version) => format!("tag version {version} as {}", shown(name)),
+        None => format!("tag {}", shown(name)),
     }
 }
