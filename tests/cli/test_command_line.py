@@ -124,6 +124,27 @@ def test_query_without_tables_does_not_import_pyiceberg(root: str) -> None:
     assert not modules_after("sql", "select 1", "--root", root) & {"pyiceberg", "pydantic", "pyarrow.dataset"}
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("log > /dev/full", 1, "file_error: No space left on device"),
+        ("cat shop.orders > /dev/full", 1, "file_error: No space left on device"),
+        ("cat shop.orders -o /none/x.csv", 1, "file_error: No such file or directory: /none/x.csv"),
+        ("sql -f /none/x.sql", 2, "cannot read /none/x.sql: No such file or directory"),
+        ("count shop.order", 4, "did you mean shop.orders?"),
+        ("--root x ls", 2, "write options after it"),
+        ("log --author nobody", 0, ""),
+    ],
+)
+def test_mistakes_of_users_are_one_line_without_a_traceback(root: str, command: str, code: int, words: str) -> None:
+    """A full disk ended `cat` and `log` with a traceback of 30 lines, and a misspelled table got no suggestion."""
+    environment = {**os.environ, "TRINITYLAKE_ROOT": root}
+    text = f"{sys.executable} -m trinitylake {command}"
+    done = subprocess.run(text, shell=True, env=environment, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert words in done.stderr
+
+
 def test_commands_that_take_an_author_take_a_message() -> None:
     """`restore` and `fsck --repair` recorded an author, and a message of their own only."""
     takes = {name: {option for one in loaded(name).params for option in one.opts} for name in COMMANDS}
@@ -136,8 +157,8 @@ def test_commands_that_take_an_author_take_a_message() -> None:
     [
         (["log", "-n", "0"], ""),
         (["log", "-n", "-1"], "'--limit' / '-n'"),
-        (["log", "-n", "two"], "valid integer"),
-        (["log", "-n", "1.5"], "valid integer"),
+        (["log", "-n", "two"], "a whole number"),
+        (["log", "-n", "1.5"], "a whole number"),
         (["log", "-n", "99999999999999999999"], "at most"),
         (["ls", "shop", "--option", "a=1", "--option", "b=2"], "`a` is not a known storage option"),
         (["tag", "ls", "--no-such"], "no-such"),

@@ -166,8 +166,14 @@ def ended_by(error: Exception, as_json: bool) -> int:
         context = getattr(error, "ctx", None)
         hint = "" if context is None else f"try '{context.command_path} --help'"
         message = error.format_message().replace(": Value error, ", ": ")  # words of pydantic
+        if message.startswith("No such option") and context is not None and context.parent is None:
+            message += " before a command: write options after it, as in trinitylake ls --root PATH"
         output.emit_failure("usage", message, as_json, {"hint": hint} if hint else {})
         return USAGE
+    if isinstance(error, OSError) and error.strerror:  # a full disk, or a file that cannot be opened
+        place = f": {error.filename}" if error.filename else ""
+        output.emit_failure("file_error", f"{error.strerror}{place}", as_json, {})
+        return FAILED
     output.emit_unexpected(error, as_json)
     return FAILED
 

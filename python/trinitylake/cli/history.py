@@ -72,7 +72,8 @@ def log(
         emit([asdict(change) for change in changes], _history_grid(changes), as_json)
         return
     entries = lake.log(limit or None, of=None, **chosen)
-    emit([asdict(entry) for entry in entries], log_picture(entries), as_json)
+    nothing = Text("no version matches", "dim")
+    emit([asdict(entry) for entry in entries], log_picture(entries) if entries else nothing, as_json)
 
 
 @command

@@ -1,8 +1,8 @@
-"""Conversion of simple option values without pydantic, which typer uses since 0.27.
+"""Conversion of simple option values without pydantic, which typer uses since 0.27, and their types in help.
 
 Importing pydantic takes longer than a small command. Texts, whole numbers, switches, choices and lists of texts are
 converted here; all other values, also invalid ones, are left to typer. This replaces a private part of typer: if that
-changes, commands become slower and a test of their imports fails.
+changes, commands become slower and a test of their imports fails. Help shows TEXT and NUMBER instead of Python's types.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from enum import EnumType
 from typing import Any, Literal, get_args, get_origin
 
+from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,99}")
 #: Attribute of typer with the converter of a parameter; None until it is needed.
 _PLACE = "_runtime_param"
 
@@ -38,6 +39,10 @@ def _with_fast_conversion(parameters: Iterable[Any]) -> list[Any]:
     for parameter in found:
         if getattr(parameter, _PLACE, "") is None:
             setattr(parameter, _PLACE, _Plain(parameter.type_descriptor))
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: ""
+        elif parameter.metavar is None and not (parameter.is_flag or parameter.type_descriptor.is_choice):
+            parameter.metavar = "NUMBER" if parameter.type_descriptor.annotation is int else "TEXT"
     return found
 
 
@@ -56,8 +61,8 @@ class _Plain:
             return value
         if self._type is bool and isinstance(value, bool):
             return value
-        if self._type is int and (number := self._number(value)) is not None:
-            return number
+        if self._type is int:
+            return self._number(value)
         if isinstance(self._type, EnumType) and value in list(self._type):
             return self._type(value)
         if get_origin(self._type) is Literal and value in get_args(self._type):
@@ -68,10 +73,12 @@ class _Plain:
         setattr(param, _PLACE, None)
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
-    def _number(self, value: Any) -> int | None:
-        """A whole number within the limits of the parameter, else None."""
-        if not isinstance(value, int | str) or _WHOLE_NUMBER.fullmatch(str(value)) is None:
-            return None
-        number, least, greatest = int(value), self._limits.min, self._limits.max
-        is_within = (least is None or number >= least) and (greatest is None or number <= greatest)
-        return number if is_within else None
+    def _number(self, value: Any) -> int:
+        """A whole number within the limits of the parameter. Raises `BadParameter` for another value."""
+        least, greatest = self._limits.min, self._limits.max
+        if _WHOLE_NUMBER.fullmatch(str(value)) is not None:
+            number = int(value)
+            if (least is None or number >= least) and (greatest is None or number <= greatest):
+                return number
+        limits = [f"at least {least}"] * (least is not None) + [f"at most {greatest}"] * (greatest is not None)
+        raise BadParameter(f"expected a whole number{' of ' if limits else ''}{' and '.join(limits)}, not {value!r}")

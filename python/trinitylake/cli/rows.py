@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, TextIO
@@ -15,7 +16,7 @@ from rich.text import Text
 from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import Harmless, console, counting, emit
-from trinitylake.errors import InvalidArgument
+from trinitylake.errors import InvalidArgument, ObjectNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +138,14 @@ def _scan(
 ) -> Scan:
     lake = open_lakehouse(root, options)
     source = lake if at is None else lake.at(at)
-    return source.table(table).scan(where, columns or None, limit)
+    try:
+        found = source.table(table)
+    except ObjectNotFound as error:
+        similar = get_close_matches(table, source._similar_names(table), n=1, cutoff=0.8)
+        if similar:
+            raise ObjectNotFound(f"{error}; did you mean {similar[0]}?") from None
+        raise
+    return found.scan(where, columns or None, limit)
 
 
 @contextmanager

@@ -61,5 +61,7 @@ def sql(
 def _text_of(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"cannot read {path}: {error}") from None
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"cannot read {path}: it is not UTF-8") from None

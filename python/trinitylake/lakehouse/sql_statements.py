@@ -151,10 +151,8 @@ class SqlStatements:
                 )
         if len(set(columns)) != len(columns):
             raise InvalidArgument(f"{shortened(statement.sql)}: a column is named twice")
-        names = ", ".join(f"c{number}" for number in range(len(columns)))
-        casts = ", ".join(
-            f"CAST(c{number} AS {changes.types[name]}) AS {quoted(name)}" for number, name in enumerate(columns)
-        )
+        names = ", ".join(map(quoted, columns))
+        casts = ", ".join(f"CAST({quoted(name)} AS {changes.types[name]}) AS {quoted(name)}" for name in columns)
         rows = self._prepared(f"SELECT {casts} FROM ({statement.query}\n) AS source({names})")
         return self._transaction.table(self._name(statement)).append(Query(rows).to_arrow_batch_reader())
 

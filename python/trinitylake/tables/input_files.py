@@ -165,7 +165,9 @@ def input_files(
                 matches = [Path(one) for one in sorted(glob(pattern, recursive=True))] if has_magic(pattern) else []
                 files += [(str(one), one.absolute()) for one in matches if one.is_file()]
                 if not any(one.is_file() for one in matches):
-                    raise InvalidArgument(f"no such file: {pattern}")
+                    is_folder = Path(pattern).is_dir()
+                    why = f"it is a folder; name its files, as in '{pattern}/*.csv'" if is_folder else "no such file"
+                    raise InvalidArgument(f"{pattern}: {why}")
         with InputFiles(files, format, options) as opened:
             yield opened
 
@@ -182,7 +184,7 @@ def _fetched(pattern: str, storage_options: Mapping[str, str], folder: Path) -> 
     else:
         paths = [name] if storage.exists(name) else []
     if not paths:
-        raise InvalidArgument(f"no such file: {pattern}")
+        raise InvalidArgument(f"{pattern}: no such file")
     found = []
     for number, path in enumerate(sorted(paths)):
         local = folder / str(number) / PurePosixPath(path).name
@@ -618,10 +620,18 @@ def _with_uuids(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+_CSV_ERROR = re.compile(r".*?CSV Error on Line: (?P<line>\d+); Original Line: (?P<text>.*); (?P<why>[^;]+(?:; .*)?)")
+
+
 def _first_lines(message: str) -> str:
     """The lines of an error of DuckDB before its hints, as one line."""
     lines = message.partition("\nPossible ")[0].partition("\nTry ")[0].partition("\nLINE ")[0].splitlines()
     text = "; ".join(line.strip() for line in lines if line.strip())
+    if "Parquet magic bytes not found" in text:
+        return "it is no Parquet file, or its end is missing"
+    if (found := _CSV_ERROR.match(text)) is not None:
+        way_out = "; name its --encoding, such as latin-1" if "not utf-8 encoded" in text else ""
+        return f"line {found['line']}: {found['why'].rstrip('.')}{way_out}: {_shortened(found['text'])}"
     return text.partition("Error: ")[2] or text
 
 
