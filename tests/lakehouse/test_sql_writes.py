@@ -122,6 +122,15 @@ def test_a_partitioned_table_takes_rows_without_the_column_it_is_partitioned_by(
     assert lake.sql("SELECT id, day FROM a.t ORDER BY id").fetchall() == [(1, None), (2, None)]
 
 
+def test_merge_inserts_rows_of_a_source_with_braces(shop: tl.Lakehouse) -> None:
+    """The table's name was put in place of the first braces of the text, an empty JSON object of the source."""
+    shop.sql(
+        "MERGE INTO shop.items AS t USING (SELECT 71 AS id, '{}' AS name) AS s ON t.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.id, s.name)"
+    )
+    assert shop.sql("SELECT name FROM shop.items WHERE id = 71").fetchall() == [("{}",)]
+
+
 @pytest.mark.parametrize(
     ("sql", "words"),
     [

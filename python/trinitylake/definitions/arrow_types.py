@@ -71,7 +71,7 @@ def _type(type: pa.DataType, path: str, version: int) -> Type:
     if is_.is_map(type):
         key = _nested("key", type.key_field, path, False, version)
         return Type("map", children=(key, _nested("value", type.item_field, path, type.item_field.nullable, version)))
-    if _is_list(type):
+    if is_list(type):
         field = type.value_field
         return Type("list", children=(_nested("element", field, path, field.nullable, version),))
     if is_.is_dictionary(type) or is_.is_run_end_encoded(type):
@@ -105,7 +105,8 @@ def type_text(type: pa.DataType) -> str:
         return str(type)
 
 
-def _is_list(type: pa.DataType) -> bool:
+def is_list(type: pa.DataType) -> bool:
+    """Whether a type is a list, in any of Arrow's layouts."""
     is_ = pa.types
     return bool(
         is_.is_list(type)

@@ -12,6 +12,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trinitylake.definitions.arrow_types import is_list
+
 #: Of texts.
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 _WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
@@ -84,7 +86,7 @@ def with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Arr
         keys = with_parts(values.keys.slice(start, end - start), kind.key_type, convert)
         items = with_parts(values.items.slice(start, end - start), kind.item_type, convert)
         return pa.MapArray.from_arrays(pc.subtract(values.offsets, start), keys, items, mask=values.is_null())
-    if _is_list(given) and (is_.is_list(kind) or is_.is_large_list(kind)):
+    if is_list(given) and (is_.is_list(kind) or is_.is_large_list(kind)):
         lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
         offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
         elements = with_parts(values.flatten(), kind.value_type, convert)
@@ -104,17 +106,6 @@ def _structures(values: pa.StructArray, kind: pa.StructType, convert: _Convert) 
     if not parts:
         return values
     return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    is_ = pa.types
-    return bool(
-        is_.is_list(kind)
-        or is_.is_large_list(kind)
-        or is_.is_fixed_size_list(kind)
-        or is_.is_list_view(kind)
-        or is_.is_large_list_view(kind)
-    )
 
 
 def _ends(offsets: pa.Array) -> tuple[int, int]:

@@ -64,24 +64,12 @@ class Changes:
         """Run an UPDATE. Raises `InvalidArgument` for what makes no sense."""
         values = self._typed(statement.values)
         picked = ", ".join([_PLACE, *(f"{text} AS {quoted(f'v{at}')}" for at, text in enumerate(values.values()))])
-        others = f", {statement.others}" if statement.others else ""
         columns = {name: f"v{at}" for at, name in enumerate(values)}
-
-        def text(target: str, picked: str) -> str:
-            where = f"WHERE ({statement.condition}\n)"
-            return f"{statement.before}SELECT {picked} FROM {target} AS {quoted(statement.alias)}{others}\n{where}"
-
-        return self._run("update", [(text, picked, columns)])
+        return self._run("update", [(_selection(statement), picked, columns)])
 
     def delete(self, statement: Delete) -> WriteResult:
         """Run a DELETE. Raises `InvalidArgument` for what makes no sense."""
-        others = f", {statement.others}" if statement.others else ""
-
-        def text(target: str, picked: str) -> str:
-            where = f"WHERE ({statement.condition}\n)"
-            return f"{statement.before}SELECT {picked} FROM {target} AS {quoted(statement.alias)}{others}\n{where}"
-
-        return self._run("delete", [(text, f"DISTINCT {_PLACE}", None)])
+        return self._run("delete", [(_selection(statement), f"DISTINCT {_PLACE}", None)])
 
     def merge(self, statement: MergeInto) -> WriteResult:
         """Run a MERGE. Raises `InvalidArgument` for what makes no sense."""
@@ -98,20 +86,20 @@ class Changes:
                     continue
                 if side == "target":
                     missing = f"NOT EXISTS (SELECT 1 FROM {statement.source}\nWHERE {on})"
-                    body = f"FROM {{}} AS {alias} WHERE {missing} AND {holds}"
+                    body = "FROM ", f" AS {alias} WHERE {missing} AND {holds}"
                 elif side == "matched":
-                    body = f"FROM {{}} AS {alias}, {statement.source}\nWHERE {on} AND {holds}"
+                    body = "FROM ", f" AS {alias}, {statement.source}\nWHERE {on} AND {holds}"
                 else:
-                    missing = f"NOT EXISTS (SELECT 1 FROM {{}} AS {alias} WHERE {on})"
-                    body = f"FROM {statement.source}\nWHERE {missing} AND {holds}"
+                    before_target = f"FROM {statement.source}\nWHERE NOT EXISTS (SELECT 1 FROM "
+                    body = before_target, f" AS {alias} WHERE {on}) AND {holds}"
                 self._check_action(side, when)
                 values = self._typed(self._all_of(statement, when)) if when.action != "delete" else {}
                 picked = [f"{text} AS {quoted(f'v{at}')}" for at, text in enumerate(values.values())]
                 columns = None if when.action == "delete" else {name: f"v{at}" for at, name in enumerate(values)}
                 if side == "source":
-                    inserts.append((_filled(statement.before, body), ", ".join(picked), columns))
+                    inserts.append((_filled(statement.before, *body), ", ".join(picked), columns))
                 else:
-                    changes.append((_filled(statement.before, body), ", ".join([_PLACE, *picked]), columns))
+                    changes.append((_filled(statement.before, *body), ", ".join([_PLACE, *picked]), columns))
         return self._run("merge", changes, inserts, keys)
 
     def _keys(self, statement: MergeInto) -> Callable[[pa.Schema], pa.Table | None] | None:
@@ -267,8 +255,13 @@ def _equal_columns(condition: dict[str, Any], target: str, source: str) -> Itera
             yield sides[target], sides[source]
 
 
-def _filled(before: str, body: str) -> Callable[[str, str], str]:
-    start, _, end = body.partition("{}")
+def _selection(statement: Update | Delete) -> Callable[[str, str], str]:
+    others = f", {statement.others}" if statement.others else ""
+    return _filled(statement.before, "FROM ", f" AS {quoted(statement.alias)}{others}\nWHERE ({statement.condition}\n)")
+
+
+def _filled(before: str, start: str, end: str) -> Callable[[str, str], str]:
+    """Function that makes a query of the table between `start` and `end`, and of the columns that it selects."""
     return lambda target, picked: f"{before}SELECT {picked} {start}{target}{end}"
 
 
