@@ -106,6 +106,24 @@ def test_texts_and_decimals_become_the_same_number_or_are_refused(form: str, is_
     assert min(outcomes.values()) > 100, outcomes
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_decimals_that_pyiceberg_appends_fit_or_are_refused(lake: tl.Lakehouse, is_nested: bool) -> None:
+    """PyIceberg accepts decimals of another scale, and the file got other numbers."""
+    lake.create_namespace("n")
+    lake.create_table("n.t", {"v": "row(d decimal(37,35))" if is_nested else "decimal(37,35)"})
+    table = tl.iceberg.load(lake.uri).load_table("n.t")
+
+    def rows(number: str) -> pa.Table:
+        column = pa.array([Decimal(number)])
+        return pa.table({"v": pa.StructArray.from_arrays([column], ["d"]) if is_nested else column})
+
+    with pytest.raises((pa.ArrowInvalid, ValueError, tl.InvalidArgument), match="does not fit in precision 37"):
+        table.append(rows("-6880.0"))
+    table.append(rows("-68.5"))
+    (value,) = lake.table("n.t").scan().to_arrow()["v"].to_pylist()
+    assert (value["d"] if is_nested else value) == Decimal("-68.5")
+
+
 @pytest.mark.parametrize(
     "text", ["1e-999999999", "1e999999999", "1e-39", "9e-77", "1e-99999999999999999999", "0." + "0" * 77 + "1", "", "x"]
 )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from pyiceberg.schema import Schema
 
@@ -62,17 +64,37 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     """The type with the storage type of UUIDs, which Arrow also supports in structs."""
     import pyarrow as pa
 
-    def stored(field: pa.Field) -> pa.Field:
-        return field.with_type(_stored(field.type))
+    return _with_leaves(kind, lambda leaf: leaf.storage_type if isinstance(leaf, pa.BaseExtensionType) else leaf)
+
+
+def _with_leaves(kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type in which types without parts are replaced."""
+    import pyarrow as pa
+
+    def replaced(field: pa.Field) -> pa.Field:
+        return field.with_type(_with_leaves(field.type, replace))
 
     is_ = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        return kind.storage_type
     if is_.is_struct(kind):
-        return pa.struct([stored(field) for field in kind])
+        return pa.struct([replaced(field) for field in kind])
     if is_.is_map(kind):
-        return pa.map_(stored(kind.key_field), stored(kind.item_field))
-    return pa.large_list(stored(kind.value_field)) if is_.is_large_list(kind) else kind
+        return pa.map_(replaced(kind.key_field), replaced(kind.item_field))
+    return pa.large_list(replaced(kind.value_field)) if is_.is_large_list(kind) else replace(kind)
+
+
+def cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """A column with another type. Raises Arrow's errors for values that do not fit the type.
+
+    Arrow adds digits to a decimal of 128 bits without a check for overflow.
+    """
+    import pyarrow as pa
+
+    if column.type == kind:
+        return column
+    if pa.types.is_decimal128(column.type) and pa.types.is_decimal128(kind) and column.type.scale == kind.scale:
+        return column.cast(kind)
+    wide = _with_leaves(kind, lambda leaf: pa.decimal256(76, leaf.scale) if pa.types.is_decimal128(leaf) else leaf)
+    return column.cast(kind) if wide == kind else column.cast(wide).cast(kind)
 
 
 def typed(rows: Rows, target: pa.Schema) -> Rows:
@@ -88,10 +110,7 @@ def typed(rows: Rows, target: pa.Schema) -> Rows:
 
     if rows.schema.equals(target, check_metadata=True):
         return rows
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(rows.columns, target, strict=True)
-    ]
+    columns = [cast(column, field.type) for column, field in zip(rows.columns, target, strict=True)]
     kind = pa.Table if isinstance(rows, pa.Table) else pa.RecordBatch
     if not columns:  # keeps the number of rows
         return rows

@@ -24,7 +24,7 @@ from pyiceberg.types import NestedField, StructType, UnknownType
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, arrow_schema_with_ids, nulls
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, arrow_schema_with_ids, cast, nulls
 from trinitylake.iceberg_storage.data_files.bloom_filters import writer_options
 from trinitylake.iceberg_storage.data_files.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
@@ -171,7 +171,9 @@ class DataFileWriter:
             return rows
         given = {name: number for number, name in enumerate(rows.column_names)}
         arrays = [
-            rows.column(given[field.name]).cast(field.type) if field.name in given else nulls(rows.num_rows, field.type)
+            cast(rows.column(given[field.name]), field.type)
+            if field.name in given
+            else nulls(rows.num_rows, field.type)
             for field in columns
         ]
         return pa.Table.from_arrays(arrays, schema=columns)

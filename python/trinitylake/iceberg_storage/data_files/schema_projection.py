@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema, index_by_id, promote
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, nulls
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, cast, nulls
 
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
@@ -143,8 +143,8 @@ def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.
         promote(has, wants)
     if values.type == kind:
         return values
-    if pa.types.is_decimal128(values.type) and values.type.scale != kind.scale:
-        values = values.cast(pa.decimal256(76, kind.scale))  # Arrow overflows if it adds digits to 128 bits
+    if pa.types.is_decimal(kind):
+        return cast(values, kind)
     # Nanoseconds are truncated if the table has microseconds.
     is_cut = pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type)
     return values.cast(kind, safe=not is_cut)
