@@ -51,7 +51,7 @@ def with_wider_types(schema: Schema, other: Schema) -> Schema:
                 key, value = wider(kind.key_type, kind.key_id), wider(kind.value_type, kind.value_id)
                 return MapType(kind.key_id, key, kind.value_id, value, kind.value_required)
         found = others[id].field_type if id in others else kind
-        return found if found != kind and is_promoted(kind, found) else kind
+        return found if found != kind and _is_promoted(kind, found) else kind
 
     def widened(field: NestedField) -> NestedField:
         return field.model_copy(update={"field_type": wider(field.field_type, field.field_id)})
@@ -62,7 +62,7 @@ def with_wider_types(schema: Schema, other: Schema) -> Schema:
     return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
-def is_promoted(has: IcebergType, wants: IcebergType) -> bool:
+def _is_promoted(has: IcebergType, wants: IcebergType) -> bool:
     """Whether Iceberg promotes a primitive type to another one."""
     try:
         promote(has, wants)

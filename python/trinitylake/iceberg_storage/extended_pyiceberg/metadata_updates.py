@@ -49,6 +49,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage import metadata_invariants
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_schemas, indexed, upgraded
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, fits
+from trinitylake.iceberg_storage.snapshot_retention import without
 
 _FORMAT_VERSIONS = ("1", "2", "3")
 #: The id that means the object which the commit added last.
@@ -128,10 +129,10 @@ class MetadataBuilder:
         before = self.metadata
         after = _apply_table_update(applied, before, self._context)
         if isinstance(applied, RemoveSnapshotsUpdate):
-            # PyIceberg removes their ids from their children, which would then be taken for first snapshots.
-            staying = {one.snapshot_id for one in after.snapshots}
-            kept = [one for one in before.snapshots if one.snapshot_id in staying]
-            after = after.model_copy(update={"snapshots": kept})
+            # PyIceberg removes the ids of parents, so a later snapshot looks like the first one, and leaves gaps in the
+            # log of current snapshots.
+            heads = {"refs": after.refs, "current_snapshot_id": after.current_snapshot_id}
+            after = without(before, set(applied.snapshot_ids)).model_copy(update=heads)
         self.metadata = indexed(after)
         if isinstance(before, TableMetadataV1) or isinstance(self.metadata, TableMetadataV1):
             return
