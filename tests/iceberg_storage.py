@@ -29,6 +29,7 @@ class RemoteStorage:
     def __init__(self, root: str = "s3://bucket/lake/") -> None:
         self.root = root
         self.other_roots: list[str] = []
+        self.collected_before_millis = 0
         self.files: dict[str, bytes] = {}
         self.requests: dict[str, int] = {}
         self._lock = threading.Lock()

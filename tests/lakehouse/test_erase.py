@@ -10,7 +10,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote_plus
 
 import pyarrow as pa
@@ -84,6 +84,7 @@ def is_hexadecimal(text: str) -> bool:
         return False
 
 
+History = Literal["rewrite", "expire"]
 Build = Callable[[tl.Lakehouse], object]
 
 
@@ -210,25 +211,48 @@ SCENARIOS = [
 ]
 
 
+#: Scenarios in which a message or a definition of an earlier version has the value.
+IN_ROOTS = deleted_before, in_inline_definition, in_properties
+
+
+@pytest.mark.parametrize("history", ["rewrite", "expire"])
 @pytest.mark.parametrize("build", SCENARIOS, ids=lambda build: build.__name__)
 def test_no_file_holds_an_erased_value_and_all_other_rows_stay(
-    lake: tl.Lakehouse, tmp_path: Path, build: Build
+    lake: tl.Lakehouse, tmp_path: Path, build: Build, history: History
 ) -> None:
     build(lake)
     rows = {name: lake.table(name).scan().to_arrow().to_pylist() for name in lake.tables()}
+    versions = range(lake.version + 1)
+    past = {number: rows_by_table(lake.at(number)) for number in versions}
     assert holding(tmp_path / "lake", ANN)
-    planned = lake.erase("raw.orders", FILTER, dry_run=True)
+    planned = lake.erase("raw.orders", FILTER, history=history, dry_run=True)
     assert planned.files
-    assert lake.erase("raw.orders", FILTER, dry_run=True) == planned
-    done = lake.erase("raw.orders", FILTER, reason="request 4711")
-    assert holding(tmp_path / "lake", ANN) == []
-    assert done.is_verified, done
+    assert lake.erase("raw.orders", FILTER, history=history, dry_run=True) == planned
+    done = lake.erase("raw.orders", FILTER, history=history, reason="request 4711")
+    stays = holding(tmp_path / "lake", ANN)
+    if history == "rewrite" and build in IN_ROOTS:
+        assert not done.is_verified
+        assert all("version" in mention or mention in stays for mention in done.mentions)
+        assert {path for path in stays if not path.endswith((".arrow", ".binpb"))} == set()
+    else:
+        assert stays == []
+        assert done.is_verified, done
     assert ANN not in json.dumps(done.certificate)
+
+    def kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        erased = (2, 4) if build is dropped_column else [row["id"] for row in rows if ANN in row.values()]
+        return [row for row in rows if row["id"] not in erased]
+
     for name, before in rows.items():
-        erased = (2, 4) if build is dropped_column else [row["id"] for row in before if ANN in row.values()]
-        kept = [row for row in before if row["id"] not in erased]
-        assert lake.table(name).scan().to_arrow().to_pylist() == kept
+        assert lake.table(name).scan().to_arrow().to_pylist() == kept(before)
+    if history == "rewrite":
+        for number in versions:
+            assert rows_by_table(lake.at(number)) == {name: kept(some) for name, some in past[number].items()}
     assert lake.maintenance.fsck("all", data=True).is_sound
+
+
+def rows_by_table(version: tl.LakehouseVersion) -> dict[str, list[dict[str, Any]]]:
+    return {name: version.table(name).scan().to_arrow().sort_by("id").to_pylist() for name in version.tables()}
 
 
 def test_nested_columns_and_nulls_are_erased(lake: tl.Lakehouse, tmp_path: Path) -> None:
@@ -301,7 +325,7 @@ def test_a_former_comment_of_a_column_is_erased(lake: tl.Lakehouse, tmp_path: Pa
         with table.update_schema() as change:
             change.update_column("email", doc=comment)
     table.append(people(ANN, "bob@example.com"))
-    assert lake.erase("raw.orders", FILTER).is_verified
+    assert lake.erase("raw.orders", FILTER, history="expire").is_verified
     assert holding(tmp_path / "lake", ANN) == []
     assert lake.table("raw.orders").schema["email"].doc == "an address"
 
@@ -313,28 +337,35 @@ def test_a_tag_and_a_saved_transaction_are_named_before_anything_changes(lake: t
     transaction.table("raw.orders").append(people(ANN, first=9))
     transaction.save()
     lake.table("raw.orders").delete(FILTER)
-    version, planned = lake.version, lake.erase("raw.orders", FILTER, dry_run=True)
+    version, planned = lake.version, lake.erase("raw.orders", FILTER, history="expire", dry_run=True)
     assert (planned.tags, planned.transactions) == (("q3",), ("load-7",))
     with pytest.raises(tl.InvalidArgument, match=r"tag q3.*drop_tags"):
-        lake.erase("raw.orders", FILTER)
+        lake.erase("raw.orders", FILTER, history="expire")
     with pytest.raises(tl.InvalidArgument, match=r"load-7.*roll_back_transactions"):
-        lake.erase("raw.orders", FILTER, drop_tags=True)
+        lake.erase("raw.orders", FILTER, history="expire", drop_tags=True)
     assert lake.version == version
-    done = lake.erase("raw.orders", FILTER, drop_tags=True, roll_back_transactions=True)
+    done = lake.erase("raw.orders", FILTER, history="expire", drop_tags=True, roll_back_transactions=True)
     assert done.is_verified
     assert holding(tmp_path / "lake", ANN) == []
     assert lake.tags.list() == []
     assert lake.transactions.list() == []
 
 
-def test_branches_and_tags_of_the_table_are_dropped_on_request(lake: tl.Lakehouse, tmp_path: Path) -> None:
+@pytest.mark.parametrize("history", ["rewrite", "expire"])
+def test_branches_and_tags_of_the_table_stay_without_the_rows(
+    lake: tl.Lakehouse, tmp_path: Path, history: History
+) -> None:
+    """`--drop-tags` also dropped tags and branches inside the table, which a user of the lakehouse does not know."""
     plain(lake)
     iceberg = lake.table("raw.orders").iceberg
     iceberg.manage_snapshots().create_tag(iceberg.current_snapshot().snapshot_id, "audit").commit()
-    with pytest.raises(tl.InvalidArgument, match=r"raw.orders@audit"):
-        lake.erase("raw.orders", FILTER)
-    assert lake.erase("raw.orders", FILTER, drop_tags=True).is_verified
+    lake.table("raw.orders").append(people("new", first=9))
+    assert lake.erase("raw.orders", FILTER, history=history).is_verified
     assert holding(tmp_path / "lake", ANN) == []
+    tagged = lake.table("raw.orders").iceberg.snapshot_by_name("audit")
+    assert tagged.summary["total-records"] == "3"
+    rows = lake.table("raw.orders").iceberg.scan(snapshot_id=tagged.snapshot_id).to_arrow()
+    assert sorted(rows["id"].to_pylist()) == [1, 3, 5]
 
 
 def test_no_version_expires_if_none_holds_matching_rows(lake: tl.Lakehouse) -> None:
@@ -353,7 +384,7 @@ def test_a_hidden_row_of_an_inner_node_keeps_no_file(lake: tl.Lakehouse, tmp_pat
         lake.create_view(f"raw.v{number:02}", f"SELECT '{ANN if number == 7 else number}'")
     plain(lake)
     lake.drop_view("raw.v07")
-    assert lake.erase("raw.orders", FILTER).is_verified
+    assert lake.erase("raw.orders", FILTER, history="expire").is_verified
     assert holding(tmp_path / "lake", ANN) == []
 
 
@@ -365,8 +396,8 @@ def test_a_second_call_finishes_after_a_crash(
     with monkeypatch.context() as patch:
         patch.setattr(f"trinitylake.lakehouse.erasure._ErasureRun.{point}", crash)
         with pytest.raises(KeyboardInterrupt):
-            lake.erase("raw.orders", FILTER)
-    assert tl.open(tmp_path / "lake").erase("raw.orders", FILTER).is_verified
+            lake.erase("raw.orders", FILTER, history="expire")
+    assert tl.open(tmp_path / "lake").erase("raw.orders", FILTER, history="expire").is_verified
     assert holding(tmp_path / "lake", ANN) == []
 
 
@@ -377,8 +408,8 @@ def test_a_second_call_finishes_after_a_crash_between_expiry_and_collection(
     with monkeypatch.context() as patch:
         patch.setattr("trinitylake.lakehouse.erasure.time.sleep", crash)
         with pytest.raises(KeyboardInterrupt):
-            lake.erase("raw.orders", FILTER)
-    assert tl.open(tmp_path / "lake").erase("raw.orders", FILTER).is_verified
+            lake.erase("raw.orders", FILTER, history="expire")
+    assert tl.open(tmp_path / "lake").erase("raw.orders", FILTER, history="expire").is_verified
     assert holding(tmp_path / "lake", ANN) == []
 
 
@@ -391,7 +422,7 @@ def test_what_cannot_be_erased_is_named_and_not_certified(lake: tl.Lakehouse, tm
     lake.create_view("raw.ann", f"SELECT id FROM raw.orders WHERE email = '{ANN}'")
     lake.rollback(lake.version, objects={"raw.orders": "raw.copy"})
     lake.create_table("raw.newsletter", SCHEMA).append(people(ANN))
-    done = lake.erase("raw.orders", FILTER)
+    done = lake.erase("raw.orders", FILTER, history="expire")
     assert not done.is_verified
     assert not done.certificate["verification"]["is_verified"]
     assert "view raw.ann" in done.mentions[0]
@@ -399,9 +430,9 @@ def test_what_cannot_be_erased_is_named_and_not_certified(lake: tl.Lakehouse, tm
     assert len(done.others) == 1
     assert done.others[0].startswith("raw/newsletter")
     lake.drop_view("raw.ann")
-    assert not lake.erase("raw.copy", FILTER).mentions
-    lake.erase("raw.newsletter", FILTER)
-    assert lake.erase("raw.orders", FILTER).is_verified
+    assert not lake.erase("raw.copy", FILTER, history="expire").mentions
+    lake.erase("raw.newsletter", FILTER, history="expire")
+    assert lake.erase("raw.orders", FILTER, history="expire").is_verified
     assert holding(tmp_path / "lake", ANN) == []
 
 
@@ -486,7 +517,8 @@ def test_a_certificate_is_checked_with_its_key_and_filter(lake: tl.Lakehouse, tm
         lake.maintenance.fsck(certificate=path, key=key)
 
 
-def test_rows_are_erased_while_others_append(lake: tl.Lakehouse, tmp_path: Path) -> None:
+@pytest.mark.parametrize("history", ["rewrite", "expire"])
+def test_rows_are_erased_while_others_append(lake: tl.Lakehouse, tmp_path: Path, history: History) -> None:
     plain(lake)
     is_over = threading.Event()
     appended: list[int] = []
@@ -499,7 +531,7 @@ def test_rows_are_erased_while_others_append(lake: tl.Lakehouse, tmp_path: Path)
     thread = threading.Thread(target=append)
     thread.start()
     try:
-        done = lake.erase("raw.orders", FILTER)
+        done = lake.erase("raw.orders", FILTER, history=history)
     finally:
         is_over.set()
         thread.join()
@@ -507,7 +539,7 @@ def test_rows_are_erased_while_others_append(lake: tl.Lakehouse, tmp_path: Path)
     assert holding(tmp_path / "lake", ANN) == []
     found = sorted(lake.table("raw.orders").to_arrow()["id"].to_pylist())
     assert found == [1, 3, 5, *appended]
-    assert lake.maintenance.fsck("all", data=True).is_sound
+    assert lake.maintenance.fsck(data=True).is_sound
 
 
 def test_other_rows_keep_their_ids(lake: tl.Lakehouse) -> None:
@@ -549,17 +581,20 @@ def test_the_command_reports_erases_and_certifies(
         assert result.exit_code == code, result.output
         return result.output
 
-    planned = run("erase", "raw.orders", FILTER, "--dry-run")
+    planned = run("erase", "raw.orders", FILTER, "--dry-run", "--expire")
     assert "2 files with matching rows" in planned
+    assert "searched column: email" in planned
+    assert "3 versions: 3 to 5" in planned
+    assert "tag q3 would stay without these rows" in run("erase", "raw.orders", FILTER, "--dry-run")
     assert "tag q3 would be dropped (needs --drop-tags)" in planned
-    run("erase", "raw.orders", FILTER, code=2)
+    run("erase", "raw.orders", FILTER, "--expire", code=2)
     lake.create_view("raw.ann", f"SELECT '{ANN}'")
-    done = json.loads(run("erase", "raw.orders", FILTER, "--drop-tags", "--json", code=1))
+    done = json.loads(run("erase", "raw.orders", FILTER, "--expire", "--drop-tags", "--json", code=1))
     assert not done["is_verified"]
     assert done["mentions"][0].startswith("view raw.ann in version")
     assert "key" not in done
     lake.drop_view("raw.ann")
-    text = run("erase", "raw.orders", FILTER, "--certificate", "c.json")
+    text = run("erase", "raw.orders", FILTER, "--expire", "--certificate", "c.json")
     assert "verified" in text
     assert "keep it in another place" in text
     assert "sound" in run("fsck", "--certificate", "c.json", "--key", "c.json.key", "--filter", FILTER)

@@ -241,7 +241,7 @@ def test_the_cache_of_metadata_counts_bytes(shop: tl.Lakehouse) -> None:
     one = read_metadata(table.io, table.metadata_location)
     cache = MetadataCache(max_size_bytes=MEGABYTE)
     for number in range(100):
-        cache.put(f"file:///{number:05}-{uuid.uuid4()}.metadata.json", sized(one.model_copy(), b" " * 100_000))
+        cache.put((f"file:///{number:05}-{uuid.uuid4()}.metadata.json", 0), sized(one.model_copy(), b" " * 100_000))
     assert len(cache._entries) == 10
     assert cache._size_bytes == 10 * 100_000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -16,7 +17,7 @@ from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import counted, counting, emit
 from trinitylake.lakehouse.erasure import Erasure
 
-#: Maximum number of printed files of each kind; --json prints all.
+#: Maximum number of printed lines of each kind.
 _SHOWN = 20
 
 
@@ -25,12 +26,19 @@ def erase(
     root: Root,
     table: Annotated[str, typer.Argument(help="A managed table.", autocompletion=object_names("table"))],
     filter: Annotated[str, typer.Argument(help="Rows to erase, as in \"email = 'ann@example.com'\".")],
+    rewrite_history: Annotated[
+        bool,
+        typer.Option(
+            "--rewrite-history/--expire",
+            help="Keep earlier versions and tags without these rows, or expire all earlier versions.",
+        ),
+    ] = True,
     reason: Annotated[
         str, typer.Option("--reason", help="Text for the log and the certificate, without personal data.")
     ] = "",
     drop_tags: Annotated[
         bool,
-        typer.Option("--drop-tags", help="Drop tags of versions with matching rows, and such branches of the table."),
+        typer.Option("--drop-tags", help="With --expire, drop tags of versions with matching rows."),
     ] = False,
     roll_back_transactions: Annotated[
         bool, typer.Option("--roll-back-transactions", help="Roll back saved transactions that may hold matching rows.")
@@ -54,13 +62,14 @@ def erase(
 ) -> None:
     """Erase rows from a table, its history and the storage, and verify that no file holds them.
 
-    If a kept version holds matching rows, all versions so far expire. The command deletes the files, searches all files
-    below the root, and writes a certificate. The exit code is 1 if something remains.
+    The command deletes the files that held the rows, searches all files below the root, and writes a certificate. The
+    exit code is 1 if something remains.
     """
     with counting("searching") as on_progress:
         done = open_lakehouse(root, options).erase(
             table,
             filter,
+            history="rewrite" if rewrite_history else "expire",
             reason=reason,
             drop_tags=drop_tags,
             roll_back_transactions=roll_back_transactions,
@@ -83,28 +92,71 @@ def erase(
 
 def _planned(done: Erasure) -> RenderableType:
     if not (done.files or done.versions):
-        return Text(f"no kept version of {done.table} holds matching rows")
-    span = "all versions so far would expire" if done.versions else "no version would expire"
-    parts = [Text(f"{counted(len(done.files), 'file')} with matching rows; {span}", "bold")]
-    parts += [Text(f"  {path}: {counted(rows, 'row')}") for path, rows in list(done.files.items())[:_SHOWN]]
-    parts += [Text(f"tag {name} would be dropped (needs --drop-tags)", "yellow") for name in done.tags]
-    parts += [Text(f"reference {name} would be dropped (needs --drop-tags)", "yellow") for name in done.refs]
+        return Group(Text(f"no kept version of {done.table} holds matching rows"), *_mentions(done))
+    is_expired = done.history == "expire"
+    span = "all versions so far would expire" if is_expired else "all versions and tags would stay without these rows"
+    parts = [Text(f"{counted(len(done.files), 'file')} with matching rows; {span if done.versions else ''}", "bold")]
+    parts += [Text(f"searched column: {names}") for names in done.columns]
+    parts += _listed([Text(f"  {path}: {counted(rows, 'row')}") for path, rows in done.files.items()], "file")
+    if done.versions:
+        parts.append(Text(f"{counted(len(done.versions), 'version')}: {_ranges(done.versions)}"))
+    how = "would be dropped (needs --drop-tags)" if is_expired else "would stay without these rows"
+    parts += [Text(f"tag {name} {how}", "yellow") for name in done.tags]
     parts += [
         Text(f"saved transaction {id} would be rolled back (needs --roll-back-transactions)", "yellow")
         for id in done.transactions
     ]
-    return Group(*parts)
+    return Group(*parts, *_mentions(done))
+
+
+def _mentions(done: Erasure) -> list[Text]:
+    parts = _listed([Text(f"holds a value of the filter: {name}", "red") for name in done.mentions], "place")
+    if any("version" in name for name in done.mentions) and done.history == "rewrite":
+        parts.append(
+            Text("messages and definitions of versions stay; --expire removes them with the versions", "yellow")
+        )
+    return parts
 
 
 def _erased(done: Erasure, path: str) -> RenderableType:
-    version = "no version held matching rows" if done.version is None else f"the oldest version is now {done.version}"
-    expired, deleted = counted(len(done.expired), "version"), counted(len(done.deleted), "file")
+    if done.version is None:
+        version = "no version held matching rows"
+    elif done.history == "expire":
+        version = f"the oldest version is now {done.version}; {counted(len(done.expired), 'version')} expired"
+    else:
+        rewritten = counted(len(done.rewritten), "metadata file")
+        version = f"version {done.version} and {rewritten} of earlier versions do not hold the rows"
+    deleted = counted(len(done.deleted), "file")
     searched, result = counted(done.searched, "file"), "verified" if done.is_verified else "NOT verified"
-    parts = [Text(f"{version}; {expired} expired, {deleted} deleted, {searched} searched: {result}", "bold")]
-    parts += [Text(f"remains: {name}: {why}", "red") for name, why in list(done.remaining.items())[:_SHOWN]]
-    parts += [Text(f"holds a value of the filter: {name}", "red") for name in done.mentions[:_SHOWN]]
-    parts += [Text(f"cannot be searched: {name}: {why}", "red") for name, why in list(done.unreadable.items())[:_SHOWN]]
-    parts += [Text(f"another table or column has such values: {name}", "yellow") for name in done.others[:_SHOWN]]
+    parts = [Text(f"{version}; {deleted} deleted, {searched} searched: {result}", "bold")]
+    parts += _listed([Text(f"remains: {name}: {why}", "red") for name, why in done.remaining.items()], "file")
+    parts += _mentions(done)
+    parts += _listed(
+        [Text(f"cannot be searched: {name}: {why}", "red") for name, why in done.unreadable.items()], "file"
+    )
+    others = [Text(f"another table or column has such values: {name}", "yellow") for name in done.others]
+    parts += _listed(others, "file")
     parts += [Text(f"not covered: {what}", "dim") for what in done.not_covered]
     parts.append(Text(f"certificate: {path}; its secret key: {path}.key (keep it in another place)"))
     return Group(*parts)
+
+
+def _listed(lines: list[Text], noun: str) -> list[Text]:
+    """The first lines, and how many more there are."""
+    more = len(lines) - _SHOWN
+    return (
+        lines
+        if more <= 0
+        else [*lines[:_SHOWN], Text(f"  and {counted(more, f'more {noun}')}; --json lists all", "dim")]
+    )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers in ascending order, such as "3, 5 to 9"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join(" to ".join(map(str, run)) for run in runs)

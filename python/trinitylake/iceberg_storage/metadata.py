@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.serializers import Compressor
+from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
@@ -39,6 +40,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     json_size_bytes,
     sized,
 )
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.table_properties import logged_files
 from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
 
@@ -55,32 +57,42 @@ LARGE_SIZE_BYTES = 256 << 10
 _FILE_NAME = re.compile(r"(\d+)-[0-9a-fA-F-]{36}(?:\.gz)?\.metadata\.json")
 
 
+#: The URI of a metadata file, and the time of the newest garbage collection that was known.
+CacheKey = tuple[str, int]
+
+
+def cache_key(io: FileIO, uri: str) -> CacheKey:
+    """The key of a metadata file, before it is read."""
+    return uri, io.storage.collected_before_millis if isinstance(io, LakehouseFileIO) else 0
+
+
 class MetadataCache:
     """LRU cache of parsed metadata files by URI. Safe to share between threads.
 
-    Files whose names may be used again, such as `v3.metadata.json` of an imported table, are not cached.
+    Files whose names may be used again, such as `v3.metadata.json` of an imported table, are not cached. An erasure of
+    rows replaces files of older versions, so the key includes the newest known garbage collection, which follows it.
     """
 
     def __init__(self, max_tables: int = CACHE_MAX_TABLES, max_size_bytes: int = CACHE_MAX_SIZE_BYTES) -> None:
-        self._entries: OrderedDict[str, TableMetadata] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, TableMetadata] = OrderedDict()
         self._size_bytes = 0
         self._max_tables = max_tables
         self._max_size_bytes = max_size_bytes
         self._lock = threading.Lock()
 
-    def get(self, uri: str) -> TableMetadata | None:
+    def get(self, key: CacheKey) -> TableMetadata | None:
         """The metadata of a file; None if it is not cached."""
         with self._lock:
-            if (metadata := self._entries.get(uri)) is not None:
-                self._entries.move_to_end(uri)
+            if (metadata := self._entries.get(key)) is not None:
+                self._entries.move_to_end(key)
             return metadata
 
-    def put(self, uri: str, metadata: TableMetadata) -> None:
-        """Cache the metadata of a file, if no other file can get its name."""
+    def put(self, key: CacheKey, metadata: TableMetadata) -> None:
+        """Cache the metadata of a file, if no other file can get its name. `key` is from before the file was read."""
         with self._lock:
-            if uri in self._entries or not is_named_once(uri):
+            if key in self._entries or not is_named_once(key[0]):
                 return
-            self._entries[uri] = metadata
+            self._entries[key] = metadata
             self._size_bytes += json_size_bytes(metadata)
             while len(self._entries) > 1 and (
                 len(self._entries) > self._max_tables or self._size_bytes > self._max_size_bytes
@@ -150,11 +162,12 @@ def read_metadata(
         FileNotFoundError: if the file does not exist.
     """
     file = io.new_input(uri)  # refuses a file outside of the lakehouse, also a cached one
-    metadata = cache.get(uri) if is_cached else None
+    key = cache_key(io, uri)
+    metadata = cache.get(key) if is_cached else None
     if metadata is None:
         metadata = _read(file, uri, path)
         if is_cached:
-            cache.put(uri, metadata)
+            cache.put(key, metadata)
     if table_id is not None and str(metadata.table_uuid) != table_id:
         if "table_uuid" not in metadata.model_fields_set:
             return metadata.model_copy(update={"table_uuid": uuid.UUID(table_id)})
@@ -195,6 +208,11 @@ def with_log_entry(metadata: TableMetadata, previous_uri: str, previous: TableMe
     entry = MetadataLogEntry.model_validate({"metadata-file": previous_uri, "timestamp-ms": previous.last_updated_ms})
     log = [*metadata.metadata_log, entry][-logged_files(metadata.properties) :]
     return metadata.model_copy(update={"metadata_log": log})
+
+
+def metadata_folder(metadata: TableMetadata) -> str:
+    """The URI of the folder of new metadata files of a table, without a slash at its end."""
+    return (metadata.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{metadata.location}/metadata").rstrip("/")
 
 
 def new_file_stem(previous_uri: str | None) -> str:

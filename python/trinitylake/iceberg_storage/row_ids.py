@@ -10,7 +10,7 @@ ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pyiceberg.manifest import (
@@ -45,6 +45,12 @@ def first_row_id_of_manifest(manifest: ManifestFile) -> int | None:
     """The first row id of the first file that stores none; None without row ids."""
     first: int | None = _value(manifest, _IN_MANIFEST)
     return first
+
+
+def with_first_row_id(manifest: ManifestFile, of: ManifestFile) -> ManifestFile:
+    """A manifest with the first row id of another one."""
+    manifest[_IN_MANIFEST] = first_row_id_of_manifest(of)
+    return manifest
 
 
 def first_row_id_of_file(file: DataFile) -> int | None:
@@ -87,6 +93,15 @@ def as_new(file: DataFile) -> DataFile:
     """A copy of a file for an entry that adds it: its rows get their ids from the commit."""
     copy = with_fields(file, len(_FILE_FIELDS))
     copy[_IN_FILE] = None
+    copy.spec_id = file.spec_id
+    return copy
+
+
+def with_values(file: DataFile, fields: Mapping[str, Any]) -> DataFile:
+    """A copy of a file with other values of some fields, by their names in the specification."""
+    copy = with_fields(file, len(_FILE_FIELDS))
+    for name, value in fields.items():
+        copy[_FILE_FIELDS.index(name)] = value
     copy.spec_id = file.spec_id
     return copy
 

@@ -80,7 +80,7 @@ class RowSearch:
     ) -> None:
         self._io = io
         self._filter = filter
-        schemas = list(schemas)
+        self._schemas = schemas = list(schemas)
         self.bindings = list(_bindings(filter, schemas).values())
         # An equality delete holds only some columns of a row, so it matches if any condition of the filter does.
         alone = [found for part in predicates(filter) for found in _bindings(part, schemas).values()]
@@ -90,37 +90,48 @@ class RowSearch:
         self.listed: dict[_Context, bool] = known.listed if known is not None and is_same else {}
         self.counted: dict[_Context, int] = known.counted if known is not None and is_same else {}
 
+    def columns(self) -> list[str]:
+        """The columns that are searched, with all names that they have had, such as "email, mail (dropped)"."""
+        names: dict[int, dict[str, None]] = {}
+        for schema in self._schemas:
+            for id in {id for one in self.bindings for id in one.filter.field_ids} & set(schema.field_ids):
+                names.setdefault(id, {})[schema.find_column_name(id) or ""] = None
+        present = self._schemas[0].field_ids
+        return [", ".join(names[id]) + ("" if id in present else " (dropped)") for id in sorted(names)]
+
     def snapshots(self, metadata: TableMetadata) -> set[int]:
         """The ids of the snapshots that list a file with matching rows."""
         return {one.snapshot_id for one in metadata.snapshots if self._is_listed_by_snapshot(metadata, one)}
 
     def _is_listed_by_snapshot(self, metadata: TableMetadata, snapshot: Snapshot) -> bool:
-        key = snapshot.manifest_list, self._own_columns(metadata)
+        key = snapshot.manifest_list, self.own_columns(metadata)
         if key not in self.listed:
             manifests = read_list(self._io, snapshot)
             # A list: `any` over a generator would stop early, and `rows` would lack files.
-            found = [self._is_listed_by(metadata, manifest) for manifest in manifests]
+            found = [self.is_listed_by(metadata, manifest) for manifest in manifests]
             self.listed[key] = any(found)
         return self.listed[key]
 
-    def _is_listed_by(self, metadata: TableMetadata, manifest: ManifestFile) -> bool:
-        key = manifest.manifest_path, self._own_columns(metadata)
+    def is_listed_by(self, metadata: TableMetadata, manifest: ManifestFile) -> bool:
+        """Whether a manifest lists a file with matching rows, even as deleted."""
+        key = manifest.manifest_path, self.own_columns(metadata)
         if key not in self.listed:
             found = [
-                self._matches(metadata, entry.data_file, entry.status == ManifestEntryStatus.DELETED)
+                self.matches(metadata, entry.data_file, entry.status == ManifestEntryStatus.DELETED)
                 for entry in read_entries(self._io, manifest, discard_deleted=False)
             ]
             self.listed[key] = any(found)
         return self.listed[key]
 
-    def _own_columns(self, metadata: TableMetadata) -> frozenset[int]:
+    def own_columns(self, metadata: TableMetadata) -> frozenset[int]:
         """The ids of the filter's columns in the current schema; empty if the schema lacks one of them."""
         try:
             return RowFilter.of(self._filter, metadata.schema()).field_ids
         except (ValueError, TypeError):
             return frozenset()
 
-    def _matches(self, metadata: TableMetadata, file: DataFile, is_deleted: bool) -> bool:
+    def matches(self, metadata: TableMetadata, file: DataFile, is_deleted: bool) -> bool:
+        """Whether a file in a manifest holds matching rows, or may have held some if it was deleted and is gone."""
         if is_deleted and not self._io.new_input(file.file_path).exists():
             # The file is gone; the entry still has its bounds and partition.
             return any(
@@ -131,7 +142,7 @@ class RowSearch:
     def count(self, metadata: TableMetadata, file: DataFile) -> int:
         """The number of matching rows in a data file or delete file."""
         path = self._io.path_of(file.file_path)
-        key = path, self._own_columns(metadata)
+        key = path, self.own_columns(metadata)
         if key not in self.counted:
             self.counted[key] = self._rows_of(metadata, file)
             self.rows[path] = max(self.rows.get(path, 0), self.counted[key])
@@ -145,11 +156,11 @@ class RowSearch:
                 # Position deletes may repeat the deleted row. It is not compared, so each row counts as a match.
                 return file.record_count if len(pq.read_schema(stream)) > 2 else 0
         bindings = self.bindings if file.content == DataFileContent.DATA else self._conditions
-        return len(self._positions(metadata, file, bindings, self._own_columns(metadata)))
+        return len(self._positions(metadata, file, bindings, self.own_columns(metadata)))
 
     def positions(self, metadata: TableMetadata, file: DataFile) -> np.ndarray:
         """The positions of the matching rows of a data file, ascending."""
-        return self._positions(metadata, file, self.bindings, self._own_columns(metadata))
+        return self._positions(metadata, file, self.bindings, self.own_columns(metadata))
 
     def count_in_file(self, metadata: TableMetadata, path: str, size_bytes: int) -> int:
         """The number of matching rows in a Parquet file in the table's folder, whether or not a manifest lists it.
@@ -179,7 +190,7 @@ class RowSearch:
         """
         found = np.empty(0, np.int64)
         for schema, filter in bindings:
-            rows = LiveRows(_with_schema(metadata, schema), self._io, [])
+            rows = LiveRows(with_schema(metadata, schema), self._io, [])
             if filter.field_ids != own and not rows.has_columns(FileScanTask(file), filter.field_ids):
                 continue
             for batch in rows.matching(FileScanTask(file), Schema(*columns_of(filter, schema), POSITION)):
@@ -224,6 +235,7 @@ def predicates(filter: BooleanExpression) -> Iterator[UnboundPredicate]:
         yield filter
 
 
-def _with_schema(metadata: TableMetadata, schema: Schema) -> TableMetadata:
+def with_schema(metadata: TableMetadata, schema: Schema) -> TableMetadata:
+    """The metadata with another current schema."""
     others = [one for one in metadata.schemas if one.schema_id != schema.schema_id]
     return metadata.model_copy(update={"schemas": [*others, schema], "current_schema_id": schema.schema_id})

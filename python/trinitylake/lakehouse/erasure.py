@@ -1,9 +1,10 @@
 """Erasure of rows from the whole history of a table: `lake.erase`.
 
 1. Survey every kept version: find the versions, tags, snapshots and saved transactions that hold matching rows.
-2. Commit a version whose tables name no file with matching rows. Tags of versions with such rows are dropped.
-3. Rebuild the tree, expire every earlier version, and collect the files that no version references any more.
-4. Verify: survey again, and search every file below the root.
+2. Commit a version whose tables name no file with matching rows.
+3. Treat all earlier versions: replace the content of their metadata files of the table, or expire these versions.
+4. Collect the files that no version references any more.
+5. Verify: survey again, and search every file below the root.
 
 Nothing is stored between these steps. A call after a crash surveys again and does what is left.
 """
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.table import TableProperties
 
 from trinitylake import _core
 from trinitylake.base.qualified_names import Identifier, full_name, split
@@ -27,7 +29,7 @@ from trinitylake.definitions import PREVIOUS_METADATA_LOCATION, parse_lakehouse_
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
-from trinitylake.iceberg_storage.metadata import encoder, new_file_stem, read_metadata
+from trinitylake.iceberg_storage.metadata import encoder, metadata_folder, new_file_stem, read_metadata
 from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
 from trinitylake.iceberg_storage.row_erasure import TableEraser
 from trinitylake.lakehouse.erasure_certificate import new_certificate, without_values, write_certificate
@@ -47,8 +49,12 @@ from trinitylake.tables.table_locks import table_locks
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
+    from trinitylake.definitions import TableDef
     from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.vacuum import Progress
+
+#: What happens to earlier versions.
+History: TypeAlias = Literal["rewrite", "expire"]
 
 #: Attempts to commit while other writers change the table.
 _MAX_ATTEMPTS = 10
@@ -64,11 +70,14 @@ class Erasure:
         table: full name of the table.
         dry_run: whether nothing was changed.
         files: number of matching rows by path of the file that held them, including rows that a delete file hides.
-        versions: versions that held matching rows or texts of the filter. If there is one, all versions expire.
-        tags: tags of these versions, which are dropped.
-        refs: branches and tags inside the tables, other than `main`, at snapshots with matching rows; dropped, too.
-        transactions: ids of saved transactions that began before, or that changed the table; rolled back.
-        version: the oldest version that is kept, which holds no matching rows; None if no version expired.
+        history: "rewrite" if earlier versions are kept without the rows, "expire" if they expire.
+        columns: the columns of the filter, with former names.
+        versions: versions that held matching rows; with "expire" also those with a text of the filter.
+        tags: tags of these versions. They stay with "rewrite", and are dropped with "expire".
+        transactions: ids of saved transactions that changed the table, or with "expire" began before; rolled back.
+        version: the version that holds no matching rows: the latest one, and with "expire" also the oldest one; None if
+            no version had to be committed.
+        rewritten: paths of the metadata files of earlier versions whose content was replaced.
         expired: versions that expired.
         deleted: paths of the deleted files.
         searched: number of files that the verification searched.
@@ -84,12 +93,14 @@ class Erasure:
 
     table: str
     dry_run: bool
+    history: History
+    columns: tuple[str, ...]
     files: dict[str, int]
     versions: tuple[int, ...]
     tags: tuple[str, ...]
-    refs: tuple[str, ...]
     transactions: tuple[str, ...]
     version: int | None = None
+    rewritten: tuple[str, ...] = field(default=(), repr=False)
     expired: tuple[int, ...] = ()
     deleted: tuple[str, ...] = field(default=(), repr=False)
     searched: int = 0
@@ -117,6 +128,7 @@ class ErasureRequest:
 
     table: Identifier
     filter: str | BooleanExpression
+    history: History = "rewrite"
     reason: str = ""
     drop_tags: bool = False
     roll_back_transactions: bool = False
@@ -127,6 +139,8 @@ class ErasureRequest:
 
 def erase(handle: Handle, request: ErasureRequest, dry_run: bool) -> Erasure:
     """See `Lakehouse.erase`."""
+    if request.history not in get_args(History):
+        raise InvalidArgument(f"history is 'rewrite' or 'expire', not {request.history!r}")
     return _ErasureRun(handle, request).run(dry_run)
 
 
@@ -135,31 +149,38 @@ class _ErasureRun:
         self._handle = handle
         self._core = handle.core
         self._storage = handle.storage
-        self._io = LakehouseFileIO(self._storage)
+        # Past the cache: another process may have replaced metadata files.
+        self._io = LakehouseFileIO(self._storage.uncached())
         self._request = request
         self._name = full_name(*split(request.table))
         self._filter = parse_filter(request.filter)
-        self._texts = texts_of(self._filter)
-        if TextSearch(self._texts).is_in(f"{request.reason} {request.author}".encode()):
+        self._texts = TextSearch(texts_of(self._filter))
+        if self._is_text(f"{request.reason} {request.author}"):
             raise InvalidArgument(
                 "the reason or the author contains a value of the filter, which the log would keep: remove it"
             )
-        self._eraser = TableEraser(self._io)
+        self._erasers: dict[str, TableEraser] = {}
         self._found: Survey | None = None
         self._collected_before_millis = 0
+        self._n_files = 0
 
     def run(self, dry_run: bool) -> Erasure:
-        found = self._survey()
-        assert found.search is not None, "a table of the name has a schema"
-        transactions = self._transactions(found)
+        request, found = self._request, self._survey()
+        search = found.search
+        assert search is not None, "a table of the name has a schema"
+        is_expired = request.history == "expire"
+        versions = sorted({*found.versions, *(found.texts_in if is_expired else ())})
+        transactions = self._transactions(found, found.latest.number + 1 if is_expired and versions else 0)
         planned = Erasure(
             table=self._name,
             dry_run=dry_run,
-            files={path: rows for path, rows in sorted(found.search.rows.items()) if rows},
-            versions=tuple(found.versions),
-            tags=tuple(found.tags),
-            refs=tuple(found.refs),
+            history=request.history,
+            columns=tuple(search.columns()),
+            files={path: rows for path, rows in sorted(search.rows.items()) if rows},
+            versions=tuple(versions),
+            tags=tuple(found.tags_of(versions)),
             transactions=tuple(transactions),
+            mentions=() if is_expired else tuple(_mentions(found)),
             not_covered=_not_covered(found.outside),
         )
         if dry_run:
@@ -168,14 +189,43 @@ class _ErasureRun:
         for id in transactions:
             with Transaction(self._core, self._core.resume(id)) as transaction:
                 transaction.rollback()
-        if found.versions:
+        planned = replace(planned, mentions=())
+        if not is_expired:
+            return self._verified(self._with_history(planned))
+        if versions:
+            return self._verified(self._without_history(found, planned))
+        done = self._verified(self._collected(planned))
+        # A row of an inner node that a newer message hides still references files (format §7).
+        if done.remaining or done.mentions:
             done = self._verified(self._without_history(found, planned))
-        else:
-            done = self._verified(self._collected(planned))
-            # A row of an inner node that a newer message hides still references files (format §7).
-            if done.remaining or done.mentions:
-                done = self._verified(self._without_history(found, planned))
         return done
+
+    def _with_history(self, planned: Erasure) -> Erasure:
+        """Replace the metadata files of all versions, and collect the files that they named before."""
+        found = self._survey()
+        leases = [f"erase-{id}" for id in sorted(found.ids)]
+        is_interrupted = not {one.id for one in self._core.saved_transactions()}.isdisjoint(leases)
+        if not is_interrupted and not any(map(partial(self._is_affected, found), self._history(found))):
+            return self._collected(planned)
+        with _Lease(self._handle, leases, self._message(), self._request.author) as lease:
+            rewritten: dict[str, None] = {}
+            version = None
+            for _ in range(_MAX_ATTEMPTS):
+                found = self._survey()
+                paths = self._history(found)
+                for path in paths:  # the oldest first: an entry that removes a file names what replaced it
+                    self._replacement(found, path)
+                committed = self._commit(found, rewritten)
+                version = version if committed is None else committed
+                more = self._replace_metadata(found, paths, lease)
+                rewritten |= dict.fromkeys(more)
+                if committed is None and not more:
+                    break
+            else:
+                raise self._too_many_changes()
+        if rewritten or version is not None:
+            time.sleep(_COLLECTED_AFTER_SECONDS)
+        return self._collected(replace(planned, version=version, rewritten=tuple(sorted(rewritten))))
 
     def _without_history(self, found: Survey, planned: Erasure) -> Erasure:
         """Commit a clean version, expire all versions before it, and collect their files."""
@@ -203,16 +253,15 @@ class _ErasureRun:
         self._found = survey(self._core, self._io, self._request.table, self._filter, ids, search)
         return self._found
 
-    def _transactions(self, found: Survey) -> list[str]:
-        before = found.latest.number + 1 if found.versions else 0
+    def _transactions(self, found: Survey, before: int) -> list[str]:
         return saved_transactions(self._core, before, [*found.tables, split(self._request.table)])
 
     def _check_allowed(self, planned: Erasure) -> None:
-        kept = [f"tag {name}" for name in planned.tags] + [f"reference {name}" for name in planned.refs]
-        if kept and not self._request.drop_tags:
+        if planned.history == "expire" and planned.tags and not self._request.drop_tags:
             raise InvalidArgument(
-                f"matching rows of {self._name} are also in {', '.join(kept)}: pass drop_tags=True (--drop-tags) to "
-                "drop these tags and references"
+                f"matching rows of {self._name} are also in {', '.join(f'tag {name}' for name in planned.tags)}: pass "
+                'history="rewrite" (--rewrite-history) to keep the tags without these rows, or drop_tags=True '
+                "(--drop-tags) to drop the tags"
             )
         if planned.transactions and not self._request.roll_back_transactions:
             raise InvalidArgument(
@@ -220,50 +269,145 @@ class _ErasureRun:
                 "roll_back_transactions=True (--roll-back-transactions)"
             )
 
+    def _is_text(self, text: str) -> bool:
+        return self._texts.is_in(text.encode())
+
     def _message(self) -> str:
         return f"erase rows of {self._name}" + (f": {self._request.reason}" if self._request.reason else "")
 
-    def _commit(self, found: Survey) -> None:
-        """Commit a version whose tables name no file with matching rows. Raises `CommitConflict`."""
+    def _eraser(self, table_id: str) -> TableEraser:
+        return self._erasers.setdefault(table_id, TableEraser(self._io, self._is_text, self._count_file))
+
+    def _count_file(self) -> None:
+        self._n_files += 1
+        if self._request.progress is not None:
+            self._request.progress("rewritten", self._n_files)
+
+    def _history(self, found: Survey) -> list[str]:
+        """Paths of the metadata files of the searched tables, those of the oldest state first.
+
+        This includes files in their folders that no kept version names: a row of an inner node that a newer message
+        hides still references them (format §7).
+        """
+        folders = {self._io.path_of(metadata_folder(one.metadata)) for one in found.searched}
+        listed = (path for folder in folders for path, *_ in self._io.storage.list(f"{folder}/"))
+        order: list[tuple[int, int, str]] = []
+        for path in {*(path for path in listed if path.endswith(".metadata.json")), *found.metadata_paths}:
+            if (metadata := self._metadata(found, path)) is not None:
+                order.append((getattr(metadata, "last_sequence_number", 0), metadata.last_updated_ms, path))
+        return [path for *_, path in sorted(order)]
+
+    def _metadata(self, found: Survey, path: str) -> TableMetadata | None:
+        """The metadata in a file; None for a file of another table, and for one that was deleted meanwhile."""
+        with suppress(FileNotFoundError):
+            metadata = read_metadata(self._io, self._io.uri_of(path), path, is_cached=False)
+            return metadata if str(metadata.table_uuid) in found.ids else None
+        return None
+
+    def _is_affected(self, found: Survey, path: str) -> bool:
+        """Whether the content of a metadata file has to be replaced. False for an unreferenced one that lacks files."""
+        metadata = self._metadata(found, path)
+        if metadata is None:
+            return False
+        assert found.search is not None, "a table of the name has a schema"
+        try:
+            return self._eraser(str(metadata.table_uuid)).is_affected(metadata, found.search)
+        except FileNotFoundError:
+            if path in found.metadata_paths:
+                raise
+            return False
+
+    def _replacement(self, found: Survey, path: str) -> TableMetadata | None:
+        """What replaces the content of a metadata file; None if it stays."""
+        metadata = self._metadata(found, path) if self._is_affected(found, path) else None
+        return None if metadata is None else self._erased(found, metadata)
+
+    def _erased(self, found: Survey, metadata: TableMetadata) -> TableMetadata:
+        assert found.search is not None, "a table of the name has a schema"
+        return self._eraser(str(metadata.table_uuid)).erased(metadata, found.search)
+
+    def _replace_metadata(self, found: Survey, paths: list[str], lease: _Lease) -> list[str]:
+        """Replace the content of metadata files that no table of the latest version names; returns their paths."""
+        latest = self._core.latest()
+        current = {self._current(latest, *key)[1] for key in found.tables}
+        replaced: list[str] = []
+        for path in paths:
+            if path in current:
+                continue
+            try:
+                before = self._io.read(path)
+            except FileNotFoundError:  # its writer lost a race
+                continue
+            if (erased := self._replacement(found, path)) is None:
+                continue
+            lease.check()
+            if not self._storage.replace(path, before, file_bytes(encoder.encode(erased), path)):
+                raise CommitConflict(f"another process changed {path} during the erasure: erase again")
+            replaced.append(path)
+            if self._request.progress is not None:
+                self._request.progress("replaced", len(replaced))
+        return replaced
+
+    def _current(self, version: _core.Version, namespace: str, name: str) -> tuple[TableDef, str]:
+        """The definition of a table of a version, and the path of its metadata file."""
+        data = version.read("table", namespace, name)
+        if data is None or (definition := parse_table_def(data)).id not in self._known_ids:
+            raise CommitConflict(f"table {full_name(namespace, name)} was dropped or replaced: erase again")
+        return definition, metadata_path(definition, full_name(namespace, name))
+
+    @property
+    def _known_ids(self) -> frozenset[str]:
+        return frozenset() if self._found is None else self._found.ids
+
+    def _commit(self, found: Survey, replaced: Container[str] = ()) -> int | None:
+        """Commit a version whose tables name no file with matching rows, and no replaced metadata file.
+
+        A transaction that began before conflicts with that change, so it cannot bring back what the tables named.
+        Returns the version; None if nothing is to be changed. Raises `CommitConflict`.
+        """
         for _ in range(_MAX_ATTEMPTS):
             # The lock stops other threads. If another process commits first, the files written so far are used again.
             with suppress(CommitConflict), table_locks.reserved(found.ids):
-                self._try_to_commit(found)
-                return
-        raise CommitConflict(
+                return self._try_to_commit(found, replaced)
+        raise self._too_many_changes()
+
+    def _too_many_changes(self) -> CommitConflict:
+        return CommitConflict(
             f"other writers changed table {self._name} during each of {_MAX_ATTEMPTS} attempts to erase rows: "
             "erase again"
         )
 
-    def _try_to_commit(self, found: Survey) -> None:
-        assert found.search is not None, "a table with matching rows was searched"
-        earlier = [self._io.path_of(file.file_path) for files in self._eraser.written.values() for file in files]
+    def _try_to_commit(self, found: Survey, replaced: Container[str]) -> int | None:
+        keeps_history = self._request.history == "rewrite"
         with self._handle.begin(message=self._message(), author=self._request.author) as transaction:
             state = transaction._state()
-            state.adopt(earlier)
+            state.adopt(self._io.written_paths)
             for namespace, name in found.tables:
-                data = state.base.read("table", namespace, name)
-                if data is None or (definition := parse_table_def(data)).id not in found.ids:
-                    raise CommitConflict(f"table {full_name(namespace, name)} was dropped or replaced: erase again")
-                path = metadata_path(definition, full_name(namespace, name))
-                metadata = read_metadata(self._io, self._io.uri_of(path), path)
-                if found.search.snapshots(metadata):
-                    name_metadata(definition, self._stored(self._eraser.erased(metadata, found.search)))
-                    definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
+                definition, path = self._current(state.base, namespace, name)
+                metadata = read_metadata(self._io, self._io.uri_of(path), path, is_cached=False)
+                erased = self._erased(found, metadata)
+                if erased is not metadata or path in replaced:
+                    if not keeps_history:
+                        erased = erased.model_copy(update={"metadata_log": []})
+                        definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
+                    name_metadata(definition, self._stored(erased))
                     state.replace("table", namespace, name, serialize(definition))
-            self._drop_tags(transaction, found)
+            if not keeps_history:
+                self._drop_tags(transaction, found)
+        return None if transaction.version == transaction.base_version else transaction.version
 
     def _stored(self, metadata: TableMetadata) -> str:
-        folder = metadata.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{metadata.location}/metadata"
-        path = self._io.path_of(f"{folder.rstrip('/')}/{new_file_stem(None)}{file_suffix(metadata.properties)}")
+        name = f"{new_file_stem(None)}{file_suffix(metadata.properties)}"
+        path = self._io.path_of(f"{metadata_folder(metadata)}/{name}")
         self._io.put(path, file_bytes(encoder.encode(metadata), path), overwrite=False)
         return path
 
     def _drop_tags(self, transaction: Transaction, found: Survey) -> None:
         definition = parse_lakehouse_def(transaction._lakehouse_definition)
-        for tag in found.tags:
+        tags = found.tags_of({*found.versions, *found.texts_in})
+        for tag in tags:
             definition.exported_snapshots.pop(tag, None)
-        if found.tags:
+        if tags:
             transaction._state().set_lakehouse_definition(serialize(definition))
 
     def _why_kept(self, file: ListedFile) -> str:
@@ -271,6 +415,8 @@ class _ErasureRun:
             return (
                 "a kept tag or a transaction still references it: drop the tag or end the transaction, and erase again"
             )
+        if saved := [one.id for one in self._core.saved_transactions()]:
+            return f"open saved transactions keep it: end {', '.join(saved)}, and erase again"
         until = time_of(file.modified_millis + self._request.grace_millis)
         return f"vacuum deletes it from {until:%Y-%m-%d %H:%M:%S} UTC on"
 
@@ -285,26 +431,28 @@ class _ErasureRun:
 
     def _verified(self, done: Erasure) -> Erasure:
         found = self._survey()
-        # A text in a definition of the latest version is also in the versions before; `mentions` reports it instead.
         remaining = {
-            _core.root_path(number): f"version {number} is kept: a tag or transaction was saved during the erasure"
-            for number in (found.versions if not found.texts else [])
+            _core.root_path(number): f"version {number} holds matching rows: a tag, a transaction or a commit that "
+            "began before was completed during the erasure; erase again"
+            for number in found.versions
         }
-        mentions = [f"{one} in version {found.latest.number}" for one in found.texts]
+        mentions = _mentions(found)
+        mentioned = set(map(_core.root_path, found.texts_in))
         others, unreadable, searched = [], {}, 0
-        for one in search_files(self._storage, self._filter, found):
+        for one in search_files(self._core.storage, self._filter, found):
             searched += 1
             path = one.file.path
             if one.problem:
                 unreadable[path] = one.problem
             elif one.rows and one.is_of_table:
                 remaining[path] = f"{one.described()}; {self._why_kept(one.file)}"
-            elif path in done.files:
+            elif path in done.files and (done.history == "expire" or not one.is_of_table):
                 remaining[path] = "the file is outside of the table's folder, where vacuum deletes nothing: delete it"
             elif one.rows:
                 others.append(path)
             elif one.has_text:
-                mentions.append(path)
+                if path not in mentioned:
+                    mentions.append(path)
             elif one.has_text_in_rows:
                 others.append(path)
             if self._request.progress is not None:
@@ -317,9 +465,11 @@ class _ErasureRun:
             "author": self._request.author,
             "table_ids": sorted(found.ids),
             "erased_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "history": done.history,
             "version": done.version,
+            "rewritten_files": sorted(map(without_values, done.rewritten)),
             "expired_versions": list(done.expired),
-            "dropped_tags": list(done.tags),
+            "dropped_tags": list(done.tags) if done.history == "expire" else [],
             "rolled_back_transactions": list(done.transactions),
             "files_with_rows": len(done.files),
             "deleted_files": sorted(map(without_values, done.deleted)),
@@ -344,6 +494,42 @@ class _ErasureRun:
             certificate=certificate,
             key=key,
         )
+
+
+class _Lease:
+    """A saved transaction that keeps garbage collection from the files of an erasure until metadata names them.
+
+    A garbage collection of another process deletes no file that is younger than an open saved transaction (format §7).
+    A newer erasure takes the lease over, and `check` of the older one then fails.
+    """
+
+    def __init__(self, handle: Handle, ids: Sequence[str], message: str, author: str) -> None:
+        self._transactions = [handle.begin(id=id, message=message, author=author, restart=True) for id in ids]
+        self._saved = 0.0
+
+    def check(self) -> None:
+        """Raise `CommitConflict` if another erasure of the table has begun. Asks the storage at most once a second."""
+        if time.monotonic() - self._saved > 1:
+            for one in self._transactions:
+                one.save()
+            self._saved = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self.check()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._transactions:
+            one.rollback()
+
+
+def _mentions(found: Survey) -> list[str]:
+    """Objects of the latest version with a text of the filter, and versions with one that are not erased."""
+    latest = found.latest.number
+    objects = [f"{one} in version {latest}" for one in found.texts]
+    # A definition of the latest version is also in versions before.
+    versions = [] if objects else [f"a message or a definition of version {number}" for number in found.texts_in]
+    return [*objects, *versions]
 
 
 def _not_covered(outside: list[str]) -> tuple[str, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyiceberg.expressions import BooleanExpression, EqualTo, In, LiteralPredicate, Or, SetPredicate, StartsWith
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
 
 from trinitylake import _core
 from trinitylake.base.qualified_names import Identifier, full_name, split
@@ -36,28 +35,17 @@ _PARALLEL_READS = 16
 _Key = tuple["Kind", str, str]
 
 
-class FoundTable(NamedTuple):
-    """Matching snapshots of one definition of a searched table.
-
-    Attributes:
-        snapshots: the ids of the snapshots with matching rows.
-        refs: branches and tags inside the table, other than `main`, at these snapshots.
-    """
-
-    snapshots: set[int]
-    refs: list[str]
-
-
 @dataclass
 class Survey:
     """Places that hold matching rows, or texts of the filter.
 
     Attributes:
         latest: the latest version.
-        versions: numbers of the kept versions with matching rows or texts, ascending, including tagged ones.
-        tags: tags of these versions, with the numbers of the versions.
+        versions: numbers of the kept versions with matching rows, ascending, including tagged ones.
+        texts_in: numbers of the kept versions whose root, such as a message, or definitions contain one of the texts.
+        tags: the numbers of the tagged versions, by tag.
         tables: namespace and name, in the latest version, of the tables that have or had the searched name.
-        refs: branches and tags inside these tables, other than `main`, at snapshots with matching rows.
+        metadata_paths: paths of the metadata files of these tables in all kept versions.
         texts: objects whose definition in the latest version contains one of the texts.
         outside: external and federated tables of the latest version, whose files are not searched.
         searched: the folders and metadata of these tables, for the search of single files.
@@ -67,14 +55,19 @@ class Survey:
 
     latest: _core.Version
     versions: list[int] = field(default_factory=list)
+    texts_in: list[int] = field(default_factory=list)
     tags: dict[str, int] = field(default_factory=dict)
     tables: list[tuple[str, str]] = field(default_factory=list)
-    refs: list[str] = field(default_factory=list)
+    metadata_paths: set[str] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     searched: list[SearchedTable] = field(default_factory=list)
     ids: frozenset[str] = frozenset()
     search: RowSearch | None = None
+
+    def tags_of(self, versions: Container[int]) -> list[str]:
+        """The tags of some versions."""
+        return [tag for tag, number in self.tags.items() if number in versions]
 
 
 def texts_of(filter: BooleanExpression) -> list[str]:
@@ -143,6 +136,8 @@ class _Surveyor:
         tables = self._searched([state.tables for state in states], search)
         found = Survey(
             latest,
+            tags=tags,
+            metadata_paths=tables.paths,
             texts=sorted(states[-1].texts),
             outside=sorted(self._outside),
             searched=tables.searched,
@@ -152,12 +147,11 @@ class _Surveyor:
         with ThreadPoolExecutor(_PARALLEL_READS) as pool:
             have_texts = pool.map(self._is_text_in_root, versions)
             for version, state, has_text in zip(versions, states, have_texts, strict=True):
-                if has_text or state.texts or any(tables.found[one].snapshots for one in state.tables.values()):
+                if any(tables.has_rows[one] for one in state.tables.values()):
                     found.versions.append(version.number)
-        found.tags = {tag: number for tag, number in tags.items() if number in found.versions}
-        for (_, namespace, name), location in states[-1].tables.items():
-            found.tables.append((namespace, name))
-            found.refs += [f"{full_name(namespace, name)}@{ref}" for ref in tables.found[location].refs]
+                if has_text or state.texts:
+                    found.texts_in.append(version.number)
+        found.tables = [(namespace, name) for _, namespace, name in states[-1].tables]
         return found
 
     def _is_text_in_root(self, version: _core.Version) -> bool:
@@ -220,20 +214,22 @@ class _Surveyor:
         """Search the metadata of each definition once, the newest definition first."""
         newest_first = [location for tables in reversed(states) for location in tables.values()]
         if not newest_first:
-            return _SearchedTables(None, {}, [])
+            return _SearchedTables(None, {}, [], set())
         read = {location: self._metadata(location) for location in dict.fromkeys(newest_first)}
         schemas = [schema for metadata in read.values() for schema in reversed(metadata.schemas)]
         search = RowSearch(self._io, self._filter, schemas, search)
-        found = {location: _found_table(metadata, search.snapshots(metadata)) for location, metadata in read.items()}
+        has_rows = {location: bool(search.snapshots(metadata)) for location, metadata in read.items()}
         folders = {self._io.path_of(one.location.rstrip("/")) + "/": one for one in reversed(read.values())}
-        return _SearchedTables(
-            search, found, [SearchedTable(folder, metadata, search) for folder, metadata in folders.items()]
-        )
+        searched = [SearchedTable(folder, metadata, search) for folder, metadata in folders.items()]
+        return _SearchedTables(search, has_rows, searched, {self._path(location) for location in read})
 
     def _metadata(self, location: str) -> TableMetadata:
-        definition = self._definitions[location]
-        path = metadata_path(definition, full_name(*self._name))
-        return read_metadata(self._io, self._io.uri_of(path), path, table_id=definition.id)
+        path = self._path(location)
+        uri, id = self._io.uri_of(path), self._definitions[location].id
+        return read_metadata(self._io, uri, path, table_id=id, is_cached=False)
+
+    def _path(self, location: str) -> str:
+        return metadata_path(self._definitions[location], full_name(*self._name))
 
 
 class _State(NamedTuple):
@@ -245,8 +241,9 @@ class _State(NamedTuple):
 
 class _SearchedTables(NamedTuple):
     search: RowSearch | None
-    found: dict[str, FoundTable]
+    has_rows: dict[str, bool]
     searched: list[SearchedTable]
+    paths: set[str]
 
 
 def _changes(previous: _core.Version | None, version: _core.Version) -> tuple[dict[_Key, str], list[_Key]]:
@@ -258,11 +255,6 @@ def _changes(previous: _core.Version | None, version: _core.Version) -> tuple[di
     rows = [((row["kind"], row["namespace"], row["name"]), row) for row in previous.diff(version).to_pylist()]
     changed = {key: row["after"] for key, row in rows if row["after"] is not None}
     return changed, [key for key, row in rows if row["after"] is None]
-
-
-def _found_table(metadata: TableMetadata, snapshots: set[int]) -> FoundTable:
-    refs = [name for name, ref in metadata.refs.items() if name != MAIN_BRANCH and ref.snapshot_id in snapshots]
-    return FoundTable(snapshots, sorted(refs))
 
 
 def tables_that_name(version: _core.Version, io: LakehouseFileIO, paths: set[str]) -> dict[str, str]:

@@ -159,7 +159,8 @@ class FileSearch:
         except FileNotFoundError:
             return found
         except (TrinityLakeError, pa.ArrowException, OSError, ValueError, EOFError, zlib.error) as error:
-            return found._replace(problem=str(error))
+            is_gone = isinstance(error, TrinityLakeError) and not self._storage.exists(file.path)
+            return found if is_gone else found._replace(problem=str(error))
         has_text = has_text or self._texts.is_in(file.path.encode())
         return found._replace(rows=rows, has_text=has_text, has_text_in_rows=has_text_in_rows)
 

@@ -374,6 +374,7 @@ class Lakehouse(Statements):
         table: Identifier,
         filter: str | BooleanExpression,
         *,
+        history: Literal["rewrite", "expire"] = "rewrite",
         reason: str = "",
         drop_tags: bool = False,
         roll_back_transactions: bool = False,
@@ -384,33 +385,36 @@ class Lakehouse(Statements):
     ) -> Erasure:
         """Erase the rows that match a filter from a table, from its whole history and from the storage.
 
-        If a kept version holds such rows, this commits a version without them, expires all earlier versions, and
-        deletes their files. Then it searches every file below the root for matching rows. After a crash, call it again
-        to finish. Other tables are searched, but not changed.
+        If a kept version holds such rows, this commits a version without them, removes them from all earlier versions,
+        and deletes the files. Then it searches every file below the root for matching rows. After a crash, call it
+        again to finish. Other tables are searched, but not changed.
 
         Args:
             table: a managed table, also a dropped one, by any name that it has in a kept version.
             filter: as for `scan`. A column name means every column that has this name in a kept version.
+            history: "rewrite" keeps all versions and tags, whose metadata files of the table are replaced. "expire"
+                expires all earlier versions, also because of a message or a definition with a value of the filter.
             reason: stored in the log and in the certificate, so it must not contain personal data.
-            drop_tags: drop tags of versions with matching rows, and branches and tags of the table at such snapshots.
+            drop_tags: with "expire", drop tags of versions with matching rows.
             roll_back_transactions: roll back saved transactions that may hold matching rows.
             grace: keep unreferenced files that are younger than this, such as "1 day". By default none are kept, so an
                 open transaction that is not saved and began before fails with `TransactionExpired`.
             dry_run: report what holds matching rows, and change nothing.
             author: stored in the log and in the certificate.
-            progress: as for `maintenance.vacuum`, and with "searched".
+            progress: as for `maintenance.vacuum`, and with "rewritten", "replaced" and "searched".
 
         Raises:
             ObjectNotFound: no kept version has the table.
             InvalidArgument: the table is not managed; no kept version has the columns; a tag or saved transaction
                 holds matching rows, and `drop_tags` or `roll_back_transactions` is not set; or the reason contains a
                 value of the filter.
-            CommitConflict: other writers changed the table during each of ten attempts.
+            CommitConflict: other writers changed the table during each of ten attempts, or another erasure began.
         """
         from trinitylake.lakehouse.erasure import ErasureRequest, erase
 
+        grace_millis = cast("int | None", grace) or 0
         request = ErasureRequest(
-            table, filter, reason, drop_tags, roll_back_transactions, cast("int | None", grace) or 0, author, progress
+            table, filter, history, reason, drop_tags, roll_back_transactions, grace_millis, author, progress
         )
         return erase(self._handle, request, dry_run)
 

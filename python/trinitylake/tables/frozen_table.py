@@ -16,7 +16,7 @@ from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, Schema, parse_table
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.metadata import cache, read_metadata
+from trinitylake.iceberg_storage.metadata import cache, cache_key, read_metadata
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import metadata_path
 
@@ -70,7 +70,7 @@ class FrozenTable(Table):
         io = LakehouseFileIO(self._storage, check_kept=check_kept)
         path = metadata_path(self._definition, self.name)
         uri = io.uri_of(path)
-        if cache.get(uri) is None:
+        if cache.get(cache_key(io, uri)) is None:
             io.begin_to_fetch(self._definition.format_properties.get(MANIFEST_LIST, ""))
         try:
             metadata = read_metadata(io, uri, path, table_id=self._definition.id)

@@ -242,6 +242,18 @@ impl Storage {
         Storage { opened, other_roots, retrying: with_retries(&files), counting, files, pending: None }
     }
 
+    /// Replaces a metadata file of a table that has the content `before`, for an erasure of rows. False if the file has
+    /// another content.
+    fn replace(&self, py: Python<'_>, path: &str, before: Vec<u8>, after: Vec<u8>) -> PyResult<bool> {
+        run(py, self.retrying.replace(path, &before.into(), &after.into()))
+    }
+
+    /// The newest known garbage collection deleted files older than this; 0 for none.
+    #[getter]
+    fn collected_before_millis(&self) -> u64 {
+        self.counting.collected_before_millis()
+    }
+
     /// Raises `VersionExpired` if a version of this lakehouse is no longer retained.
     fn check_retained(&self, py: Python<'_>, version: u64) -> PyResult<()> {
         let nodes = Arc::new(NodeStore::new(self.retrying(), 0));

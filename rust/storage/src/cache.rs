@@ -1,14 +1,17 @@
 //! LRU cache of immutable files: each is fetched from a remote store once.
 //!
-//! A name that contains a random id is used once, so its content never changes and a cached file is never stale. Not
-//! cached are names that another writer may use again, such as `v3.metadata.json`; files of the lakehouse that are
-//! named by version or transaction, which all begin with `_`; and nodes, which have a cache of their own.
+//! A name that contains a random id is used once, so its content never changes and a cached file is never stale. The one
+//! exception are metadata files that an erasure of rows replaces: a garbage collection follows, and a process that
+//! learns of one forgets all files. Not cached are names that another writer may use again, such as `v3.metadata.json`;
+//! files of the lakehouse that are named by version or transaction, which all begin with `_`; and nodes, which have a
+//! cache of their own.
 //!
 //! Data files and metadata files have separate shares, so that a scan of many small data files does not evict the
 //! manifests that every statement needs. Each process has its own caches.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -104,12 +107,13 @@ fn cache(size_bytes: u64) -> FileCache {
 pub struct CachingStorage {
     inner: Arc<dyn Storage>,
     caches: PerProcess<Caches>,
+    collected_before_millis: AtomicU64,
 }
 
 impl CachingStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         let caches = || Caches { metadata: cache(METADATA_SIZE_BYTES), data: cache(DATA_SIZE_BYTES) };
-        CachingStorage { inner, caches: PerProcess::new(caches) }
+        CachingStorage { inner, caches: PerProcess::new(caches), collected_before_millis: AtomicU64::new(0) }
     }
 
     /// The store without the cache.
@@ -225,6 +229,27 @@ impl Storage for CachingStorage {
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.inner.put_hint(path, bytes).await
+    }
+
+    async fn replace(&self, path: &str, before: &Bytes, after: &Bytes) -> Result<bool> {
+        let is_done = self.inner.replace(path, before, after).await;
+        if let Some((cache, _)) = self.cache_of(path) {
+            cache.remove(path);
+        }
+        is_done
+    }
+
+    fn forget_cached(&self) {
+        let Caches { metadata, data } = self.caches.get();
+        metadata.clear();
+        data.clear();
+    }
+
+    fn learn_collection(&self, before_millis: u64) {
+        if self.collected_before_millis.fetch_max(before_millis, Ordering::SeqCst) < before_millis {
+            self.forget_cached();
+        }
+        self.inner.learn_collection(before_millis);
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {

@@ -76,11 +76,17 @@ fn add(counter: &AtomicU64, amount: usize) {
 pub struct CountingStorage {
     inner: Arc<dyn Storage>,
     tally: Arc<Tally>,
+    collected_before_millis: AtomicU64,
 }
 
 impl CountingStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
-        Self { inner, tally: Arc::default() }
+        Self { inner, tally: Arc::default(), collected_before_millis: AtomicU64::new(0) }
+    }
+
+    /// The newest known garbage collection deleted files that are older, as part of the keys of caches in other layers.
+    pub fn collected_before_millis(&self) -> u64 {
+        self.collected_before_millis.load(Ordering::SeqCst)
     }
 
     /// Current values. Requests that run at the same time may or may not be included.
@@ -152,6 +158,19 @@ impl Storage for CountingStorage {
         add(&self.tally.put_hint, 1);
         add(&self.tally.written_bytes, bytes.len());
         self.inner.put_hint(path, bytes).await
+    }
+
+    /// Counts as a read and a write, although a store may need only one of them.
+    async fn replace(&self, path: &str, before: &Bytes, after: &Bytes) -> Result<bool> {
+        add(&self.tally.get, 1);
+        add(&self.tally.read_bytes, before.len());
+        add(&self.tally.put_hint, 1);
+        add(&self.tally.written_bytes, after.len());
+        self.inner.replace(path, before, after).await
+    }
+
+    fn learn_collection(&self, before_millis: u64) {
+        self.collected_before_millis.fetch_max(before_millis, Ordering::SeqCst);
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {

@@ -166,6 +166,11 @@ impl Storage for LocalStorage {
         self.folder().put_hint(path, &bytes)
     }
 
+    async fn replace(&self, path: &str, before: &Bytes, after: &Bytes) -> Result<bool> {
+        let (path, before, after) = (path.to_owned(), before.clone(), after.clone());
+        self.blocking(move |folder| folder.replace_content(&path, &before, &after)).await
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         let (folder, _) = split_prefix(prefix)?;
         if is_absent_folder(&self.folder().containment.full_path(folder)) {

@@ -15,7 +15,9 @@ use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{
+    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
+};
 
 use options::Settings;
 use remote::{Client, Connection};
@@ -206,6 +208,28 @@ impl Storage for ObjectStorage {
         let key = self.key(path)?;
         let put = self.store()?.put(&key, PutPayload::from_bytes(bytes)).await;
         put.map(|_| ()).map_err(|error| self.failure("write", path, &error))
+    }
+
+    /// The request names the version of the object that was read, so it cannot undo a replacement by another writer,
+    /// even if the store executes it late.
+    async fn replace(&self, path: &str, before: &Bytes, after: &Bytes) -> Result<bool> {
+        use object_store::Error as Store;
+        let key = self.key(path)?;
+        let read = |error| self.failure("read", path, &error);
+        let answer = self.store()?.get(&key).await.map_err(read)?;
+        let version =
+            UpdateVersion { e_tag: answer.meta.e_tag.clone(), version: answer.meta.version.clone() };
+        let found = answer.bytes().await.map_err(read)?;
+        if found != before || found == after {
+            return Ok(found == after);
+        }
+        match self.store()?.put_opts(&key, after.clone().into(), PutMode::Update(version).into()).await {
+            Ok(_) => Ok(true),
+            Err(Store::AlreadyExists { .. } | Store::Precondition { .. } | Store::NotModified { .. }) => {
+                Ok(self.get(path).await? == after)
+            }
+            Err(error) => Err(self.failure("replace", path, &error)),
+        }
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {

@@ -115,6 +115,18 @@ impl Storage for RetryingStorage {
         self.inner.put_hint(path, bytes).await
     }
 
+    async fn replace(&self, path: &str, before: &Bytes, after: &Bytes) -> Result<bool> {
+        repeat!(self, self.inner.replace(path, before, after))
+    }
+
+    fn forget_cached(&self) {
+        self.inner.forget_cached();
+    }
+
+    fn learn_collection(&self, before_millis: u64) {
+        self.inner.learn_collection(before_millis);
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         repeat!(self, self.inner.list(prefix))
     }

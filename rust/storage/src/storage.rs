@@ -115,6 +115,22 @@ pub trait Storage: Send + Sync + Debug {
     async fn sync(&self, paths: &[String]) -> Result<()>;
     /// Replaces the version hint without a sync; the last write wins. Readers verify the hint.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()>;
+    /// Replaces the content of a file, durably and at once: readers see all old or all new bytes. Only an erasure of
+    /// rows does that, with metadata files of tables (format §7). False if the content is neither `before` nor `after`.
+    /// Two writers that replace one file at the same time exclude each other on object stores only.
+    async fn replace(&self, path: &str, before: &Bytes, after: &Bytes) -> Result<bool> {
+        let found = self.get(path).await?;
+        if found != after && found == before {
+            self.put_hint(path, after.clone()).await?;
+            return Ok(true);
+        }
+        Ok(found == after)
+    }
+    /// Forgets cached files.
+    fn forget_cached(&self) {}
+    /// Forgets cached files if no garbage collection of files of that age was known. An erasure of rows replaces files
+    /// before one.
+    fn learn_collection(&self, _before_millis: u64) {}
     /// Files below a prefix, sorted by path. An empty prefix or one that ends in `/` lists all files below it, at any
     /// depth. Any other prefix is the beginning of a file name and lists only the files directly in its folder, so that
     /// `_0` finds the root node files without a listing of the whole lakehouse. A missing folder is empty.

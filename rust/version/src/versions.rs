@@ -39,6 +39,7 @@ impl Versions {
         latest: Version,
         damage: Option<Damage>,
     ) -> Versions {
+        nodes.storage().learn_collection(latest.metadata.gc_before_millis.unwrap_or_default());
         let latest = Arc::new(latest);
         let seen = PerProcess::new(move || Seen {
             latest: Mutex::new(latest.clone()),
@@ -87,6 +88,7 @@ impl Versions {
     pub fn learn(&self, version: Arc<Version>) {
         let mut latest = self.latest_known();
         if version.number > latest.number {
+            self.storage().learn_collection(version.metadata.gc_before_millis.unwrap_or_default());
             *latest = version;
         }
     }

@@ -226,6 +226,23 @@ class DataFileWriter:
         self.files.append(finishing.result())
 
 
+def write_data_file(
+    metadata: TableMetadata, schema: Schema, io: FileIO, location: str, parts: Iterable[pa.Table]
+) -> DataFile:
+    """Write rows, at least one, as one file with the columns of any schema.
+
+    The result has no partition. Raises as `DataFileWriter.write`.
+    """
+    file = _OpenFile(metadata, schema, io, location, Record(), None, None)
+    try:
+        for rows in parts:
+            file.write(rows)
+    except BaseException:
+        file.discard()
+        raise
+    return file.finish()
+
+
 class _OpenFile:
     def __init__(
         self,

@@ -131,9 +131,13 @@ class LiveRows:
         """
         if task.file.file_format != FileFormat.PARQUET:
             return True
-        with reading(task.file.file_path), self._io.new_input(task.file.file_path).open() as stream:
-            present = self._columns_of(open_parquet(stream))
+        present = self.columns_of(task)
         return {*present.field_ids, *self._constants(task, present)}.issuperset(ids)
+
+    def columns_of(self, task: FileScanTask) -> Schema:
+        """The columns that a Parquet file has, except variants."""
+        with reading(task.file.file_path), self._io.new_input(task.file.file_path).open() as stream:
+            return self._columns_of(open_parquet(stream))
 
     def _with_columns_of(self, filter: RowFilter, projected: Schema) -> Schema:
         """The projected columns, and whole columns for what the filter compares in addition."""

@@ -172,7 +172,7 @@ def write_position_deletes(
     """Write a delete file for each of some data files, with all of its deleted positions, which are ascending."""
     if metadata.format_version >= _VECTORS_SINCE:
         return _write_vectors(metadata, io, deleted) if deleted else []
-    return [_write_parquet(metadata, io, file, positions) for file, positions in deleted]
+    return [write_position_file(metadata, io, file, {file.file_path: positions}) for file, positions in deleted]
 
 
 def _write_vectors(
@@ -205,18 +205,26 @@ def _write_vectors(
     ]
 
 
-def _write_parquet(metadata: TableMetadata, io: FileIO, file: DataFile, positions: np.ndarray) -> DataFile:
-    rows = pa.table([pa.repeat(file.file_path, len(positions)), pa.array(positions)], schema=_PARQUET_SCHEMA)
+def write_position_file(
+    metadata: TableMetadata, io: FileIO, of: DataFile, deleted: Mapping[str, np.ndarray]
+) -> DataFile:
+    """Write a delete file with the positions in some data files, by their paths, which are ascending.
+
+    Its partition is that of `of`, which is one of the data files, or a delete file of them.
+    """
+    paths = pa.concat_arrays([pa.repeat(path, len(positions)) for path, positions in deleted.items()])
+    positions = np.concatenate(list(deleted.values()))
+    rows = pa.table([paths, pa.array(positions)], schema=_PARQUET_SCHEMA)
     output = _new_output(metadata, io, "parquet")
     with output.create(overwrite=True) as stream:
         encoding = {"pos": "DELTA_BINARY_PACKED"}
         pq.write_table(rows, stream, compression="zstd", use_dictionary=["file_path"], column_encoding=encoding)
     bounds = [
-        {FILE_PATH_ID: to_bytes(StringType(), file.file_path), POSITION_ID: to_bytes(LongType(), int(position))}
-        for position in (positions[0], positions[-1])
+        {FILE_PATH_ID: to_bytes(StringType(), path), POSITION_ID: to_bytes(LongType(), int(position))}
+        for path, position in ((min(deleted), positions.min()), (max(deleted), positions.max()))
     ]
     return _delete_file(
-        file,
+        of,
         len(positions),
         file_path=output.location,
         file_format=FileFormat.PARQUET,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from io import BytesIO
 from typing import NamedTuple, cast
@@ -74,29 +74,49 @@ def write_list(
     for delete files in a table of format version 1.
     """
     version, sequence_number = metadata.format_version, metadata.next_sequence_number()
-    header = {
-        "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
-        "format-version": str(version),
-        AVRO_CODEC_KEY: avro_compression(metadata),
-    }
-    if version > 1:
-        header["sequence-number"] = str(sequence_number)
     numbered = tuple(_with_sequence_number(manifest, sequence_number) for manifest in manifests)
     if version == 1 and any(one.content != ManifestContent.DATA for one in numbered):
         raise ValidationError("Cannot store delete manifests in a v1 table")
-    row_ids = None
+    row_ids = first_row_id = None
     if version >= ROW_IDS_SINCE:
         first_row_id = next_row_id_of(metadata)
         assert first_row_id is not None
-        header["first-row-id"] = str(first_row_id)
         numbered, next_row_id = assigned(numbered, first_row_id)
         row_ids = next_row_id - first_row_id
-    avro_schema, writer = _list_writer(version)
-    with io.new_output(location).create(overwrite=True) as stream:
-        stream.write(avro_bytes(avro_schema, writer, numbered, header))
-    manifest_lists.put(location, ManifestList(snapshot_id, numbered))
+    _store(io, location, metadata, numbered, (snapshot_id, parent_snapshot_id, sequence_number, first_row_id))
     return WrittenList(numbered, row_ids)
+
+
+def write_list_of(
+    io: FileIO, location: str, metadata: TableMetadata, manifests: Sequence[ManifestFile], snapshot: Snapshot
+) -> None:
+    """Write another manifest list for a snapshot that exists. The manifests have sequence numbers and row ids."""
+    ids = snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number or 0, snapshot.first_row_id
+    _store(io, location, metadata, tuple(manifests), ids)
+
+
+def _store(
+    io: FileIO,
+    location: str,
+    metadata: TableMetadata,
+    manifests: tuple[ManifestFile, ...],
+    ids: tuple[int, int | None, int, int | None],
+) -> None:
+    snapshot_id, parent_snapshot_id, sequence_number, first_row_id = ids
+    header = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+        "format-version": str(metadata.format_version),
+        AVRO_CODEC_KEY: avro_compression(metadata),
+    }
+    if metadata.format_version > 1:
+        header["sequence-number"] = str(sequence_number)
+    if first_row_id is not None:
+        header["first-row-id"] = str(first_row_id)
+    avro_schema, writer = _list_writer(metadata.format_version)
+    with io.new_output(location).create(overwrite=True) as stream:
+        stream.write(avro_bytes(avro_schema, writer, manifests, header))
+    manifest_lists.put(location, ManifestList(snapshot_id, manifests))
 
 
 @lru_cache(maxsize=3)

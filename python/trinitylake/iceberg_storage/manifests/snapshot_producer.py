@@ -67,8 +67,6 @@ class SnapshotProducer:
         branch: that the snapshot becomes the head of; None for none.
         snapshot_id: of a snapshot that is produced again.
         sequence_numbers: of added files that count as older than the snapshot, by path.
-        lists_removed: whether manifests list the removed files as deleted, with their bounds and partition. If not,
-            no manifest has an entry for a deleted file, and the summary names no partition.
 
     Attributes:
         written_uris: the manifests and manifest lists that were written.
@@ -83,7 +81,6 @@ class SnapshotProducer:
         branch: str | None = MAIN_BRANCH,
         snapshot_id: int | None = None,
         sequence_numbers: Mapping[str, int] = EMPTY_DICT,
-        lists_removed: bool = True,
     ) -> None:
         ref = metadata.refs.get(branch) if branch is not None else None
         if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
@@ -95,7 +92,6 @@ class SnapshotProducer:
         self._branch = branch
         self._id = metadata.new_snapshot_id() if snapshot_id is None else snapshot_id
         self._sequence_numbers = sequence_numbers
-        self._lists_removed = lists_removed
         self._added: list[DataFile] = []
         self._removed: dict[tuple[str, int | None], DataFile] = {}
         self._specs = metadata.specs()
@@ -176,8 +172,7 @@ class SnapshotProducer:
             present = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
         if self._operation == Operation.REPLACE and not self._removed and not self._added:
             return self._rewritten(present)
-        is_filtered = bool(self._removed) or not self._lists_removed
-        new, kept = self._without_removed(present) if is_filtered else ([], present)
+        new, kept = self._without_removed(present) if self._removed else ([], present)
         return new + self._merged(kept)
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
@@ -223,10 +218,9 @@ class SnapshotProducer:
         kept: list[ManifestFile] = []
         removed: dict[tuple[int, ManifestContent], list[ManifestEntry]] = defaultdict(list)
         for manifest in manifests:
-            is_rewritten = not self._lists_removed and manifest.deleted_files_count != 0
-            entries = self._entries([manifest]) if is_rewritten or may_list(manifest) else []
+            entries = self._entries([manifest]) if may_list(manifest) else []
             gone = [entry for entry in entries if file_key(entry.data_file) in wanted]
-            if not gone and not is_rewritten:
+            if not gone:
                 kept.append(manifest)
                 continue
             kind = manifest.partition_spec_id, manifest.content
@@ -241,8 +235,6 @@ class SnapshotProducer:
                 "another commit"
             )
         self._removed = found
-        if not self._lists_removed:
-            return new, kept
         listed = [
             self._written(
                 *kind,
@@ -312,7 +304,7 @@ class SnapshotProducer:
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
         )
-        collector = SnapshotSummaryCollector(partition_summary_limit=(limit or 0) if self._lists_removed else 0)
+        collector = SnapshotSummaryCollector(partition_summary_limit=limit or 0)
         collector.metrics, collector.partition_metrics = _Metrics(), defaultdict(_Metrics)
         paths: dict[int, Any] = {id: _PartitionPaths(spec) for id, spec in self._specs.items()}
         for file in self._added:

@@ -55,6 +55,7 @@ from trinitylake.iceberg_storage.incoming_files import incoming_paths, snapshots
 from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
 from trinitylake.iceberg_storage.metadata import (
     cache,
+    cache_key,
     encoder,
     new_file_stem,
     read_metadata,
@@ -306,7 +307,7 @@ class StagedTable:
                 path = self.io.path_of(uri)
                 data = encoder.encode(metadata)
                 self._finished = (self.metadata, path, file_bytes(data, path))
-                cache.put(uri, sized(metadata, data))
+                cache.put(cache_key(self.io, uri), sized(metadata, data))
                 sized_as(self.metadata, metadata)
             return self._finished[1], self._finished[2]
 

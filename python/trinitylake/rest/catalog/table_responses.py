@@ -1,6 +1,7 @@
 """Responses that hold a table: the bytes of its metadata file and an entity tag.
 
-A metadata file never changes, so its bytes are sent without parsing.
+The bytes of a metadata file are sent without parsing. They never change, unless an erasure of rows replaces the file of
+an earlier version. A garbage collection follows, so the tag includes its time.
 """
 
 from __future__ import annotations
@@ -36,19 +37,29 @@ def response_of_file(
     Raises `CorruptFile`, and `RestError` 404 for a missing file, as Iceberg's clients expect.
     """
     uri = io.uri_of(path)
-    return _response(uri, snapshots, if_none_match, lambda: _metadata_text(io, path, table_id))
+    return _response(io, uri, snapshots, if_none_match, lambda: _metadata_text(io, path, table_id))
 
 
 def response_of_metadata(
-    uri: str, data: bytes, snapshots: Snapshots = "all", if_none_match: str | None = None
+    io: LakehouseFileIO | None,
+    uri: str,
+    data: bytes,
+    snapshots: Snapshots = "all",
+    if_none_match: str | None = None,
 ) -> Response:
-    """The response for metadata in memory: JSON, or the bytes of a metadata file."""
-    return _response(uri, snapshots, if_none_match, lambda: file_text(data))
+    """The response for metadata in memory, JSON or the bytes of a file. `io` is None for an external table."""
+    return _response(io, uri, snapshots, if_none_match, lambda: file_text(data))
 
 
-def _response(uri: str, snapshots: Snapshots, if_none_match: str | None, text: Callable[[], bytes]) -> Response:
-    # The content of a location never changes, so that only equal bodies have one tag.
-    tag = f'"{hashlib.sha256(f"{snapshots} {uri}".encode()).hexdigest()[:32]}"'
+def _response(
+    io: LakehouseFileIO | None,
+    uri: str,
+    snapshots: Snapshots,
+    if_none_match: str | None,
+    text: Callable[[], bytes],
+) -> Response:
+    state = f"{snapshots} {uri} {0 if io is None else io.storage.collected_before_millis}"
+    tag = f'"{hashlib.sha256(state.encode()).hexdigest()[:32]}"'
     headers = {"ETag": tag}
     if if_none_match is not None:
         known = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]

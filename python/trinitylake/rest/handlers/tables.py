@@ -310,12 +310,13 @@ def load_response(
     if definition.table_type != MANAGED:
         external = call.service.outbound.run(peer_of(definition), lambda: catalog.load_table(identifier))
         text = indexed(external.metadata).model_dump_json().encode()
-        return response_of_metadata(external.metadata_location, text, snapshots, if_none_match)
+        return response_of_metadata(None, external.metadata_location, text, snapshots, if_none_match)
     if isinstance(source, Transaction):
         staged = source._staged_tables.open(namespace, name, data)._open_staged()
         if staged.changed:
             path, text = staged.finish()
-            return response_of_metadata(call.service.io.uri_of(path), text, snapshots, if_none_match)
+            io = call.service.io
+            return response_of_metadata(io, io.uri_of(path), text, snapshots, if_none_match)
     path = metadata_path(definition, f"{namespace}.{name}")
     return response_of_file(call.service.io, path, definition.id, snapshots, if_none_match)
 
@@ -339,4 +340,4 @@ def _staged_response(call: Call, staged: StagedTable) -> Response:
         assert staged.base_metadata_path is not None
         return response_of_file(staged.io, staged.base_metadata_path, str(staged.metadata.table_uuid))
     path, data = staged.finish()
-    return response_of_metadata(call.service.io.uri_of(path), data)
+    return response_of_metadata(call.service.io, call.service.io.uri_of(path), data)

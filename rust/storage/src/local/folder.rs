@@ -163,6 +163,26 @@ impl Folder {
         written.map_err(|error| self.failure("write", path, &error))
     }
 
+    /// Replaces the content of a file by a rename. False if the content is neither `before` nor `after`.
+    pub(super) fn replace_content(&self, path: &str, before: &[u8], after: &[u8]) -> Result<bool> {
+        let found = self.get(path)?;
+        if found != after {
+            if found != before {
+                return Ok(false);
+            }
+            let failure = |error: io::Error| self.failure("replace", path, &error);
+            let (file, _) = self.look_up(path, "replace")?;
+            let staged = Staged::write(&file, after, self.durability).map_err(failure)?;
+            self.containment.check_root()?;
+            fs::rename(&staged.path, &file).map_err(failure)?;
+        }
+        if self.durability == Durability::Fsync {
+            let (file, unsynced) = self.prepare(path)?;
+            self.sync_entries(path, &file, &unsynced).map_err(|error| self.not_settled(path, &error))?;
+        }
+        Ok(true)
+    }
+
     pub(super) fn delete(&self, path: &str) -> Result<()> {
         check_local_path(path)?;
         self.unsynced.forget(path);

@@ -131,6 +131,8 @@ pub(super) async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Re
     lakehouse.check_intact()?;
     lakehouse.placement().check_writable()?;
     let storage = lakehouse.storage().clone();
+    // A metadata file that an erasure has replaced references other files than a cached one.
+    storage.forget_cached();
     // Partial readers expect every referenced definition file to exist.
     let written = write_definitions_of(storage.as_ref(), &lakehouse.known()).await;
     if !options.dry_run {
