@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime
 from pathlib import Path
 
 import duckdb
@@ -274,3 +275,16 @@ def test_value_that_another_type_does_not_have_is_refused(
     else:
         with pytest.raises(tl.InvalidArgument, match="column v: "):
             table.append(rows)
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_dates_and_timestamps_of_one_column_keep_their_times(lake: tl.Lakehouse, form: str) -> None:
+    """Arrow took a timestamp after a date for a date: 10:30 became midnight."""
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"v": "timestamp", "d": "date"})
+    moments = [date(2020, 1, 1), None, datetime(2020, 1, 2, 10, 30)]
+    table.append({"v": moments} if form == "columns" else [{"v": moment} for moment in moments])
+    expected = [datetime(2020, 1, 1), None, datetime(2020, 1, 2, 10, 30)]
+    assert table.scan().to_arrow()["v"].to_pylist() == expected
+    with pytest.raises(tl.InvalidArgument, match="is no DATE"):
+        table.append([{"d": moment} for moment in moments])

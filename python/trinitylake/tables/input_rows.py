@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cache, partial
 from itertools import chain
@@ -250,9 +251,15 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
     if isinstance(first, Mapping | list | tuple) and name in maps():
         return _map_array(values, maps()[name])
     try:
-        return pa.array(values)
-    except pa.ArrowNotImplementedError:  # a UUID in a structure or a list
-        return pa.array(without_uuid_objects(values))
+        try:
+            made = pa.array(values)
+        except pa.ArrowNotImplementedError:  # a UUID in a structure or a list
+            made = pa.array(without_uuid_objects(values))
+        if pa.types.is_date32(made.type) and any(isinstance(value, datetime) for value in values):
+            # Arrow makes a date of each if the first value is one.
+            moments = (datetime.combine(value, time()) if type(value) is date else value for value in values)
+            made = pa.array(moments, pa.timestamp("us"))
+        return made
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidArgument(f"column {name}: {error}") from error
 
