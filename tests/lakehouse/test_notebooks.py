@@ -98,7 +98,7 @@ def test_the_html_of_every_handle_names_it(lake: tl.Lakehouse) -> None:
     assert texts["AutocommitTable"].endswith("first rowsid123")
     assert "snapshots of nyc.t 1snapshot" in texts["ShownList"]
     assert "append33" in texts["ShownList"]
-    assert "idbigintrequiredkey" in texts["Schema"]
+    assert "idBIGINTrequiredkey" in texts["Schema"]
     assert "messageload" in texts["TransactionChanges"]
     assert "data files" in texts["Stats"]
     assert "would delete 0 files" in texts["Vacuumed"]
