@@ -399,7 +399,7 @@ def fitting(
     if not field.nullable and column.null_count:
         raise InvalidArgument(f"column {field.name} is required, but {column.null_count} of its values are null")
     made = _cast(column, field)
-    _check_times(made, field.name)
+    _check_values(made, field.name)
     if (limit := limits.get(field.name)) is not None:
         check_limit(made, limit, field.name)
     return made
@@ -586,8 +586,12 @@ def _leaves(values: pa.Array) -> Iterator[pa.Array]:
         yield values
 
 
-def _check_times(column: pa.ChunkedArray | pa.Array, name: str) -> None:
-    """Refuse `infinity` as a date or timestamp, for which DuckDB has the largest number, and times beyond a day."""
+def _check_values(column: pa.ChunkedArray | pa.Array, name: str) -> None:
+    """Refuse what an Arrow type can hold and a column cannot.
+
+    `infinity` as a date or timestamp, for which DuckDB has the largest number; times beyond a day; texts that are not
+    UTF-8, which no reader accepts.
+    """
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
         for leaf in _leaves(chunk):
             if pa.types.is_timestamp(leaf.type) or pa.types.is_date32(leaf.type):
@@ -603,6 +607,11 @@ def _check_times(column: pa.ChunkedArray | pa.Array, name: str) -> None:
                 bounds = pc.min_max(leaf.view(pa.int64())).as_py()
                 if bounds["min"] is not None and not 0 <= bounds["min"] <= bounds["max"] < 86_400_000_000:
                     raise InvalidArgument(f"column {name}: a time of day is at least 00:00 and before 24:00")
+            elif pa.types.is_string(leaf.type) or pa.types.is_large_string(leaf.type):
+                try:
+                    leaf.validate(full=True)
+                except pa.ArrowInvalid as error:
+                    raise InvalidArgument(f"column {name}: a text is not UTF-8: {error}") from None
 
 
 def _made(values: pa.Array, kind: pa.DataType) -> pa.Array:
