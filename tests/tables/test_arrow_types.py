@@ -302,3 +302,12 @@ def test_text_that_is_not_utf_8_is_refused(lake: tl.Lakehouse, is_nested: bool) 
         with pytest.raises(tl.InvalidArgument, match="a text is not UTF-8"):
             write(rows)
     assert table.count() == 0
+
+
+def test_second_field_of_a_name_in_a_struct_is_refused(lake: tl.Lakehouse) -> None:
+    """Arrow dropped one of two values."""
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"v": "row(a int, b int)"})
+    column = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    with pytest.raises(tl.InvalidArgument, match="two fields of one name: a, a"):
+        table.append(pa.table({"v": column}))

@@ -624,13 +624,18 @@ def _made(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
-    """Raises `InvalidArgument` for a field of a struct that the table does not have, which Arrow would drop."""
+    """Raises `InvalidArgument` for a field of a struct that the table does not have or a second one of a name.
+
+    Arrow would drop them.
+    """
     is_ = pa.types
     if is_.is_dictionary(given):
         _check_parts(given.value_type, kind, path)
         return
     if is_.is_struct(given) and is_.is_struct(kind):
         known = [field.name for field in kind]
+        if len({field.name for field in given}) < given.num_fields:
+            raise InvalidArgument(f"column {path} has two fields of one name: {', '.join(one.name for one in given)}")
         if unknown := [field.name for field in given if field.name not in known]:
             raise InvalidArgument(
                 f"column {path} of the table has no field {', '.join(unknown)}; it has {', '.join(known)}"
