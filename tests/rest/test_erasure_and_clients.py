@@ -1,0 +1,59 @@
+"""A client of the server that loaded a table before an erasure, and commits during or after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from test_erase import ANN, FILTER, SCHEMA, holding, people
+
+import trinitylake as tl
+from rest.client import running
+from trinitylake.lakehouse import erasure
+
+
+@pytest.mark.parametrize("before", ["_replace_metadata", "_collected", None])
+def test_a_client_with_former_metadata_brings_no_row_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    """A rewritten snapshot keeps its id, so the requirement of a client that the branch is at this snapshot holds. Its
+    manifest list names the former manifests."""
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("raw")
+    lake.create_table("raw.orders", SCHEMA).append(people("bob", ANN, "eve"))
+    outcomes: list[Exception | None] = []
+    with running(lake) as server:
+        client = RestCatalog("stale", uri=f"http://127.0.0.1:{server.port}").load_table("raw.orders")
+        transaction = client.transaction()
+        transaction.append(people("late", first=9))
+
+        def commit() -> None:
+            try:
+                transaction.commit_transaction()
+                outcomes.append(None)
+            except Exception as error:
+                outcomes.append(error)
+
+        with monkeypatch.context() as patch:
+            if before is not None:
+                original = getattr(erasure._ErasureRun, before)
+
+                def after_commit(*arguments: Any) -> Any:
+                    if not outcomes:
+                        commit()
+                    return original(*arguments)
+
+                patch.setattr(erasure._ErasureRun, before, after_commit)
+            done = lake.erase("raw.orders", FILTER)
+        if before is None:
+            commit()
+            assert "cannot be read" in str(outcomes[0])
+        if not done.is_verified:  # the commit came between the last pass and the garbage collection
+            done = lake.erase("raw.orders", FILTER)
+        assert done.is_verified
+        ids = sorted(lake.table("raw.orders").to_arrow()["id"].to_pylist())
+        assert ids == ([1, 3, 9] if outcomes == [None] else [1, 3])
+    assert holding(tmp_path / "lake", ANN) == []
+    assert lake.maintenance.fsck("all", data=True).is_sound
