@@ -132,7 +132,7 @@ class TableEraser:
         self._delete_files: dict[tuple[Hashable, ...], DataFile | None] = {}
         self._referenced: dict[str, frozenset[str]] = {}
         self._manifests: dict[tuple[Hashable, ...], _Manifest] = {}
-        self._snapshots: dict[tuple[Hashable, ...], tuple[str, Counter[str]]] = {}
+        self._snapshots: dict[tuple[Hashable, ...], Snapshot] = {}
 
     def is_affected(self, metadata: TableMetadata, search: RowSearch) -> bool:
         """Whether `erased` changes the metadata."""
@@ -147,12 +147,12 @@ class TableEraser:
 
         Raises `InvalidArgument` for files that cannot be rewritten.
         """
-        affected = search.snapshots(metadata)
+        affected, own = search.snapshots(metadata), search.own_columns(metadata)
         snapshots = {one.snapshot_id: one for one in metadata.snapshots}
         # Of a file that is removed later, the entry that removes it names the replacement.
         for one in sorted(metadata.snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms)):
             if one.snapshot_id in affected:
-                snapshots[one.snapshot_id] = self._snapshot(metadata, search, one)
+                snapshots[one.snapshot_id] = self._snapshot(metadata, search, one, own)
             elif self._has_text(one):
                 snapshots[one.snapshot_id] = one.model_copy(update={"summary": self._summary(one, None)})
         schemas = [self._without_texts(one) for one in metadata.schemas]
@@ -189,12 +189,15 @@ class TableEraser:
         after = stripped(before)
         return schema if after == before else Schema.model_validate(after)
 
-    def _snapshot(self, metadata: TableMetadata, search: RowSearch, snapshot: Snapshot) -> Snapshot:
-        key = snapshot.manifest_list, search.own_columns(metadata)
+    def _snapshot(
+        self, metadata: TableMetadata, search: RowSearch, snapshot: Snapshot, own: frozenset[int]
+    ) -> Snapshot:
+        key = snapshot.snapshot_id, snapshot.manifest_list, own
         if key not in self._snapshots:
-            self._snapshots[key] = self._new_list(metadata, search, snapshot)
-        location, summary = self._snapshots[key]
-        return snapshot.model_copy(update={"manifest_list": location, "summary": self._summary(snapshot, summary)})
+            location, counts = self._new_list(metadata, search, snapshot)
+            update = {"manifest_list": location, "summary": self._summary(snapshot, counts)}
+            self._snapshots[key] = snapshot.model_copy(update=update)
+        return self._snapshots[key]
 
     def _summary(self, snapshot: Snapshot, changes: Counter[str] | None) -> Summary | None:
         """The summary of a snapshot without texts; with changes of its counts also without partitions."""

@@ -101,10 +101,11 @@ class RowSearch:
 
     def snapshots(self, metadata: TableMetadata) -> set[int]:
         """The ids of the snapshots that list a file with matching rows."""
-        return {one.snapshot_id for one in metadata.snapshots if self._is_listed_by_snapshot(metadata, one)}
+        own = self.own_columns(metadata)
+        return {one.snapshot_id for one in metadata.snapshots if self._is_listed_by_snapshot(metadata, one, own)}
 
-    def _is_listed_by_snapshot(self, metadata: TableMetadata, snapshot: Snapshot) -> bool:
-        key = snapshot.manifest_list, self.own_columns(metadata)
+    def _is_listed_by_snapshot(self, metadata: TableMetadata, snapshot: Snapshot, own: frozenset[int]) -> bool:
+        key = snapshot.manifest_list, own
         if key not in self.listed:
             manifests = read_list(self._io, snapshot)
             # A list: `any` over a generator would stop early, and `rows` would lack files.
