@@ -160,6 +160,7 @@ def spark_tpch(bench: Bench) -> None:
     """TPC-H's 22 queries in Spark SQL, through `connect` and on plain Iceberg."""
     scale = 0.01 if bench.quick else 1.0
     made, folder = generated(scale), bench.folder("parquet")
+    folder.mkdir()
     with sides(bench) as both:
         for (name,) in made.execute("SHOW TABLES").fetchall():
             made.execute(f"COPY {name} TO '{folder}/{name}.parquet'")
