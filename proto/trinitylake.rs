@@ -266,6 +266,9 @@ pub mod footprint {
 pub struct CommitIntent {
     #[prost(message, repeated, tag = "1")]
     pub transactions: ::prost::alloc::vec::Vec<IntendedTransaction>,
+    /// Of appends that wait for a process that appends their rows: these rows, as an Arrow IPC stream.
+    #[prost(bytes = "vec", tag = "2")]
+    pub rows: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct IntendedTransaction {
@@ -290,6 +293,9 @@ pub struct IntendedTransaction {
     /// What it did, in the words of the library.
     #[prost(string, tag = "8")]
     pub summary: ::prost::alloc::string::String,
+    /// Log entries of transactions whose changes are part of this one.
+    #[prost(message, repeated, tag = "9")]
+    pub companions: ::prost::alloc::vec::Vec<IntendedTransaction>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

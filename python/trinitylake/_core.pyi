@@ -223,6 +223,7 @@ class Transaction:
         coordination: str | None = None,
         files: Sequence[tuple[str, bytes]] = ...,
         companions: Sequence[Transaction] = ...,
+        appends: Sequence[QueuedAppends] = ...,  # their rows are in this transaction; the first ones are its own
     ) -> int | Conflicts: ...
     def rebase(self, conflict: ConflictingTable, definition: bytes) -> None: ...
     # From here to `end_watch` all reads are watched, on the newest version that this transaction was compared with,
@@ -257,6 +258,18 @@ class SavedTransaction:
     began_at_millis: int
     expire_at_millis: int
     sequence: int
+
+# Appends of a process to one table that wait for a process that appends their rows (format §8).
+@final
+class QueuedAppends:
+    @property
+    def rows(self) -> bytes: ...  # an Arrow IPC stream
+    # At its turn: the appends of others, whose rows the caller appends with its own, in one transaction. None if a
+    # version contains the own ones, which are committed then.
+    def wait(self) -> list[QueuedAppends] | None: ...
+    def refuse(self) -> None: ...  # appends of another process whose rows do not fit: their owner commits them
+    # Aborts the own ones for all processes. The version if one contains them.
+    def withdraw(self) -> int | None: ...
 
 @final
 class Lakehouse:
@@ -296,6 +309,13 @@ class Lakehouse:
         base: Version | None = None,
         restart: bool = False,  # discard an attempt of the id that was not committed; `base` has no meaning then
     ) -> Transaction: ...
+
+    # `transactions` are the entries of the appends in the log, without writes.
+    def queue_appends(self, table: str, transactions: Sequence[Transaction], rows: bytes) -> QueuedAppends: ...
+    @property
+    def has_queue(self) -> bool: ...  # whether commits of several processes may share a version
+    @property
+    def is_contended(self) -> bool: ...  # whether other processes commit at this time
 
     # ObjectNotFound, TransactionExpired, CommitConflict if it was committed and undone
     def resume(self, id: str) -> Transaction: ...

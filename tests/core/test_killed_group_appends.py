@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import trinitylake as tl
 
@@ -63,10 +64,11 @@ def change_rows(lake: tl.Lakehouse, stop: threading.Event, chance: random.Random
         time.sleep(chance.random() / 20)
 
 
-def test_killed_processes_lose_and_repeat_no_acknowledged_append(tmp_path: Path) -> None:
+@pytest.mark.parametrize("coordination", ["none", "queue"])
+def test_killed_processes_lose_and_repeat_no_acknowledged_append(tmp_path: Path, coordination: str) -> None:
     uri, reports = str(tmp_path / "lake"), tmp_path / "reports"
     reports.mkdir()
-    lake = tl.create(uri, durability="none")
+    lake = tl.create(uri, durability="none", properties={"commit.coordination": coordination})
     lake.create_namespace("raw")
     lake.create_table("raw.events", SCHEMA)
     chance = random.Random(1)
@@ -108,6 +110,8 @@ def test_killed_processes_lose_and_repeat_no_acknowledged_append(tmp_path: Path)
         assert numbers == list(range(len(numbers))), f"{report.name}: a number twice, or a gap"
         assert len(done) <= len(numbers) <= len(done) + 1, f"{report.name}: {len(done)} acknowledged"
     assert not landed
+    processes = [{one.message.split("-")[0] for one in entry.transactions} for entry in lake.log(10_000)]
     groups = sum(len(entry.transactions) > 1 for entry in lake.log(10_000))
     assert groups > 3
+    assert (max(map(len, processes)) > 1) == (coordination == "queue"), "a version with appends of several processes"
     assert acknowledged > 50

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ import trinitylake as tl
 from slow_s3 import slow_s3
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.tables import group_append
+from trinitylake.tables.autocommit_table import AutocommitTable, to_ipc
 from trinitylake.tables.group_append import groups_of
 from trinitylake.tables.table_locks import table_locks
 
@@ -208,10 +210,15 @@ class Interrupt:
         return self._line
 
 
+@pytest.mark.parametrize("coordination", ["none", "queue"])
 @pytest.mark.parametrize("victim", [0, 1], ids=["leader", "follower"])
-def test_ctrl_c_at_any_line_loses_no_other_append(victim: int) -> None:
+def test_ctrl_c_at_any_line_loses_no_other_append(
+    victim: int, coordination: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All lines of a leader and of a follower: the other appends land once, and the next append works."""
-    lake = tl.create(f"memory://{uuid.uuid4()}")
+    lake = tl.create(f"memory://{uuid.uuid4()}", properties={"commit.coordination": coordination})
+    if coordination == "queue":
+        monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
     lake.create_namespace("raw")
     lake.create_table("raw.events", SCHEMA)
     seen = Counter[str]()
@@ -239,6 +246,67 @@ def test_ctrl_c_at_any_line_loses_no_other_append(victim: int) -> None:
         lake.table("raw.events").append(rows(first + 9))  # no thread waits for the dead leader
     assert seen["landed 0"] > 5
     assert victim == 1 or seen["landed 1"] > 0
+
+
+def lose_race(*_: object, **__: object) -> None:
+    """Another process has changed the table, so the group appends in the queue."""
+    raise group_append.LostRace
+
+
+def lakes_with_queue(tmp_path: Path) -> tuple[tl.Lakehouse, tl.Lakehouse]:
+    """Two handles as in two processes: none knows what the other one does."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none", properties={"commit.coordination": "queue"})
+    lake.create_namespace("raw")
+    lake.create_table("raw.events", SCHEMA)
+    return lake, tl.open(lake.uri, durability="none")
+
+
+def queued_by_a_dead_process(lake: tl.Lakehouse, rows: pa.Table) -> str:
+    """Leave rows in the queue, like a process that is killed while it waits. Returns the id of the transaction."""
+    table = lake.table("raw.events")
+    batch = group_append.Batch(rows, None, None, CommitInfo("of the dead process"))  # type: ignore[arg-type]
+    entry = table._log_entry(batch)  # type: ignore[attr-defined]
+    lake._core.queue_appends(table.id, [entry], to_ipc(rows)).wait()
+    return str(entry.id)
+
+
+def test_a_process_appends_rows_that_another_one_has_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, other = lakes_with_queue(tmp_path)
+    id = queued_by_a_dead_process(lake, rows(1, 2))
+    assert ids(other) == []
+    monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
+    done = other.table("raw.events").append(rows(3), message="of the other one")
+    assert ids(other) == [1, 2, 3]
+    [entry] = other.log(1)
+    logged = [(one.message, one.summary) for one in entry.transactions]
+    assert logged == [
+        ("of the other one", "append +1 row raw.events"),
+        ("of the dead process", "append +2 rows raw.events"),
+    ]
+    assert other.transactions.outcome(id) == ("committed", done.version)
+    assert not list((tmp_path / "lake" / "_queue").glob("*"))
+
+
+def test_queued_rows_that_do_not_fit_any_more_are_left_to_their_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, other = lakes_with_queue(tmp_path)
+    queued_by_a_dead_process(lake, rows(1))
+    with other.table("raw.events").update_schema() as update:
+        update.rename_column("day", "weekday")
+    monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
+    other.table("raw.events").append({"id": [2], "weekday": ["tue"]})
+    assert ids(other) == [2]
+
+
+def test_rows_that_fail_in_the_queue_are_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, other = lakes_with_queue(tmp_path)
+    handle = lake.table("raw.events")
+    other.drop_table("raw.events")
+    monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
+    with pytest.raises(tl.ObjectNotFound):
+        handle.append(rows(1))
+    assert "roll back" in lake.log(1)[0].transactions[0].message
 
 
 class Companion:

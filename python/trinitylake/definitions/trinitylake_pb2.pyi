@@ -359,13 +359,15 @@ class Footprint(_message.Message):
     def __init__(self, base_version: _Optional[int] = ..., validated_version: _Optional[int] = ..., keys_read: _Optional[_Iterable[str]] = ..., ranges_read: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., keys_required: _Optional[_Iterable[str]] = ..., keys_required_absent: _Optional[_Iterable[str]] = ..., ranges_required_empty: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[Footprint.Write, _Mapping]]] = ..., lakehouse_definition: _Optional[str] = ..., keys_watched: _Optional[_Iterable[str]] = ..., ranges_watched: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ...) -> None: ...
 
 class CommitIntent(_message.Message):
-    __slots__ = ("transactions",)
+    __slots__ = ("transactions", "rows")
     TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     transactions: _containers.RepeatedCompositeFieldContainer[IntendedTransaction]
-    def __init__(self, transactions: _Optional[_Iterable[_Union[IntendedTransaction, _Mapping]]] = ...) -> None: ...
+    rows: bytes
+    def __init__(self, transactions: _Optional[_Iterable[_Union[IntendedTransaction, _Mapping]]] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class IntendedTransaction(_message.Message):
-    __slots__ = ("id", "isolation", "commit_message", "author", "properties", "footprint", "last_version", "summary")
+    __slots__ = ("id", "isolation", "commit_message", "author", "properties", "footprint", "last_version", "summary", "companions")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -381,6 +383,7 @@ class IntendedTransaction(_message.Message):
     FOOTPRINT_FIELD_NUMBER: _ClassVar[int]
     LAST_VERSION_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    COMPANIONS_FIELD_NUMBER: _ClassVar[int]
     id: str
     isolation: IsolationLevel
     commit_message: str
@@ -389,4 +392,5 @@ class IntendedTransaction(_message.Message):
     footprint: Footprint
     last_version: int
     summary: str
-    def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., commit_message: _Optional[str] = ..., author: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., footprint: _Optional[_Union[Footprint, _Mapping]] = ..., last_version: _Optional[int] = ..., summary: _Optional[str] = ...) -> None: ...
+    companions: _containers.RepeatedCompositeFieldContainer[IntendedTransaction]
+    def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., commit_message: _Optional[str] = ..., author: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., footprint: _Optional[_Union[Footprint, _Mapping]] = ..., last_version: _Optional[int] = ..., summary: _Optional[str] = ..., companions: _Optional[_Iterable[_Union[IntendedTransaction, _Mapping]]] = ...) -> None: ...

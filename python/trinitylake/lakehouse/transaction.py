@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar, cast
 from weakref import ref
 
 from trinitylake.base import tracing
@@ -32,14 +32,12 @@ from trinitylake.errors import (
 )
 from trinitylake.lakehouse.checks import Check, Checks
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.statements import OpenTransaction
 
 if TYPE_CHECKING:
     from typing import Any
 
     from trinitylake import _core
-    from trinitylake.iceberg_storage.staging.summary import ChangeSummary
     from trinitylake.lakehouse.asynchronous import AsyncTransaction
     from trinitylake.lakehouse.settings import Coordination
     from trinitylake.tables.group_append import Member
@@ -137,6 +135,8 @@ class Transaction(OpenTransaction):
         self._checks: Checks[Transaction] = Checks(core.checks, allowed_checks)
         self._is_checking = False
         self._companions: list[_core.Transaction] = []
+        self._queued_appends: list[_core.QueuedAppends] = []
+        self._gives_way = False
         self._open_core = _Core(core)
         self._version: int | None = core.committed_version
         self._span = tracing.begin("transaction", attributes=lambda: _span_attributes(core, base))
@@ -262,9 +262,15 @@ class Transaction(OpenTransaction):
             try:
                 while True:
                     files = self._take_metadata()
-                    outcome = core.commit(max_attempts, timeout_seconds, coordination, files, self._companions)
+                    outcome = core.commit(
+                        max_attempts, timeout_seconds, coordination, files, self._companions, self._queued_appends
+                    )
                     if isinstance(outcome, int):
                         break
+                    if self._gives_way and outcome.tables:
+                        from trinitylake.tables.group_append import LostRace
+
+                        raise LostRace
                     redone += len(outcome.tables)
                     is_new = bool(outcome.tables) and self._staged_tables.rebase(outcome.tables)
                     if is_new or outcome.watched:
@@ -321,8 +327,9 @@ class Transaction(OpenTransaction):
         if done is None:
             return self.commit()
         if self._version is None:
-            assert done.table._staged is not None
-            staged.follow(done.table._staged)
+            leader = cast("TransactionTable", done.table)._staged
+            assert leader is not None
+            staged.follow(leader)
             self._committed(done.version)
         return done.version
 
@@ -503,19 +510,14 @@ class Transaction(OpenTransaction):
             self._failed(error)
             raise
 
-    def _add_companion(
-        self, info: CommitInfo, table: TransactionTable, changes: list[ChangeSummary]
-    ) -> _core.Transaction:
-        """Begin a companion: a log entry with its own message and author, for changes that this transaction has staged.
-
-        It is committed together with this transaction.
-        """
-        base = self._core.base
-        isolation = check_isolation(self.isolation)
-        companion = self._lakehouse.begin(isolation, message=info.message, author=info.author, base=base)
-        companion.describe(table.namespace, table._own_name, changes)
+    def _add_companion(self, companion: _core.Transaction) -> _core.Transaction:
+        """Commit a log entry, whose changes this transaction has staged, together with this transaction."""
         self._companions.append(companion)
         return companion
+
+    def _add_queued_appends(self, appends: list[_core.QueuedAppends]) -> None:
+        """Commit appends whose rows this transaction has staged, the own ones first."""
+        self._queued_appends = appends
 
     def _take_metadata(self) -> list[tuple[str, bytes]]:
         """Metadata files that the commit has to write; each is returned once."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
+
+import pyarrow as pa
 
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.qualified_names import split
@@ -19,13 +21,12 @@ from trinitylake.iceberg_storage.staging.summary import ChangeSummary
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.frozen_table import FrozenTable
-from trinitylake.tables.group_append import Batch, Committed, Member, groups_of
+from trinitylake.tables.group_append import Batch, Committed, LostRace, Member, groups_of
 from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merge import WriteResult, with_version
 from trinitylake.tables.table_locks import table_locks
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
+#: How often the rows are appended in the queue before the caller gets the conflict.
+MAX_QUEUE_ATTEMPTS = 100
+
 Result = TypeVar("Result")
 Take: TypeAlias = "Callable[[Callable[[Batch], bool]], list[Member[Batch]]]"
 
@@ -53,9 +57,11 @@ class TransactionWithTables(Protocol):
     @property
     def base_version(self) -> int: ...
     def table(self, identifier: Identifier) -> Table: ...
-    def _add_companion(
-        self, info: CommitInfo, table: TransactionTable, changes: list[ChangeSummary]
-    ) -> _core.Transaction: ...
+
+    _gives_way: bool
+
+    def _add_companion(self, companion: _core.Transaction) -> _core.Transaction: ...
+    def _add_queued_appends(self, appends: list[_core.QueuedAppends]) -> None: ...
 
 
 class LatestVersion(Protocol):
@@ -183,9 +189,23 @@ class AutocommitTable(FrozenTable):
         return Batch(cast("pa.Table", rows), schema, self._definition.schema, info)
 
     def _lead_appends(self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch]) -> Committed:
-        """Append the rows together with those of the members that `take` returns."""
+        """Append the rows together with those of the members that `take` returns, and with those of other processes."""
+        core = self._lakehouse._core
+        with table_locks.reserved([self.id]):
+            if (batch := self._prepared(given, info) if core.has_queue else None) is None:
+                return self._append_group(given, info, take, own)
+            if not core.is_contended:
+                with suppress(LostRace):
+                    return self._append_group(given, info, take, own, gives_way=True)
+            return self._append_in_queue(batch, take, own)
+
+    def _append_group(
+        self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch], *, gives_way: bool = False
+    ) -> Committed:
+        """Append without other processes. Raises `LostRace` if one of them changes the table first and `gives_way`."""
 
         def statement(transaction: TransactionWithTables) -> TransactionTable:
+            transaction._gives_way = gives_way
             table = cast("TransactionTable", self._in(transaction))
             with table._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
                 assert isinstance(change, StagedTransaction)
@@ -198,14 +218,90 @@ class AutocommitTable(FrozenTable):
                 table._open_staged().own_changes = [ChangeSummary("append", given.num_rows)]
             for member in members:
                 assert member.batch is not None
-                appended = [ChangeSummary("append", member.batch.rows.num_rows)]
-                member.companion = transaction._add_companion(member.batch.info, table, appended)
+                member.companion = transaction._add_companion(self._log_entry(member.batch))
             return table
 
-        with table_locks.reserved([self.id]):
-            table = self._run(statement, info, is_append=True)
+        table = self._run(statement, info, is_append=True)
         assert table._committed_version is not None
         return Committed(table, table._committed_version)
+
+    def _log_entry(self, batch: Batch) -> _core.Transaction:
+        """A transaction without writes, for the log of the version that contains the rows."""
+        core = self._lakehouse._core
+        entry = core.begin(message=batch.info.message, author=batch.info.author, base=self._lakehouse._recent_version())
+        entry.describe(self._namespace, self._name, [ChangeSummary("append", batch.rows.num_rows)])
+        return entry
+
+    def _append_in_queue(self, batch: Batch, take: Take, own: Member[Batch]) -> Committed:
+        """Append the rows together with those of other processes, here or in one of them."""
+        members = take(lambda other: other.schema == batch.schema and other.declared == batch.declared)
+        batches = [batch, *(member.batch for member in members if member.batch is not None)]
+        entries = [self._log_entry(one) for one in batches]
+        for member, entry in zip(members, entries[1:], strict=True):
+            member.companion = entry
+        own.table = self
+        rows = pa.concat_tables([one.rows for one in batches], promote_options="default")
+        queued = self._lakehouse._core.queue_appends(self.id, entries, to_ipc(rows))
+        try:
+            for _ in range(MAX_QUEUE_ATTEMPTS):
+                if (others := queued.wait()) is None:
+                    break
+                with suppress(LostRace):
+                    return self._append_queued(batch, rows, queued, others, own)
+            else:
+                raise CommitConflict(
+                    f"table {self.name}: other processes appended first {MAX_QUEUE_ATTEMPTS} times; try again",
+                    keys=[f"table {self.name}"],
+                )
+        except BaseException as error:
+            if queued.withdraw() is None or not isinstance(error, Exception):
+                raise
+        version = entries[0].committed_version
+        assert version is not None
+        with suppress(TrinityLakeError):  # the rows are committed: this handle shows them after `refresh`
+            own.table = self._in_version(version)
+        return Committed(own.table, version)
+
+    def _append_queued(
+        self,
+        batch: Batch,
+        rows: pa.Table,
+        queued: _core.QueuedAppends,
+        others: list[_core.QueuedAppends],
+        own: Member[Batch],
+    ) -> Committed:
+        """Append queued rows of this process and of others. Raises `LostRace` if a version contains some of them."""
+        attempts = iter(range(1))
+
+        def statement(transaction: TransactionWithTables) -> TransactionTable:
+            if next(attempts, None) is None:  # the commit of the first attempt found a conflict
+                raise LostRace
+            table = cast("TransactionTable", self._in(transaction))
+            with table._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
+                assert isinstance(change, StagedTransaction)
+                parts, appends = [self._conformed(rows, change, exactly=True).rows], [queued]
+                for other in others:
+                    try:
+                        parts.append(self._conformed(of_ipc(other.rows), change, exactly=True).rows)
+                    except (TrinityLakeError, pa.ArrowException):  # as their owner will find out
+                        other.refuse()
+                    else:
+                        appends.append(other)
+                change.append_rows(parts)
+            own.table = table
+            table._open_staged().own_changes = [ChangeSummary("append", batch.rows.num_rows)]
+            transaction._add_queued_appends(appends)
+            return table
+
+        table = self._run(statement, batch.info, is_append=True)
+        assert table._committed_version is not None
+        return Committed(table, table._committed_version)
+
+    def _in_version(self, number: int) -> AutocommitTable:
+        """The table in a version that another process committed; as shown here if it has another name there."""
+        definition = self._lakehouse._core.version(number).read("table", self._namespace, self._name)
+        shown = serialize(self._definition) if definition is None else definition
+        return AutocommitTable(self._lakehouse, self._namespace, self._name, shown, number)
 
     @contextmanager
     def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> Iterator[IcebergTable]:
@@ -273,6 +369,20 @@ class AutocommitTable(FrozenTable):
     def _conflict(self) -> CommitConflict:
         message = f"table {self.name} was dropped, and another table has its name now: open it again"
         return CommitConflict(message, keys=[f"table {self.name}"])
+
+
+def to_ipc(rows: pa.Table) -> bytes:
+    """The rows as an Arrow IPC stream."""
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, rows.schema) as stream:
+        stream.write_table(rows)
+    return cast("bytes", buffer.getvalue().to_pybytes())
+
+
+def of_ipc(data: bytes) -> pa.Table:
+    """The inverse of `to_ipc`."""
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_all()
 
 
 class _AnotherTable(Exception):

@@ -11,6 +11,10 @@ their snapshots onto its own (`Transaction._commit_in_group`), and writes one me
 
 Each append is a transaction in the log. Those of the other members are companions of the leader's transaction.
 
+In a lakehouse with the queue, a group that loses a race hands its rows to another process, or appends the rows of
+others with its own (`AutocommitTable._append_in_queue`). Its outcome is unknown from the moment when the rows are in
+the queue, so a group that fails is withdrawn first.
+
 Invariants:
 - A batch is in at most one group at a time, and a group commits as a whole or not at all.
 - An invalid batch fails only its own append. A batch is prepared before it joins a group. If a group certainly
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
     from trinitylake import _core
+    from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
 #: Limits of one group. The root contains the message and author of every transaction.
@@ -63,10 +68,14 @@ class Sized(Protocol):
 Payload = TypeVar("Payload", bound=Sized)
 
 
-class Committed(NamedTuple):
-    """The table in the leader's transaction, and the version that this transaction committed."""
+class LostRace(Exception):
+    """Another process changed the table first. The append takes part in the queue."""
 
-    table: TransactionTable
+
+class Committed(NamedTuple):
+    """The table as it is in the version that contains the rows, and that version."""
+
+    table: Table
     version: int
 
 
@@ -121,7 +130,7 @@ class Member(Generic[Payload]):
         companion: its transaction in the log, once a leader appends the batch.
         answer: what its leader answered; None before.
         group: the members whose batches it appends as the leader; None before it has taken them.
-        table: the table in the transaction that it commits as the leader.
+        table: the table in the version that it commits as the leader.
     """
 
     def __init__(self) -> None:
@@ -129,7 +138,7 @@ class Member(Generic[Payload]):
         self.companion: _core.Transaction | None = None
         self.answer: Committed | Task | CommitStateUnknown | None = None
         self.group: list[Member[Payload]] | None = None
-        self.table: TransactionTable | None = None
+        self.table: Table | None = None
         self._answered = threading.Event()
 
     def settle(self, answer: Committed | Task | CommitStateUnknown) -> None:

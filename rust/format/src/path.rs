@@ -281,6 +281,24 @@ pub fn intent_file(path: &str) -> Option<(u64, Uuid)> {
     Some((twenty_digits(millis)?, parse_id(id)?))
 }
 
+/// The file of appends to one table that wait for a process that appends their rows. Names sort by time.
+pub fn queued_appends_path(now_millis: u64, id: Uuid, table: Uuid) -> String {
+    format!("{INTENT_PREFIX}{now_millis:020}-{id}-{table}{DEFINITION_SUFFIX}")
+}
+
+/// The inverse of [`queued_appends_path`]: creation time, the id, and the id of the table.
+pub fn queued_appends_file(path: &str) -> Option<(u64, Uuid, Uuid)> {
+    let name = path.strip_prefix(INTENT_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?;
+    let (millis, ids) = name.split_once('-')?;
+    let (id, table) = ids.split_at_checked(36)?;
+    Some((twenty_digits(millis)?, parse_id(id)?, parse_id(table.strip_prefix('-')?)?))
+}
+
+/// Whether the file is an intent or contains queued appends.
+pub fn is_in_queue(path: &str) -> bool {
+    intent_file(path).is_some() || queued_appends_file(path).is_some()
+}
+
 /// The marker of a garbage collection that deletes unreferenced files older than this time of the store.
 pub fn gc_marker_path(before_millis: u64, id: Uuid) -> String {
     format!("{GC_MARKER_PREFIX}{before_millis:020}-{id}")

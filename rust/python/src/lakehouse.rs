@@ -7,6 +7,7 @@ use arrow_array::Array;
 use arrow_array::builder::StringBuilder;
 use bytes::Bytes;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3_arrow::input::AnyRecordBatch;
 use trinitylake::bulk::{Registered, check, check_size, register_parts, register_since};
 use trinitylake::definition::LakehouseDefinition;
@@ -18,9 +19,12 @@ use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::saved::list;
 use trinitylake::transaction::saved::outcome::{TransactionOutcome, outcome_of};
 use trinitylake::transaction::saved::record::is_committed;
-use trinitylake::transaction::{Isolation, Note, Transaction as CoreTransaction, TransactionOptions};
+use trinitylake::transaction::{
+    Coordination, Isolation, Note, Transaction as CoreTransaction, TransactionOptions,
+};
 use trinitylake::tree_compaction::{TreeSize, compact};
 
+use crate::append_queue::QueuedAppends;
 use crate::arrow;
 use crate::bulk::parts_of;
 use crate::distributed_gc::DistributedGc;
@@ -196,6 +200,30 @@ impl Lakehouse {
             None => run_quick(py, self.inner.latest())?,
         };
         Transaction::new(py, self.inner.begin(base, options).map_err(to_python)?, &self.storage)
+    }
+
+    /// Appends to a table that wait for a process that appends their rows, an Arrow IPC stream; `transactions` are their
+    /// entries in the log.
+    fn queue_appends(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        transactions: Vec<PyRef<'_, Transaction>>,
+        rows: PyBackedBytes,
+    ) -> PyResult<QueuedAppends> {
+        QueuedAppends::new(py, &self.inner, table, &transactions, Bytes::from_owner(rows))
+    }
+
+    /// Whether commits of several processes may share a version through the queue.
+    #[getter]
+    fn has_queue(&self) -> bool {
+        self.inner.known().config.coordination == Coordination::Queue
+    }
+
+    /// Whether other processes commit at this time.
+    #[getter]
+    fn is_contended(&self) -> bool {
+        self.inner.is_contended()
     }
 
     fn resume(&self, py: Python<'_>, id: &str) -> PyResult<Transaction> {

@@ -1,5 +1,6 @@
 //! The module `trinitylake._core`: converts, calls, converts back. Rules live in the core crate.
 
+mod append_queue;
 mod arrow;
 mod bulk;
 mod difference;
@@ -34,6 +35,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::ConflictingTable>()?;
     module.add_class::<transaction::Conflicts>()?;
     module.add_class::<transaction::SavedTransaction>()?;
+    module.add_class::<append_queue::QueuedAppends>()?;
     module.add_class::<node_file::NodeFile>()?;
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;
     fsck::add_to(module)?;

@@ -19,6 +19,7 @@ use trinitylake::transaction::{
 };
 use trinitylake::version::log_summary::{Rows, TableChange};
 
+use crate::append_queue::QueuedAppends;
 use crate::arrow;
 use crate::errors::to_python;
 use crate::runtime::{run, run_quick, run_to_end};
@@ -99,7 +100,7 @@ impl From<CoreSaved> for SavedTransaction {
 
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Transaction {
-    inner: Arc<Mutex<CoreTransaction>>,
+    pub inner: Arc<Mutex<CoreTransaction>>,
     id: String,
     isolation: &'static str,
     /// Outside of the lock of the transaction, so that it is available during a commit.
@@ -136,7 +137,17 @@ impl Transaction {
 }
 
 /// A transaction that this call has locked.
-struct Locked(OwnedMutexGuard<CoreTransaction>);
+pub struct Locked(OwnedMutexGuard<CoreTransaction>);
+
+impl Locked {
+    pub async fn all(transactions: &[Arc<Mutex<CoreTransaction>>]) -> Vec<Locked> {
+        join_all(transactions.iter().map(|one| one.clone().lock_owned()))
+            .await
+            .into_iter()
+            .map(Locked)
+            .collect()
+    }
+}
 
 impl AsMut<CoreTransaction> for Locked {
     fn as_mut(&mut self) -> &mut CoreTransaction {
@@ -405,9 +416,11 @@ impl Transaction {
     /// commit would not know its outcome.
     ///
     /// `companions` are transactions whose changes are part of this one. They are committed with it or not at all;
-    /// after conflicts the caller passes them again.
+    /// after conflicts the caller passes them again. So are `appends`, whose rows are in this transaction, the own ones
+    /// first.
     #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None, files=Vec::new(),
-                        companions=Vec::new()))]
+                        companions=Vec::new(), appends=Vec::new()))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn commit(
         &self,
         py: Python<'_>,
@@ -416,17 +429,26 @@ impl Transaction {
         coordination: Option<&str>,
         files: Vec<(String, PyBackedBytes)>,
         companions: Vec<PyRef<'_, Transaction>>,
+        appends: Vec<PyRef<'_, QueuedAppends>>,
     ) -> PyResult<Py<PyAny>> {
-        let companions: Vec<_> = companions.iter().map(|companion| companion.inner.clone()).collect();
+        let own = appends.first().map_or(Vec::new(), |own| own.transactions.clone());
+        let appends: Vec<_> = appends.iter().map(|queued| queued.inner.clone()).collect();
+        let companions = companions.iter().map(|companion| companion.inner.clone()).chain(own);
+        let companions: Vec<_> = companions.collect();
         let limits = limits(max_attempts, timeout_seconds, coordination)?;
         let storage = self.storage.get();
         let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from_owner(bytes)));
         let outcome = with!(self, py, run_to_end, |transaction| async {
             storage.create_all(files).await?;
             // Boxed: the future has about ten thousand bytes, which would be moved with the futures around it.
-            let locked = companions.into_iter().map(|companion| companion.lock_owned());
-            let mut companions: Vec<_> = join_all(locked).await.into_iter().map(Locked).collect();
-            Box::pin(transaction.commit_with(&mut companions, limits)).await
+            let mut companions = Locked::all(&companions).await;
+            if appends.is_empty() {
+                return Box::pin(transaction.commit_with(&mut companions, limits)).await;
+            }
+            let locked = appends.into_iter().map(|queued| queued.lock_owned());
+            let mut appends: Vec<_> = join_all(locked).await;
+            let mut appends: Vec<_> = appends.iter_mut().map(|queued| &mut **queued).collect();
+            Box::pin(transaction.commit_queued(&mut appends, &mut companions, limits)).await
         })?;
         outcome_to_python(py, outcome)
     }

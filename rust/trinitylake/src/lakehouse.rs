@@ -64,6 +64,11 @@ impl Lakehouse {
         join(self.latest(), fetched).await.0
     }
 
+    /// Whether other processes commit at this time.
+    pub fn is_contended(&self) -> bool {
+        self.commits.is_contended()
+    }
+
     pub(crate) fn publisher(&self) -> &Publisher {
         &self.publisher
     }

@@ -228,15 +228,20 @@ proptest! {
     #[test]
     fn every_name_is_parsed_as_one_kind(
         id in any::<u128>(),
+        table in any::<u128>(),
         millis in any::<u64>(),
         version in 0u64..1 << 63,
         namespace in "[^\\x00-\\x20\\x7f]{1,60}",
         name in "[^\\x00-\\x20\\x7f]{0,60}",
         max_size_bytes in 100usize..1025,
     ) {
-        let id = uuid::Uuid::from_u128(id);
+        let (id, table) = (uuid::Uuid::from_u128(id), uuid::Uuid::from_u128(table));
         prop_assert_eq!(root_version(&root_path_000(version)), Some(version));
         prop_assert_eq!(intent_file(&intent_path(millis, id)), Some((millis, id)));
+        let queued = queued_appends_path(millis, id, table);
+        prop_assert_eq!(queued_appends_file(&queued), Some((millis, id, table)));
+        prop_assert_eq!(intent_file(&queued), None);
+        prop_assert_eq!(queued_appends_file(&intent_path(millis, id)), None);
         prop_assert_eq!(node_id(&node_path(id)), Some(id));
         prop_assert_eq!(lakehouse_definition_id(&lakehouse_definition_path(id)), Some(id));
         for kind in ObjectKind::ALL {

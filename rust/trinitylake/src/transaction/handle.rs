@@ -44,6 +44,8 @@ pub struct Transaction {
     pub(super) descriptions: BTreeMap<String, Vec<TableChange>>,
     /// Log entries of the companions of the running commit (`companions`).
     pub(super) companions: Vec<CommittedTransaction>,
+    /// Files of the queued appends whose rows it appends.
+    pub(super) queued_appends: Vec<String>,
     /// Background uploads of its statements, for the layer above.
     pub(super) pending: Arc<BackgroundUploads>,
     /// Whether to write all files before the next attempt, because other transactions commit at this time.
@@ -111,6 +113,7 @@ impl Transaction {
             changes: Changes::default(),
             descriptions: BTreeMap::new(),
             companions: Vec::new(),
+            queued_appends: Vec::new(),
             pending,
             writes_first: false,
             saved: Saved { has_record: has_chosen_id, ..Saved::default() },

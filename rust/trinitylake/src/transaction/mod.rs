@@ -5,6 +5,7 @@
 //! Definition files are staged in memory until then. `state_machine` holds what is known about the outcome
 //! and which steps it allows. Transactions that outlive their process are in `saved`.
 
+mod append_queue;
 mod change_summary;
 mod changes;
 pub(crate) mod commit;
@@ -21,6 +22,7 @@ mod state_machine;
 mod statements;
 
 pub use crate::config::Coordination;
+pub use append_queue::QueuedAppends;
 pub use commit::limits::CommitLimits;
 pub use commit::outcome::{ConflictingTable, Conflicts, Outcome};
 pub use handle::Transaction;

@@ -1,6 +1,7 @@
 //! Concurrent transactions: which of them may commit, which must not, and their outcomes.
 
 mod abort;
+mod append_queue;
 mod background_uploads;
 mod bulk;
 mod chosen_ids;

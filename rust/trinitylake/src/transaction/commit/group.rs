@@ -241,13 +241,14 @@ impl GroupCommit {
         let usual_size_bytes = self.usual_size_bytes(&group);
         // Boxed: its future has about ten thousand bytes, which would be moved several times.
         let claim = Box::pin(claim_for(publisher, &previous, &group, usual_size_bytes, deadline_millis));
+        let has_appends_of_others = group.iter().any(|member| member.queued_appends.len() > 1);
         let (claimed, others_wait) = join(claim, intent_queue::are_others_waiting(publisher, &group)).await;
         let verdict = match claimed {
             Ok(Claimed::Root(created)) => {
                 {
                     let mut state = self.state();
                     state.tip = Some(created.version.clone());
-                    state.is_contended = others_wait || has_guests;
+                    state.is_contended = others_wait || has_guests || has_appends_of_others;
                     state.is_crowded = members > 1 || !state.waiting.is_empty();
                     state.round_millis = environment.elapsed_millis() - started;
                     state.last_size = admitted[..members].iter().filter(|is_in| **is_in).count();

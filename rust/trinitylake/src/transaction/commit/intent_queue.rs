@@ -13,7 +13,7 @@
 //! - No intent is put into a version after its `last_version`. Its owner can therefore abort safely after that version;
 //!   until then the outcome is unknown.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,14 +24,15 @@ use prost::Message as _;
 use crate::config::Coordination;
 use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::definition_file::{decode_file, encode_file, is_intact_copy};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::node::draft::{Message, Text};
-use crate::path::{INTENT_PREFIX, intent_file, intent_path};
+use crate::path::{INTENT_PREFIX, intent_file, intent_path, is_in_queue};
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::footprint::Footprint;
 use crate::transaction::handle::Transaction;
 use crate::transaction::options::Isolation;
+use crate::version::Version;
 use crate::version::log_summary::Summary;
 use crate::version::publisher::Publisher;
 use crate::version::root_metadata::CommittedTransaction;
@@ -42,7 +43,7 @@ pub(crate) const QUEUED_VERSIONS: u64 = 64;
 const MAX_INTENTS: usize = 256;
 /// Number of polls for the root of another leader per duration of one request.
 const LOOKS_PER_REQUEST: u64 = 2;
-/// Number of sequential requests that a leader needs, with some margin.
+/// [`Patience::requests`] of intents.
 const PATIENCE_REQUESTS: u64 = 5;
 
 /// Result of waiting in the queue.
@@ -84,86 +85,162 @@ async fn try_to_wait(publisher: &Publisher, group: &[Submission], deadline_milli
     if waiting.is_empty() {
         return Ok(Waited::Lead(Intents::default()));
     }
+    let known = publisher.known().number;
     let own = intent_path(environment.now_millis(), environment.uuid());
     let started = environment.elapsed_millis();
     if storage.put_if_absent(&own, encode(&own, &waiting)).await? != PutOutcome::Created {
         return Ok(Waited::Lead(Intents::default()));
     }
     let request_millis = environment.elapsed_millis() - started + 1;
-    let patience =
-        request_millis * PATIENCE_REQUESTS + environment.random_below(request_millis * PATIENCE_REQUESTS);
-    let patience_ends = (environment.elapsed_millis() + patience).min(deadline_millis);
-    // Leaders whose root exists but may not contain this intent.
-    let mut served: HashSet<String> = HashSet::new();
+    let is_committed =
+        |version: &Version| group.iter().any(|member| version.metadata.commits(&member.info.id));
+    let is_intent = |path: &str| intent_file(path).is_some();
+    let patience = Patience { request_millis, requests: PATIENCE_REQUESTS, pause_millis: 0, deadline_millis };
+    match wait_for_turn(publisher, &own, known, patience, is_intent, is_committed).await? {
+        Turn::Committed(_) => {
+            clear(publisher, vec![own]).await;
+            Ok(Waited::Served)
+        }
+        Turn::First(others) => {
+            let others = others.into_iter().map(|(path, intent)| Intent {
+                path,
+                submissions: intent.transactions.into_iter().map(to_submission).collect(),
+            });
+            Ok(Waited::Lead(Intents { own: Some(own), others: others.collect() }))
+        }
+    }
+}
+
+/// How long to wait for another leader.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    /// Duration of one request.
+    pub request_millis: u64,
+    /// Number of sequential requests that a leader needs, with some margin.
+    pub requests: u64,
+    /// Pause after a version of another leader, so that the transactions in it can be followed by others in the queue.
+    pub pause_millis: u64,
+    pub deadline_millis: u64,
+}
+
+/// Result of waiting for the own turn.
+pub(crate) enum Turn {
+    /// Commit, together with these files of others.
+    First(Vec<(String, CommitIntent)>),
+    Committed(u64),
+}
+
+/// Waits until no file that is older than `own` has an owner that can be expected to commit first, or until a version
+/// contains the own transactions, which no version up to `validated` does. An owner that has waited too long since the
+/// newest version goes ahead.
+///
+/// `is_in_queue` selects the files by path.
+pub(crate) async fn wait_for_turn(
+    publisher: &Publisher,
+    own: &str,
+    validated: u64,
+    patience: Patience,
+    is_in_queue: impl Fn(&str) -> bool,
+    is_committed: impl Fn(&Version) -> bool,
+) -> Result<Turn> {
+    let (storage, environment) = (publisher.storage().as_ref(), publisher.environment().as_ref());
+    let ends = || {
+        let millis = patience.request_millis * patience.requests;
+        (environment.elapsed_millis() + millis + environment.random_below(millis))
+            .min(patience.deadline_millis)
+    };
+    let mut patience_ends = ends();
+    let mut seen = validated;
+    // Files that were read: an intent, or `None` for a damaged one or one that is over.
+    let mut files: HashMap<String, Option<CommitIntent>> = HashMap::new();
+    // Files whose owners cannot be expected to commit first any more.
+    let mut passed: HashSet<String> = HashSet::new();
     loop {
-        let mut listed: Vec<_> = storage.list(INTENT_PREFIX).await?;
+        let mut listed = storage.list(INTENT_PREFIX).await?;
         listed.retain(|file| {
-            is_intent(file) && file.path != own && file.size_bytes <= max_size_bytes(publisher)
+            is_in_queue(&file.path) && file.path != own && file.size_bytes <= max_size_bytes(publisher)
         });
+        let mut paths: Vec<String> = listed.into_iter().map(|file| file.path).collect();
+        paths.truncate(MAX_INTENTS);
         let may_wait = environment.elapsed_millis() < patience_ends;
-        let before_own = listed.iter().map(|file| &file.path).filter(|path| **path < own && may_wait);
-        let candidates = before_own.filter(|path| !served.contains(*path)).cloned().collect();
-        let Some(leader) = first_that_leads(publisher, candidates).await else {
-            listed.truncate(MAX_INTENTS);
-            let reads = listed.iter().map(|file| read(storage, &file.path));
-            let others = join_all(reads).await.into_iter().filter_map(Read::intact).collect();
-            return Ok(Waited::Lead(Intents { own: Some(own), others }));
+        let older = |path: &&String| path.as_str() < own && may_wait && !passed.contains(*path);
+        let older: Vec<String> = paths.iter().filter(older).cloned().collect();
+        read_into(&mut files, storage, &older).await;
+        let mut leader = None;
+        let mut over = Vec::new();
+        for path in older {
+            match files.get(&path) {
+                Some(Some(intent)) if !is_over(publisher, intent).await => {
+                    leader = Some(path);
+                    break;
+                }
+                Some(_) => over.push(path),
+                None => {}
+            }
+        }
+        if !over.is_empty() {
+            files.extend(over.iter().map(|path| (path.clone(), None)));
+            passed.extend(over.iter().cloned());
+            clear(publisher, over).await;
+        }
+        let Some(leader) = leader else {
+            read_into(&mut files, storage, &paths).await;
+            let intact = paths.into_iter().filter_map(|path| Some((files.remove(&path)??, path)));
+            return Ok(Turn::First(intact.map(|(intent, path)| (path, intent)).collect()));
         };
-        let before = publisher.known().number;
-        while publisher.known().number == before && environment.elapsed_millis() < patience_ends {
-            environment.sleep(Duration::from_millis(request_millis.div_ceil(LOOKS_PER_REQUEST))).await;
+        while publisher.known().number <= seen && environment.elapsed_millis() < patience_ends {
+            let pause_millis = patience.request_millis.div_ceil(LOOKS_PER_REQUEST);
+            environment.sleep(Duration::from_millis(pause_millis)).await;
             publisher.latest().await?;
         }
         let latest = publisher.known();
-        for version in publisher.versions(before + 1, latest.number, &latest).await? {
-            if group.iter().any(|member| version.metadata.commits(&member.info.id)) {
-                clear(publisher, vec![own]).await;
-                return Ok(Waited::Served);
+        for version in publisher.versions(seen + 1, latest.number, &latest).await? {
+            if is_committed(&version) {
+                return Ok(Turn::Committed(version.number));
             }
+            patience_ends = ends();
         }
-        served.insert(leader);
+        seen = latest.number;
+        passed.insert(leader);
+        environment.sleep(Duration::from_millis(patience.pause_millis)).await;
     }
 }
 
-/// The first intent whose owner can be expected to lead. Removes intents before it that are damaged, or that no later
-/// version may contain.
-async fn first_that_leads(publisher: &Publisher, candidates: Vec<String>) -> Option<String> {
-    let tip = publisher.known().number;
-    let mut done = Vec::new();
-    let mut leader = None;
-    for path in candidates {
-        let is_over = match read(publisher.storage().as_ref(), &path).await {
-            Read::Intact(intent) => {
-                intent.submissions.iter().all(|one| one.last_version.is_none_or(|last| last <= tip))
-            }
-            Read::Damaged => true,
-            Read::Missing => continue,
-            Read::Failed => false,
-        };
-        if !is_over {
-            leader = Some(path);
-            break;
-        }
-        done.push(path);
-    }
-    if !done.is_empty() {
-        clear(publisher, done).await;
-    }
-    leader
+/// Reads files that are not in `files` yet. A file that is missing is not added, nor is one after a failed request.
+async fn read_into(
+    files: &mut HashMap<String, Option<CommitIntent>>,
+    storage: &dyn Storage,
+    paths: &[String],
+) {
+    let new: Vec<&String> = paths.iter().filter(|path| !files.contains_key(*path)).collect();
+    let read = join_all(new.iter().map(|path| read(storage, path))).await;
+    files.extend(new.into_iter().cloned().zip(read).filter_map(|(path, read)| Some((path, read?))));
 }
 
-/// Whether the queue contains intents, for a group that goes ahead alone. The request runs while the root is created,
+/// Whether no later version may contain the transactions of an intent, or a known one contains them: its owner deletes
+/// it a request later.
+async fn is_over(publisher: &Publisher, intent: &CommitIntent) -> bool {
+    let known = publisher.known();
+    let last_version = intent.transactions.iter().map(|one| one.last_version).max().unwrap_or_default();
+    let validated = |one: &IntendedTransaction| one.footprint.as_ref().map(|saved| saved.validated_version);
+    let validated = intent.transactions.iter().filter_map(validated).min().unwrap_or_default();
+    let versions = async || publisher.versions(validated + 1, known.number, &known).await.unwrap_or_default();
+    last_version <= known.number
+        || versions()
+            .await
+            .iter()
+            .any(|version| intent.transactions.iter().any(|one| version.metadata.commits(&one.id)))
+}
+
+/// Whether transactions of others wait, for a group that goes ahead alone. The request runs while the root is created,
 /// so that a writer that always wins finds out about others.
 pub(crate) async fn are_others_waiting(publisher: &Publisher, group: &[Submission]) -> bool {
     let is_asked =
         |member: &Submission| member.coordination == Coordination::Queue && member.last_version.is_none();
+    let is_of_group = |path: &String| group.iter().any(|member| member.queued_appends.contains(path));
+    let is_waiting = |file: &FileInfo| is_in_queue(&file.path) && !is_of_group(&file.path);
     group.iter().any(is_asked)
-        && publisher.storage().list(INTENT_PREFIX).await.is_ok_and(|files| files.iter().any(is_intent))
-}
-
-/// Whether the file is an intent; other files in that folder are ignored.
-fn is_intent(file: &FileInfo) -> bool {
-    intent_file(&file.path).is_some()
+        && publisher.storage().list(INTENT_PREFIX).await.is_ok_and(|files| files.iter().any(is_waiting))
 }
 
 impl Intents {
@@ -200,7 +277,7 @@ impl Intents {
 }
 
 /// Deletes intents in the background. A later leader deletes those that remain.
-async fn clear(publisher: &Publisher, paths: Vec<String>) {
+pub(crate) async fn clear(publisher: &Publisher, paths: Vec<String>) {
     let storage = publisher.storage().clone();
     let work = async move {
         join_all(paths.iter().map(|path| storage.delete(path))).await;
@@ -212,50 +289,52 @@ fn max_size_bytes(publisher: &Publisher) -> u64 {
     publisher.known().config.node_max_size_bytes as u64
 }
 
-/// Content of an intent file.
-enum Read {
-    Intact(Intent),
-    /// Damaged or of a newer format. Only its owner can commit its transactions.
-    Damaged,
-    Missing,
-    Failed,
-}
-
-impl Read {
-    fn intact(self) -> Option<Intent> {
-        match self {
-            Read::Intact(intent) => Some(intent),
-            Read::Damaged | Read::Missing | Read::Failed => None,
-        }
-    }
-}
-
-async fn read(storage: &dyn Storage, path: &str) -> Read {
-    match storage.get(path).await {
-        Ok(file) => match decode(path, &file) {
-            Some(submissions) => Read::Intact(Intent { path: path.to_string(), submissions }),
-            None => Read::Damaged,
-        },
-        Err(Error::FileNotFound { .. }) => Read::Missing,
-        Err(_) => Read::Failed,
-    }
+/// The content of an intent file; `Some(None)` if it is damaged or of a newer format, so that only its owner can commit
+/// its transactions, and `None` if it was not read.
+async fn read(storage: &dyn Storage, path: &str) -> Option<Option<CommitIntent>> {
+    Some(decode(path, &storage.get(path).await.ok()?))
 }
 
 fn encode(path: &str, waiting: &[&Submission]) -> Bytes {
     let transactions = waiting
         .iter()
         .map(|member| IntendedTransaction {
-            id: member.info.id.clone(),
-            isolation: member.isolation.to_proto().into(),
-            commit_message: member.info.message.clone(),
-            author: member.info.author.clone(),
-            properties: member.info.properties.clone().into_iter().collect(),
             footprint: Some(to_footprint(member)),
             last_version: member.last_version.unwrap_or_default(),
-            summary: member.info.summary.as_str().to_string(),
+            companions: member.companions.iter().map(to_log_entry).collect(),
+            ..to_log_entry(&member.info)
         })
         .collect();
-    encode_file(path, &CommitIntent { transactions }.encode_to_vec())
+    encode_file(path, &CommitIntent { transactions, rows: Vec::new() }.encode_to_vec())
+}
+
+/// A transaction as a root records it, without keys.
+pub(crate) fn to_log_entry(info: &CommittedTransaction) -> IntendedTransaction {
+    let isolation = Isolation::parse(&info.isolation).unwrap_or_default();
+    let footprint = proto::Footprint { base_version: info.began_at_version, ..Default::default() };
+    IntendedTransaction {
+        id: info.id.clone(),
+        isolation: isolation.to_proto().into(),
+        commit_message: info.message.clone(),
+        author: info.author.clone(),
+        properties: info.properties.clone(),
+        footprint: Some(footprint),
+        summary: info.summary.as_str().to_string(),
+        ..Default::default()
+    }
+}
+
+/// The inverse of [`to_log_entry`].
+pub(crate) fn of_log_entry(entry: IntendedTransaction) -> CommittedTransaction {
+    CommittedTransaction {
+        isolation: Isolation::of_proto(entry.isolation()).word().into(),
+        id: entry.id,
+        message: entry.commit_message,
+        author: entry.author,
+        began_at_version: entry.footprint.map_or(0, |footprint| footprint.base_version),
+        properties: entry.properties,
+        summary: Summary::stored(entry.summary),
+    }
 }
 
 /// The footprint for an intent. A leader only checks whether a version wrote keys on which the footprint depends, so
@@ -281,40 +360,34 @@ fn to_write(message: &Message) -> proto::footprint::Write {
 }
 
 /// `None` for a damaged file or a newer format.
-fn decode(path: &str, file: &Bytes) -> Option<Vec<Submission>> {
+fn decode(path: &str, file: &Bytes) -> Option<CommitIntent> {
     if !is_intact_copy(path, file) {
         return None;
     }
     let intent = CommitIntent::decode(decode_file(path, file).ok()?).ok()?;
-    intent.transactions.into_iter().map(to_submission).collect()
+    let has_changes = |footprint: &proto::Footprint| !footprint.writes.is_empty() || !intent.rows.is_empty();
+    let is_complete = |one: &IntendedTransaction| one.footprint.as_ref().is_some_and(has_changes);
+    intent.transactions.iter().all(is_complete).then_some(intent)
 }
 
-fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
-    let isolation = Isolation::of_proto(intended.isolation());
-    let saved = intended.footprint?;
+fn to_submission(mut intended: IntendedTransaction) -> Submission {
+    let saved = intended.footprint.clone().unwrap_or_default();
+    let companions = std::mem::take(&mut intended.companions);
     let txn: Text = intended.id.as_str().into();
     let messages = saved.writes.iter().map(|write| {
         Message::new(write.key.as_str().into(), write.location.as_deref().map(Into::into), txn.clone())
     });
-    let messages: Vec<Message> = messages.collect();
-    (!messages.is_empty()).then(|| Submission {
-        info: CommittedTransaction {
-            id: intended.id,
-            isolation: isolation.word().into(),
-            message: intended.commit_message,
-            author: intended.author,
-            began_at_version: saved.base_version,
-            properties: intended.properties.into_iter().collect(),
-            summary: Summary::stored(intended.summary),
-        },
-        isolation,
+    Submission {
+        isolation: Isolation::of_proto(intended.isolation()),
         footprint: Arc::new(Footprint::of_proto(&saved)),
-        messages,
+        messages: messages.collect(),
+        companions: companions.into_iter().map(of_log_entry).collect(),
         coordination: Coordination::Queue,
         validated: saved.validated_version,
         last_version: Some(intended.last_version),
+        info: of_log_entry(intended),
         ..Submission::default()
-    })
+    }
 }
 
 impl Transaction {
@@ -323,7 +396,6 @@ impl Transaction {
         coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
             && self.changes.definition.is_none()
             && !self.depends_on_past
-            && self.companions.is_empty()
             && self.lakehouse.commits().is_contended()
     }
 }

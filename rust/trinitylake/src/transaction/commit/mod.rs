@@ -209,6 +209,7 @@ impl Transaction {
         Submission {
             info: CommittedTransaction { summary: self.summary(), ..self.info.clone() },
             companions: self.companions.clone(),
+            queued_appends: self.queued_appends.clone(),
             isolation: self.isolation,
             footprint: self.footprint.clone(),
             messages: self.changes.messages(&self.info.id),

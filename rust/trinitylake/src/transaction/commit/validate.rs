@@ -93,6 +93,7 @@ impl Transaction {
                 if let Some(version) = self.find_itself(version).await? {
                     return Ok(Check::Committed(version));
                 }
+                self.check_companions(version)?;
                 passed.add(&version.metadata);
                 self.check_version(&mut review, version).await?;
             }
@@ -105,6 +106,21 @@ impl Transaction {
         self.pass_collections(passed).await?;
         self.validated = tip;
         Ok(if conflicts.is_empty() { Check::Valid } else { Check::Conflicts(conflicts) })
+    }
+
+    /// `CommitConflict` if `version` contains a companion or its abort: another process has appended its rows.
+    fn check_companions(&self, version: &Version) -> Result<(), Failure> {
+        let is_settled = |id: &str| version.metadata.commits(id) || version.metadata.gives_up(id);
+        match self.companions.iter().find(|companion| is_settled(&companion.id)) {
+            Some(companion) => Err(Failure::Certain(
+                Proof::Overtaken,
+                Error::conflict(format!(
+                    "version {} contains transaction {}, whose rows this transaction appends, too",
+                    version.number, companion.id
+                )),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// The number of `version` if it contains this transaction. `CommitConflict` if it contains the transaction as
