@@ -102,6 +102,6 @@ def test_orc_file_has_the_rows_that_were_written(tmp_path: Path) -> None:
         assert table.delete(f"k = {k}").rows_deleted == 1
     assert sorted(table.scan().to_arrow()["k"].to_pylist()) == [1, 3, 4]
     assert lake.sql("UPDATE n.t SET k = 13 WHERE k = 3").fetchone()[0] == 1
-    assert table.upsert([{"k": 1, "v": None}, {"k": 4, "v": []}], on="k")[:2] == (1, 0)
+    assert table.upsert([{"k": 1, "v": None}, {"k": 4, "v": []}], on="k") == (1, 0)
     found = {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
     assert found == {1: None, 4: [], 13: values[3]}

@@ -103,7 +103,7 @@ def test_an_append_and_an_upsert_that_lost_a_race_write_their_rows(
     numbers.append(INPUTS[given]())
     assert beaten_once() == 2
     numbers.delete("number = 3")
-    assert numbers.upsert(INPUTS[given]())[:2] == (0, 1)
+    assert numbers.upsert(INPUTS[given]()) == (0, 1)
     assert rows_of(numbers) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
@@ -192,12 +192,12 @@ class TestUpsert:
         like = pa.table({"k": [1], "word": ["x"], "n": [0], "list": [[1]]})
         table = lake.create_table("a.t", like, primary_key="k")
         table.append([{"k": 1, "word": "a", "n": 10, "list": [1]}, {"k": 2, "word": "b", "n": 20, "list": [2, 2]}])
-        assert table.upsert({"n": [21, 30], "k": [2, 3]})[:2] == (1, 1)
+        assert table.upsert({"n": [21, 30], "k": [2, 3]}) == (1, 1)
         assert rows_of(table)[:2] == [(1, "a", 10, [1]), (2, "b", 21, [2, 2])]
         assert rows_of(table)[2] == (3, None, 30, None)
 
     def test_a_key_is_one_column_or_several(self, numbers: tl.Table) -> None:
-        assert numbers.upsert({"number": [2, 9]}, on="number")[:2] == (0, 1)
+        assert numbers.upsert({"number": [2, 9]}, on="number") == (0, 1)
         assert rows_of(numbers) == [(1, "a"), (2, "b"), (9, None)]
 
     def test_missing_required_column_is_refused(self, lake: tl.Lakehouse, numbers: tl.Table) -> None:

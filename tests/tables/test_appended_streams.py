@@ -67,7 +67,7 @@ def test_every_stream_is_appended_and_overwrites(lake: tl.Lakehouse, kind: str, 
     assert len(rows(lake, name)) == 7
     lake.table(name).overwrite(STREAMS[kind]())
     assert rows(lake, name) == ROWS.to_pylist()
-    assert lake.table(name).upsert(STREAMS[kind](), on="id")[:2] == (0, 0)
+    assert lake.table(name).upsert(STREAMS[kind](), on="id") == (0, 0)
     assert not lake.maintenance.fsck().findings
 
 
@@ -281,12 +281,12 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", STREAMS)
 def test_every_stream_is_upserted_and_merged(lake: tl.Lakehouse, kind: str) -> None:
     lake.table("a.t").append({"id": [1, 9], "name": ["old", "kept"]})
-    assert lake.table("a.t").upsert(STREAMS[kind](), on=["id"])[:2] == (1, 2)
+    assert lake.table("a.t").upsert(STREAMS[kind](), on=["id"]) == (1, 2)
     assert rows(lake) == [*ROWS.to_pylist(), {"id": 9, "name": "kept"}]
     with lake.transaction() as txn:
         merging = txn.table("a.t").merge(STREAMS[kind](), on="id").when_matched_delete(condition="source.id = 2")
         merging = merging.when_matched_update({"name": "source.name || target.name"}).when_not_matched_insert()
-        assert merging.execute()[:3] == (2, 1, 0)
+        assert merging.execute() == (2, 1, 0)
     assert [row["name"] for row in rows(lake)] == ["aa", "cc", "kept"]
 
 
@@ -309,7 +309,7 @@ def test_an_upserted_stream_survives_a_lost_race(lake: tl.Lakehouse, monkeypatch
         return done
 
     monkeypatch.setattr(module, "merge", merge)
-    assert table.upsert(ROWS.to_reader(max_chunksize=1), on=["id"])[:2] == (1, 2)
+    assert table.upsert(ROWS.to_reader(max_chunksize=1), on=["id"]) == (1, 2)
     monkeypatch.undo()
     assert len(attempts) == 3
     assert rows(lake) == ROWS.to_pylist()

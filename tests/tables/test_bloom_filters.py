@@ -181,7 +181,7 @@ def test_columns_whose_names_differ_in_files_have_filters(lake: tl.Lakehouse, na
     table.append([{name: n * 7919 % 10_007, "n": n} for n in range(1000)])
     assert len(filters(table)) == 1
     assert min(filters(table).values()) < 100
-    assert table.upsert([{name: 7919, "n": -1}, {name: 10_007, "n": 1}], on=[name])[:2] == (1, 1)
+    assert table.upsert([{name: 7919, "n": -1}, {name: 10_007, "n": 1}], on=[name]) == (1, 1)
 
 
 def test_columns_without_bloom_filters_are_written(lake: tl.Lakehouse) -> None:
@@ -238,6 +238,6 @@ def test_files_with_structures_and_lists_are_asked(
     for on, key in (("id", ids[3]), ("n", ids[80] + 2), ("id", ids[1599])):
         read.clear()
         row = {"id": 0, "tags": None, "of": None, "n": 0, on: key}
-        assert table.upsert([row], on=[on])[:2] == (1, 0)
+        assert table.upsert([row], on=[on]) == (1, 0)
         assert 1 <= len(set(read)) <= 3, "of eight"
         table = lake.table("a.t")

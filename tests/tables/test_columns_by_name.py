@@ -70,8 +70,8 @@ def test_keys_may_stand_in_any_order(lake: tl.Lakehouse, on: list[str] | None) -
     columns = {"order_id": "bigint", "line": "int", "v": "bigint"}
     table = lake.create_table("n.t", columns, primary_key=["order_id", "line"])
     table.append([{"order_id": 1, "line": 2, "v": 10}, {"order_id": 2, "line": 1, "v": 20}])
-    assert table.upsert([{"line": 2, "v": 11, "order_id": 1}], on=on)[:2] == (1, 0)
-    assert table.merge([{"line": 1, "v": 21, "order_id": 2}], on=on).when_matched_update().execute()[:3] == (1, 0, 0)
+    assert table.upsert([{"line": 2, "v": 11, "order_id": 1}], on=on) == (1, 0)
+    assert table.merge([{"line": 1, "v": 21, "order_id": 2}], on=on).when_matched_update().execute() == (1, 0, 0)
     found = table.scan().to_arrow().sort_by("order_id").to_pylist()
     assert found == [{"order_id": 1, "line": 2, "v": 11}, {"order_id": 2, "line": 1, "v": 21}]
 
@@ -81,7 +81,7 @@ def test_a_merge_reads_columns_of_the_table_that_stand_before_the_key(lake: tl.L
     table.append([{"id": 1, "v": 10}, {"id": 2, "v": 20}])
     merge = table.merge([{"id": 1, "v": 1}, {"id": 2, "v": 2}])
     merge = merge.when_matched_delete(condition="target.v = 10")
-    assert merge.when_matched_update({"v": "target.v + source.v"}).execute()[:3] == (1, 1, 0)
+    assert merge.when_matched_update({"v": "target.v + source.v"}).execute() == (1, 1, 0)
     assert _rows(table) == [{"v": 22, "id": 2}]
 
 

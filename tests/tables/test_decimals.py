@@ -23,7 +23,7 @@ def test_truncated_decimals_of_38_digits_are_exact(lake: tl.Lakehouse) -> None:
     table.append(rows)
     for value in values:
         assert table.scan(f"v = {value}").to_arrow()["v"].to_pylist() == [value]
-    assert table.upsert(rows, on=["v"])[:2] == (0, 0)
+    assert table.upsert(rows, on=["v"]) == (0, 0)
 
 
 PRICE = pa.decimal128(10, 2)

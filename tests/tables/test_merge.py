@@ -50,12 +50,12 @@ def test_merging_is_what_a_dictionary_does(tmp_path_factory: pytest.TempPathFact
             model |= new
         elif verb == "upsert":
             changed = sum(id in model and model[id] != n for id, n in rows.items())
-            assert table.upsert(data, on="id")[:2] == (changed, len(rows.keys() - model.keys()))
+            assert table.upsert(data, on="id") == (changed, len(rows.keys() - model.keys()))
             model |= rows
         elif verb == "delete":
             merge = table.merge(data, on="id").when_matched_delete(condition="target.n <= source.n")
             gone = {id for id, n in rows.items() if id in model and model[id] <= n}
-            assert merge.execute()[:3] == (0, len(gone), 0)
+            assert merge.execute() == (0, len(gone), 0)
             model = {id: n for id, n in model.items() if id not in gone}
         else:
             result = (
@@ -69,7 +69,7 @@ def test_merging_is_what_a_dictionary_does(tmp_path_factory: pytest.TempPathFact
             fresh = {id: n for id, n in rows.items() if id not in model and n < 3}
             updated = {id: model[id] + n for id, n in known.items() if n > 1}
             gone = {id for id, n in known.items() if n == 0}
-            assert result[:3] == (len(updated), len(gone), len(fresh))
+            assert result == (len(updated), len(gone), len(fresh))
             model = {id: n for id, n in (model | updated | fresh).items() if id not in gone}
         assert pairs(table) == model
 
@@ -85,12 +85,12 @@ def test_rows_before_the_first_change_stay(
     table = lake.create_table("ns.t", numbers([]).schema)
     table.append(numbers(list(range(100))))
     before = set(files(table))
-    assert table.upsert(numbers(list(range(100))), on="id")[:2] == (0, 0)
+    assert table.upsert(numbers(list(range(100))), on="id") == (0, 0)
     assert set(files(table)) == before
     given = {number: number for number in range(100)} | {changed: -1}
-    assert table.upsert(numbers(list(given), list(given.values())), on="id")[:2] == (1, 0)
+    assert table.upsert(numbers(list(given), list(given.values())), on="id") == (1, 0)
     assert pairs(table) == given
-    assert table.upsert(numbers([200]), on="id")[:2] == (0, 1)
+    assert table.upsert(numbers([200]), on="id") == (0, 1)
 
 
 def small_row_groups(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
@@ -127,8 +127,8 @@ def test_a_table_of_keys_alone_is_merged(lake: tl.Lakehouse) -> None:
     """There is no other column to read of a file whose keys are known."""
     table = lake.create_table("ns.t", pa.schema([("id", pa.int64())]))
     table.append({"id": [1, 2, 3]})
-    assert table.upsert({"id": [3, 4]}, on="id")[:2] == (0, 1)
-    assert table.merge({"id": [1, 9]}, on="id").when_matched_delete().execute()[:3] == (0, 1, 0)
+    assert table.upsert({"id": [3, 4]}, on="id") == (0, 1)
+    assert table.merge({"id": [1, 9]}, on="id").when_matched_delete().execute() == (0, 1, 0)
     assert sorted(row["id"] for row in content(table)) == [2, 3, 4]
 
 
@@ -145,20 +145,20 @@ def test_rows_in_time_zones_and_nested_values(lake: tl.Lakehouse) -> None:
     other = {"id": 2, "at": None, "tags": None, "where": None}
     table = lake.create_table("ns.t", schema)
     table.append(pa.Table.from_pylist([row, other], schema))
-    assert table.upsert(pa.Table.from_pylist([row, other], schema), on="id")[:2] == (0, 0)
+    assert table.upsert(pa.Table.from_pylist([row, other], schema), on="id") == (0, 0)
     for change in ({"tags": ["a", None]}, {"tags": []}, {"where": {"x": 1.0, "names": [("k", 2)]}}, {"where": None}):
-        assert table.upsert(pa.Table.from_pylist([row | change], schema), on="id")[:2] == (1, 0)
+        assert table.upsert(pa.Table.from_pylist([row | change], schema), on="id") == (1, 0)
         assert table.scan(filter="id = 1").to_arrow().to_pylist() == [row | change]
     given = pa.table({"id": [1, 2], "at": pa.array([datetime(2024, 6, 1)] * 2, pa.timestamp("us", "Europe/Berlin"))})
     merge = table.merge(given, on="id").when_matched_update(condition="target.at IS NULL OR source.at > target.at")
-    assert merge.execute()[:3] == (2, 0, 0)
+    assert merge.execute() == (2, 0, 0)
     assert table.scan().to_arrow()["at"].to_pylist() == [datetime(2024, 6, 1, tzinfo=UTC)] * 2
 
 
 def test_columns_that_the_data_does_not_have_keep_their_values(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", pa.table({"id": [1], "a": [1], "b": [1]}))
     table.append({"id": [1, 2], "a": [1, 2], "b": [1, 2]})
-    assert table.upsert({"id": [2, 3], "b": [20, 30]}, on="id")[:2] == (1, 1)
+    assert table.upsert({"id": [2, 3], "b": [20, 30]}, on="id") == (1, 1)
     assert content(table) == [{"id": 1, "a": 1, "b": 1}, {"id": 2, "a": 2, "b": 20}, {"id": 3, "a": None, "b": 30}]
 
 
@@ -168,18 +168,18 @@ def test_columns_that_were_renamed_and_added_since(lake: tl.Lakehouse) -> None:
     with table.update_schema() as update:
         update.rename_column("key", "id")
         update.add_column("extra", __import__("pyiceberg.types").types.StringType())
-    assert table.upsert({"id": [2, 4], "n": [2, 4], "extra": ["x", "y"]}, on="id")[:2] == (1, 1)
+    assert table.upsert({"id": [2, 4], "n": [2, 4], "extra": ["x", "y"]}, on="id") == (1, 1)
     assert [row["extra"] for row in content(table)] == [None, "x", None, "y"]
     with table.update_schema() as update:
         update.delete_column("n")
-    assert table.upsert({"id": [1], "extra": ["z"]}, on="id")[:2] == (1, 0)
+    assert table.upsert({"id": [1], "extra": ["z"]}, on="id") == (1, 0)
     assert [row["extra"] for row in content(table)] == ["z", "x", None, "y"]
 
 
 def test_a_row_moves_to_the_partition_of_its_new_value(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", {"id": "bigint", "city": "text"}, partition_spec=["city"])
     table.append({"id": [1, 2, 3], "city": ["a", "a", None]})
-    assert table.upsert({"id": [2, 3], "city": ["b", "a"]}, on="id")[:2] == (2, 0)
+    assert table.upsert({"id": [2, 3], "city": ["b", "a"]}, on="id") == (2, 0)
     assert content(table) == [{"id": 1, "city": "a"}, {"id": 2, "city": "b"}, {"id": 3, "city": "a"}]
     assert {task.file.partition[0] for task in table.iceberg.scan().plan_files()} == {"a", "b"}
 
@@ -191,7 +191,7 @@ def test_deleted_positions_of_an_engine_stay_deleted(lake: tl.Lakehouse) -> None
     (task,) = table.iceberg.scan().plan_files()
     delete_positions(table, task, [0, 2])
     assert pairs(table) == {2: 2, 4: 4}
-    assert table.upsert(numbers([1, 4], [10, 40]), on="id")[:2] == (1, 1)
+    assert table.upsert(numbers([1, 4], [10, 40]), on="id") == (1, 1)
     assert pairs(table) == {1: 10, 2: 2, 4: 40}
     table.upsert(numbers([2], [20]), on="id")
     assert pairs(table) == {1: 10, 2: 20, 4: 40}
@@ -202,8 +202,8 @@ def test_a_merge_sees_the_writes_of_its_transaction(lake: tl.Lakehouse) -> None:
     with lake.transaction() as txn:
         table = txn.table("ns.t")
         table.append(numbers([1, 2]))
-        assert table.merge(numbers([2, 3], [5, 6]), on="id").when_matched_update().execute()[:3] == (1, 0, 0)
-        assert table.upsert(numbers([2, 3], [7, 8]), on="id")[:2] == (1, 1)
+        assert table.merge(numbers([2, 3], [5, 6]), on="id").when_matched_update().execute() == (1, 0, 0)
+        assert table.upsert(numbers([2, 3], [7, 8]), on="id") == (1, 1)
         table.delete("id = 1")
     assert pairs(lake.table("ns.t")) == {2: 7, 3: 8}
 
@@ -217,7 +217,7 @@ def test_a_saved_transaction_is_resumed_with_its_merge_and_redone(lake: tl.Lakeh
     txn.save()
     lake.table("ns.t").append(numbers([100]))
     resumed = tl.open(lake.uri, durability="none").resume("handed-over")
-    assert resumed.table("ns.t").upsert(numbers([3], [31]), on="id")[:2] == (1, 0)
+    assert resumed.table("ns.t").upsert(numbers([3], [31]), on="id") == (1, 0)
     resumed.commit()
     assert pairs(lake.table("ns.t")) == {1: 1, 2: 20, 3: 31, 100: 100}
 
@@ -267,7 +267,7 @@ def test_a_generator_is_read_once_though_the_merge_is_redone(
     result = table.merge(data(), on="id").when_matched_update().when_not_matched_insert().execute()
     assert attempts > 2
     assert reads == 1
-    assert result[:3] == (0, 0, 2)
+    assert result == (0, 0, 2)
     assert pairs(table) == {1: 1, 2: 20, 3: 30}
 
 
@@ -324,7 +324,7 @@ def test_a_merge_refuses_invalid_clauses(lake: tl.Lakehouse) -> None:
         merge.when_matched_delete()
     with pytest.raises(InvalidArgument, match="no clause"):
         table.merge(numbers([1]), on="id").execute()
-    assert merge.execute()[:3] == (0, 0, 0)
+    assert merge.execute() == (0, 0, 0)
     with pytest.raises(InvalidArgument, match="executed already"):
         merge.execute()
     with pytest.raises(InvalidArgument, match="no primary key"):
@@ -349,9 +349,9 @@ def test_a_thousand_columns(lake: tl.Lakehouse) -> None:
     names = [f"c{number}" for number in range(1000)]
     table = lake.create_table("ns.t", pa.schema([("id", pa.int64()), *((name, pa.int64()) for name in names)]))
     table.append(pa.table({"id": [1, 2], **{name: [0, 0] for name in names}}))
-    assert table.upsert(pa.table({"id": [2, 3], **{name: [1, 1] for name in names}}), on="id")[:2] == (1, 1)
+    assert table.upsert(pa.table({"id": [2, 3], **{name: [1, 1] for name in names}}), on="id") == (1, 1)
     merge = table.merge(pa.table({"id": [1]}), on="id").when_matched_update({"c7": "target.c999 + 5"})
-    assert merge.execute()[:3] == (1, 0, 0)
+    assert merge.execute() == (1, 0, 0)
     assert sorted(table.scan(columns=["c7"]).to_arrow()["c7"].to_pylist()) == [1, 1, 5]
 
 
@@ -359,7 +359,7 @@ def test_all_rows_of_a_file_may_go(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", numbers([]))
     table.append(numbers([1, 2]))
     table.append(numbers([3]))
-    assert table.merge(numbers([1, 2]), on="id").when_matched_delete().execute()[:3] == (0, 2, 0)
+    assert table.merge(numbers([1, 2]), on="id").when_matched_delete().execute() == (0, 2, 0)
     assert pairs(table) == {3: 3}
     snapshot = table.iceberg.current_snapshot()
     assert snapshot is not None
@@ -392,7 +392,7 @@ def test_a_condition_that_is_null_does_not_hold(lake: tl.Lakehouse) -> None:
     table.append(numbers([1, 2, 3]))
     data = pa.table({"id": [1, 2, 4, 5], "n": pa.array([None, 20, None, 50], pa.int64())})
     merge = table.merge(data, on="id").when_matched_delete(condition="source.n > 0")
-    assert merge.when_not_matched_insert(condition="source.n > 0").execute()[:3] == (0, 1, 1)
+    assert merge.when_not_matched_insert(condition="source.n > 0").execute() == (0, 1, 1)
     assert pairs(table) == {1: 1, 3: 3, 5: 50}
 
 

@@ -39,8 +39,8 @@ def test_ids_of_the_type_uuid_are_keys_and_values(lake: tl.Lakehouse, on: list[s
     columns = {"key": "uuid", "id": "bigint", "mark": "uuid", "part": "struct<mark: uuid>"}
     table = lake.create_table("ns.ids", columns)
     table.append([row(number) for number in range(4)])
-    assert table.upsert([row(1), row(2, 7), row(9)], on=on)[:2] == (1, 1)
-    assert table.upsert([row(2, 7)], on=on)[:2] == (0, 0)
+    assert table.upsert([row(1), row(2, 7), row(9)], on=on) == (1, 1)
+    assert table.upsert([row(2, 7)], on=on) == (0, 0)
     with pytest.raises(InvalidArgument, match="more than once"):
         table.upsert([row(3), row(3)], on=on)
     table.merge([row(0)], on=on).when_matched_delete().execute()
@@ -63,13 +63,13 @@ def test_files_that_cannot_hold_a_key_stay_unread(lake: tl.Lakehouse, monkeypatc
         return batches_of(self, task, *args)
 
     monkeypatch.setattr(matching.LiveRows, "batches", counted)
-    assert table.upsert(numbers([11, 55, 100], [0, 55, 1]), on="id")[:2] == (1, 1)
+    assert table.upsert(numbers([11, 55, 100], [0, 55, 1]), on="id") == (1, 1)
     after = files(table)
     assert len(set(read)) == 2
     assert len(before.keys() & after.keys()) == 5, "only one of them had a row that changed"
     read.clear()
     many = list(range(10)) + list(range(50, 60)) + list(range(1000, 1300))
-    assert table.upsert(numbers(many, many), on="id")[:2] == (0, 300)
+    assert table.upsert(numbers(many, many), on="id") == (0, 300)
     assert len(set(read)) == 2, "more keys than a filter holds"
     assert files(table).keys() >= after.keys(), "no row changed, so no file did"
     assert sum(files(table).values()) == 361
@@ -79,7 +79,7 @@ def test_partitions_that_no_key_lies_in_stay_unread(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", numbers([]), partition_spec=["bucket(16, id)"])
     table.append(numbers(list(range(400))))
     before = files(table)
-    assert table.upsert(numbers([3, 500], [0, 0]), on="id")[:2] == (1, 1)
+    assert table.upsert(numbers([3, 500], [0, 0]), on="id") == (1, 1)
     assert len(before.keys() - files(table).keys()) == 1
     assert pairs(table) == {id: id for id in range(400)} | {3: 0, 500: 0}
 
@@ -88,7 +88,7 @@ def test_keys_that_come_twice_are_named(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", numbers([1]), primary_key=["id"])
     with pytest.raises(InvalidArgument, match=r"2 keys occur more than once.*\(id=7\), \(id=8\)"):
         table.upsert(numbers([7, 8, 9, 7, 8], [1, 2, 3, 4, 5]))
-    assert table.upsert(numbers([1, 1], [1, 1]).slice(1))[:2] == (0, 1)
+    assert table.upsert(numbers([1, 1], [1, 1]).slice(1)) == (0, 1)
 
 
 def test_more_than_one_row_for_a_row_is_an_error(lake: tl.Lakehouse) -> None:
@@ -100,18 +100,18 @@ def test_more_than_one_row_for_a_row_is_an_error(lake: tl.Lakehouse) -> None:
         table.merge(data, on="id").when_matched_update().execute()
     assert pairs(table) == {1: 1, 2: 2}
     merge = table.merge(data, on="id").when_matched_update(condition="source.n > 15").when_not_matched_insert()
-    assert merge.execute()[:3] == (1, 0, 2)
+    assert merge.execute() == (1, 0, 2)
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [2, 20, 30, 40]
 
 
 def test_a_null_in_a_key_equals_nothing(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", numbers([]))
     table.append(numbers([None, 1], [5, 1]))
-    assert table.upsert(numbers([None, 1], [7, 2]), on="id")[:2] == (1, 1)
+    assert table.upsert(numbers([None, 1], [7, 2]), on="id") == (1, 1)
     assert content(table) == [{"id": None, "n": 5}, {"id": None, "n": 7}, {"id": 1, "n": 2}]
-    assert table.upsert(numbers([None, None], [8, 9]), on="id")[:2] == (0, 2)
+    assert table.upsert(numbers([None, None], [8, 9]), on="id") == (0, 2)
     merge = table.merge(numbers([None]), on="id").when_matched_delete()
-    assert merge.execute()[:3] == (0, 0, 0)
+    assert merge.execute() == (0, 0, 0)
 
 
 def test_nan_equals_nan_and_zero_equals_zero(lake: tl.Lakehouse) -> None:
@@ -120,10 +120,10 @@ def test_nan_equals_nan_and_zero_equals_zero(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", schema)
     table.append(pa.table({"x": [float("nan")], "n": [1]}))
     table.append(pa.table({"x": [0.0, 1.5], "n": [2, 3]}))
-    assert table.upsert(pa.table({"x": [float("nan"), -0.0], "n": [10, 20]}), on="x")[:2] == (2, 0)
+    assert table.upsert(pa.table({"x": [float("nan"), -0.0], "n": [10, 20]}), on="x") == (2, 0)
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [3, 10, 20]
     again = pa.table({"x": [float("nan"), -0.0], "n": [10, 20]})
-    assert table.upsert(again, on="x")[:2] == (0, 0), "NaN is what it was"
+    assert table.upsert(again, on="x") == (0, 0), "NaN is what it was"
     with pytest.raises(InvalidArgument, match="more than once"):
         table.upsert(pa.table({"x": [0.0, -0.0], "n": [1, 2]}), on="x")
 
@@ -151,7 +151,7 @@ def test_keys_of_every_type(lake: tl.Lakehouse, kind: str, is_many: bool) -> Non
     if is_many:  # more than a filter lists
         more = pa.table({"k": pa.array([values[1]] * 300, type), "part": list(range(2, 302)), "n": [0] * 300})
         data = pa.concat_tables([data, more])
-    assert table.upsert(data, on=["k", "part"])[:2] == (1, data.num_rows - 1)
+    assert table.upsert(data, on=["k", "part"]) == (1, data.num_rows - 1)
     found = table.scan(filter="n > 0").to_arrow()
     assert sorted(found["n"].to_pylist()) == [1, 20, 30]
     merge = table.merge(data, on=["k", "part"]).when_matched_update({"n": "source.n + 1"}, condition="source.n > 0")
@@ -187,7 +187,7 @@ def test_keys_far_from_each_other_are_joined(lake: tl.Lakehouse, monkeypatch: py
     table.append(numbers([LEAST, 5, MOST]))
     far = numbers([MOST, LEAST, 6], [1, 2, 3])
     assert DenseKeys.of(far, ["id"], rows=1000) is None
-    assert table.upsert(far, on="id")[:2] == (2, 1)
+    assert table.upsert(far, on="id") == (2, 1)
     assert pairs(table) == {LEAST: 2, 5: 5, 6: 3, MOST: 1}
     monkeypatch.setattr(matching, "_chunks", None)
-    assert table.upsert(numbers([5, 6, 7], [50, 60, 70]), on="id")[:2] == (2, 1), "and these are not"
+    assert table.upsert(numbers([5, 6, 7], [50, 60, 70]), on="id") == (2, 1), "and these are not"

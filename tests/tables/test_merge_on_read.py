@@ -118,7 +118,7 @@ def test_a_file_without_remaining_rows_is_removed_with_its_delete_file(table: tl
 def test_update_and_merge_leave_unchanged_rows_in_their_files(lake: tl.Lakehouse, table: tl.Table) -> None:
     before = data_paths(table)
     lake.sql("UPDATE n.t SET v = -v WHERE id in (1, 2)")
-    assert lake.table("n.t").upsert({"id": [1, 3, 20], "v": [-1, 33, 20]}, on="id")[:2] == (1, 1)
+    assert lake.table("n.t").upsert({"id": [1, 3, 20], "v": [-1, 33, 20]}, on="id") == (1, 1)
     merge = lake.table("n.t").merge({"id": [4, 5], "v": [0, 1]}, on="id")
     merge.when_matched_delete(condition="source.v = 0").when_matched_update().execute()
     lake.table("n.t").overwrite({"id": [6], "v": [66]}, "id = 6")

@@ -71,7 +71,7 @@ def by_overwrite(table: tl.Table) -> None:
 def by_upsert(table: tl.Table) -> None:
     swapped = rows(table).set_column(0, "id", pa.array([3, 2, 1, 0], pa.int64()))
     table.append(swapped)
-    assert table.upsert(rows(table), on=["id"])[:2] == (4, 0)
+    assert table.upsert(rows(table), on=["id"]) == (4, 0)
 
 
 def by_deletion(table: tl.Table) -> None:
@@ -177,7 +177,7 @@ def test_a_structure_may_be_null_whose_parts_may_not(lake: tl.Lakehouse) -> None
     table.append([{"n": 2, "s": None}, {"n": 3, "s": PARTS}])
     table.append(pa.Table.from_pylist([{"n": 4}]).to_reader())
     table.iceberg.append(pa.table({"n": pa.array([5], pa.int32())}))
-    assert table.upsert([{"n": 3, "s": None}, {"n": 6, "s": PARTS}], on=["n"])[:2] == (1, 1)
+    assert table.upsert([{"n": 3, "s": None}, {"n": 6, "s": PARTS}], on=["n"]) == (1, 1)
     lake.sql("insert into a.t (n) values (7)")
     lake.sql(f"insert into a.t values (8, null), (9, {text})")
     lake.sql("update a.t set s = null where n = 6")
@@ -200,7 +200,7 @@ def test_a_table_with_an_added_struct_can_be_rewritten(lake: tl.Lakehouse) -> No
     with table.update_schema() as change:
         change.add_column("s", REQUIRED)
     table = lake.table("a.t")
-    assert table.upsert([{"n": 0, "s": PARTS}], on=["n"])[:2] == (1, 0)
+    assert table.upsert([{"n": 0, "s": PARTS}], on=["n"]) == (1, 0)
     table.delete("n = 1")
     table.overwrite([{"n": 2, "s": None}], "n = 2")
     assert table.maintenance.compact(min_files=2).files_added == 1

@@ -148,7 +148,7 @@ def test_partitions_of_floating_point_numbers_are_found_again(lake: tl.Lakehouse
     table.maintenance.rewrite_manifests()
     assert lake.sql("DELETE FROM s.t WHERE k = 1").fetchone() == (0, 1, 0, lake.version)
     table = lake.table("s.t")
-    assert table.upsert({"p": [value], "k": [9]}, on=["p"])[:2] == ((0, 1) if value is None else (1, 0))
+    assert table.upsert({"p": [value], "k": [9]}, on=["p"]) == ((0, 1) if value is None else (1, 0))
     found = lake.table("s.t").scan("k > 0").to_arrow()
     assert repr(found["p"].to_pylist()[0]) == repr(value)
     table.append({"p": [value], "k": [3]})
@@ -207,7 +207,7 @@ def test_every_legal_spec_is_written_and_found(lake: tl.Lakehouse, kind: str, sp
     if isinstance(value, int):
         assert table.scan(f"v = {value}").count() == 1
         assert table.scan("v < 2").count() == 1
-    assert table.upsert([{"v": value, "k": 2}], on=["v"])[:2] == (1, 0)
+    assert table.upsert([{"v": value, "k": 2}], on=["v"]) == (1, 0)
     table.delete("k = 2")
     assert lake.table("s.t").scan().count() == 0
 

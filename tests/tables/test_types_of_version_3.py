@@ -53,7 +53,7 @@ def test_rows_are_merged_by_nanoseconds(lake: tl.Lakehouse, count: int) -> None:
     times = pa.array([NANOS[1] + number for number in range(count)], pa.timestamp("ns"))
     table = lake.create_table("ns.t", pa.table({"t": times, "n": [0] * count}), properties=V3)
     table.append({"t": times, "n": [0] * count})
-    assert table.upsert({"t": times, "n": [1] * count}, on=["t"])[:2] == (count, 0)
+    assert table.upsert({"t": times, "n": [1] * count}, on=["t"]) == (count, 0)
     rows = pa.table({"t": times[:2], "n": pa.array([2, 2])})
     iceberg: IcebergTable = lake.table("ns.t").iceberg
     result = iceberg.upsert(rows, ["t"])

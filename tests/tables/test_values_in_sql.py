@@ -113,8 +113,8 @@ def test_an_upsert_changes_zero_into_negative_zero(lake: tl.Lakehouse, type: str
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"k": "int", "f": type, "s": f"row(f {type})"})
     table.append([{"k": 1, "f": 0.0, "s": {"f": 0.0}}, {"k": 2, "f": NAN, "s": {"f": NAN}}])
-    assert table.upsert([{"k": 1, "f": -0.0}, {"k": 2, "f": NAN}], on="k")[:2] == (1, 0)
-    assert table.upsert([{"k": 1, "s": {"f": -0.0}}], on="k")[:2] == (1, 0)
+    assert table.upsert([{"k": 1, "f": -0.0}, {"k": 2, "f": NAN}], on="k") == (1, 0)
+    assert table.upsert([{"k": 1, "s": {"f": -0.0}}], on="k") == (1, 0)
     (row,) = table.scan("k = 1").to_arrow().to_pylist()
     assert [math.copysign(1, row["f"]), math.copysign(1, row["s"]["f"])] == [-1, -1]
 
@@ -151,7 +151,7 @@ def test_times_without_a_zone_are_in_utc_whatever_the_zone_of_the_machine(tmp_pa
         [[1], [2]],
         [[1]],
         ["2020-06-01 00:00:00", "2020-06-02 00:00:00"],
-        [1, 0, 0, 7],
+        [1, 0, 0],
     ]
 
 

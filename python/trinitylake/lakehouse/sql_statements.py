@@ -15,7 +15,7 @@ from trinitylake.base.markup import element, framed, shown
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.sql_definitions import Alter, Definitions, declared_columns
-from trinitylake.tables.merge import WriteResult, with_version
+from trinitylake.tables.merge import WriteResult, committed
 from trinitylake.tables.queries.changes import Changes
 from trinitylake.tables.queries.column_types import with_uuids
 from trinitylake.tables.queries.named_objects import Names
@@ -65,7 +65,7 @@ class Transaction(Definitions, Protocol):
 
 
 class StatementDone(Query):
-    """Result of a writing statement as a query: one row with the fields of `WriteResult`. Printed as a sentence.
+    """Result of a writing statement as a query: a row of the numbers of rows and the version. Printed as a sentence.
 
     Args:
         done: None for a statement that changes no rows; then the numbers are 0.
@@ -73,8 +73,13 @@ class StatementDone(Query):
     """
 
     def __init__(self, names: Names, done: WriteResult | None, version: int | None, base_version: int) -> None:
-        result = with_version(done or _NO_ROWS, version, base_version)
-        rows = pa.table({name: pa.array([value], pa.int64()) for name, value in result._asdict().items()})
+        result = committed(done or _NO_ROWS, version, base_version)
+        rows = pa.table(
+            {
+                name: pa.array([value], pa.int64())
+                for name, value in (*result._asdict().items(), ("version", result.version))
+            }
+        )
         super().__init__(PreparedQuery("SELECT * FROM done", names, QueryOptions(given={"done": rows})))
         self._has_rows = done is not None
         self._is_committed = version is not None
@@ -82,11 +87,10 @@ class StatementDone(Query):
 
     def _text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
         """The result as a sentence: the numbers of changed rows, and the version."""
-        updated, deleted, inserted, version = self._result
-        suffix = "" if version is None else f" in version {version}"
+        suffix = "" if self._result.version is None else f" in version {self._result.version}"
         if not self._has_rows:
             return f"done{suffix}" if suffix or not self._is_committed else "nothing changed"
-        counts = {"updated": updated, "deleted": deleted, "inserted": inserted}
+        counts = dict(zip(("updated", "deleted", "inserted"), self._result, strict=True))
         first, *others = [f"{count:,} {what}" for what, count in counts.items() if count] or ["0 changed"]
         number, _, what = first.partition(" ")
         return ", ".join([f"{number} row{'' if number == '1' else 's'} {what}", *others]) + suffix

@@ -41,7 +41,7 @@ from trinitylake.spark.options import Options, options_for
 from trinitylake.spark.scan_tasks import storage_io
 from trinitylake.spark.types import arrow_schema_of, check_assignable, in_case_of, spark_schema, to_spark_batch
 from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, WrittenFiles, result_of
-from trinitylake.tables.merge import Merge, WriteResult
+from trinitylake.tables.merge import Merge, WriteResult, committed
 from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, rewrite
 
@@ -202,7 +202,7 @@ class _Statement:
     def commit(self, reports: Sequence[WrittenFiles]) -> WriteResult:
         """Commit the files that the tasks reported; returns the numbers of changed rows and the version."""
         version = commit_write(self.plan, reports, transaction=self._transaction)
-        return result_of(reports)._replace(version=version)
+        return committed(result_of(reports), version)
 
     def merge(
         self,

@@ -23,7 +23,7 @@ from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.frozen_table import FrozenTable
 from trinitylake.tables.group_append import Batch, Committed, LostRace, Member, groups_of
 from trinitylake.tables.input_rows import conform
-from trinitylake.tables.merge import WriteResult, with_version
+from trinitylake.tables.merge import WriteResult, committed
 from trinitylake.tables.table_locks import table_locks
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class AutocommitTable(FrozenTable):
 
         result, written, transaction = self._run(statement, note, is_append)
         self._show_written(written)
-        return with_version(result, transaction.version, transaction.base_version)
+        return committed(result, transaction.version, transaction.base_version)
 
     def _run(
         self,
@@ -176,7 +176,7 @@ class AutocommitTable(FrozenTable):
         if done is None:
             return self._append(given, info)
         self._show(done.table._definition, done.version)
-        return WriteResult(0, 0, given.num_rows, done.version)
+        return committed(WriteResult(0, 0, given.num_rows), done.version)
 
     def _prepared(self, given: pa.Table, info: CommitInfo) -> Batch | None:
         """The batch for a group; None if the rows do not fit the table of this handle, whose schema may be outdated."""

@@ -15,31 +15,45 @@ Values: TypeAlias = "Mapping[str, str] | Iterable[str] | None"
 Result = TypeVar("Result")
 
 
-class WriteResult(NamedTuple):
-    """Numbers of rows that a statement updated, deleted and inserted.
+class _Committed:
+    """Version of the commit of a statement, which is no item of the tuple of its numbers.
 
-    `version` is the version of its commit; None if nothing changed, or inside a transaction, which commits later.
+    Attributes:
+        version: None if the statement changed nothing, or inside a transaction, which commits later.
     """
 
+    version: int | None = None
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, version={self.version})"
+
+
+class _WriteNumbers(NamedTuple):
     rows_updated: int
     rows_deleted: int
     rows_inserted: int
-    version: int | None = None
 
 
-class UpsertResult(NamedTuple):
-    """Numbers of rows that an upsert updated and inserted. `version` is as in `WriteResult`."""
+class WriteResult(_Committed, _WriteNumbers):
+    """Numbers of rows that a statement updated, deleted and inserted; `version` is the version of its commit."""
 
+
+class _UpsertNumbers(NamedTuple):
     rows_updated: int
     rows_inserted: int
-    version: int | None = None
 
 
-def with_version(result: Result, version: int | None, base_version: int) -> Result:
+class UpsertResult(_Committed, _UpsertNumbers):
+    """Numbers of rows that an upsert updated and inserted; `version` is the version of its commit."""
+
+
+def committed(result: Result, version: int | None, base_version: int | None = None) -> Result:
     """The result of a statement with the version of its transaction; without it if the transaction wrote nothing."""
-    if isinstance(result, WriteResult | UpsertResult) and version != base_version:
-        return cast("Result", result._replace(version=version))
-    return result
+    if not isinstance(result, WriteResult | UpsertResult) or version == base_version:
+        return result
+    done = type(result)(*result)
+    done.version = version
+    return cast("Result", done)
 
 
 class Merge:
