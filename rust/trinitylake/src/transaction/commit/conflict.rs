@@ -219,12 +219,6 @@ impl FatalConflict {
         if keys.is_empty() {
             return Ok(());
         }
-        let describe = |winner: &Winner| {
-            let name = if winner.message.is_empty() { &winner.transaction_id } else { &winner.message };
-            let author =
-                if winner.author.is_empty() { String::new() } else { format!(" by {}", winner.author) };
-            format!("version {}{author} ({name})", winner.version)
-        };
         Err(Error::CommitConflict {
             message: format!(
                 "conflict on {} with {}: transaction {transaction} was not committed; run it again on the new version",
@@ -235,6 +229,12 @@ impl FatalConflict {
             winners: self.winners,
         })
     }
+}
+
+pub(crate) fn describe(winner: &Winner) -> String {
+    let name = if winner.message.is_empty() { &winner.transaction_id } else { &winner.message };
+    let author = if winner.author.is_empty() { String::new() } else { format!(" by {}", winner.author) };
+    format!("version {}{author} ({name})", winner.version)
 }
 
 /// The first names, and the number of the others.

@@ -3,6 +3,8 @@
 use crate::config::Coordination;
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::transaction::commit::conflict::{describe, winner};
+use crate::version::Version;
 
 /// Versions that a late commit reads in parallel.
 pub(crate) const VERSIONS_AT_ONCE: u64 = 32;
@@ -47,21 +49,24 @@ impl Effort {
             || (has_tried && environment.elapsed_millis() >= self.deadline_millis)
     }
 
-    pub(crate) fn limit_error(self, keys: Vec<String>) -> Error {
+    /// `latest` is the newest version that this handle knows.
+    pub(crate) fn limit_error(self, keys: Vec<String>, latest: &Version) -> Error {
         let how_often = match self.redone {
             0 => format!("{} attempts", self.attempts),
             redone => format!("{} attempts and {redone} rebases", self.attempts),
         };
         let why = match keys.is_empty() {
-            true => "other transactions committed first every time, without a conflict".into(),
+            true => "other transactions without a conflict committed first every time".into(),
             false => format!("other transactions changed {} first every time", keys.join(", ")),
         };
+        let winner = winner(latest, 0);
         Error::CommitConflict {
             message: format!(
-                "gave up after {how_often}: {why}; try again, or raise max_attempts or the timeout"
+                "gave up after {how_often}: {why}, lately {}; try again, or raise max_attempts or the timeout",
+                describe(&winner)
             ),
             keys,
-            winners: Vec::new(),
+            winners: vec![winner],
         }
     }
 }

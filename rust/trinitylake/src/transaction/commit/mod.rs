@@ -124,7 +124,8 @@ impl Transaction {
             match tried {
                 Ok(Some(outcome)) => return Ok(outcome),
                 Ok(None) if is_spent => {
-                    return Err(Failure::Certain(Proof::RacesLost, effort.limit_error(Vec::new())));
+                    let error = effort.limit_error(Vec::new(), &self.lakehouse.known());
+                    return Err(Failure::Certain(Proof::RacesLost, error));
                 }
                 // The next validation shows which root was created.
                 Err(Failure::InDoubt { version, .. }) if !is_spent => self.state.in_doubt(version),

@@ -58,7 +58,8 @@ impl Transaction {
                 effort.redone += 1;
                 self.effort = Some(*effort);
                 if effort.is_spent(limits, lakehouse.environment().as_ref()) && effort.redone > 1 {
-                    return Err(Failure::Certain(Proof::Overtaken, effort.limit_error(conflicts.names())));
+                    let error = effort.limit_error(conflicts.names(), &lakehouse.known());
+                    return Err(Failure::Certain(Proof::Overtaken, error));
                 }
                 Ok(Validated::Ended(Outcome::Conflicts(conflicts)))
             }

@@ -421,7 +421,9 @@ async fn the_limits_include_rebases() {
                 Err(error) => break error,
             }
         };
-        let Error::CommitConflict { message, keys, .. } = &error else { panic!("{error}") };
+        let Error::CommitConflict { message, keys, winners } = &error else { panic!("{error}") };
+        assert_eq!(winners.len(), 1, "{message}");
+        assert!(message.contains(&format!("version {}", winners[0].version)), "{message}");
         assert!(redone <= most, "redone {redone} times");
         assert_eq!(keys, &["table ns.t"]);
         assert!(message.contains("gave up") && message.contains("rebases"), "{message}");
