@@ -298,7 +298,7 @@ def test_undrop_finds_the_last_version_of_an_object(tmp_path: Path) -> None:
 
 
 def test_undrop_to_another_name_restores_the_dropped_object_not_its_successor(tmp_path: Path) -> None:
-    """A table was dropped and made anew by mistake; `undrop --to` copied the new table, and reported success."""
+    """A table was dropped and created again by mistake; `undrop --to` copied the new table, and reported success."""
     root = str(tmp_path / "lake")
     lake = tl.create(root, durability="none")
     lake.create_namespace("shop")
