@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple, TypeAlias
 
 from pyiceberg import expressions
@@ -58,6 +58,7 @@ _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "NULL"
 #: Maximum nesting of NOT and parentheses, because filters are evaluated recursively.
 _MAX_DEPTH = 100
 _SHOWN_CHARACTERS = 100
+_MOST_DIGITS = 400
 _A_VALUE = "a value: a number, a text in quotes, true or false; for NULL write `is null`"
 
 
@@ -207,8 +208,9 @@ class _Parser:
         if token.kind == "text":
             return StringLiteral(token.text[1:-1].replace("''", "'"))
         if token.kind == "number":
+            number = _decimal(token.text)
             is_whole = token.text.lstrip("+-").isdecimal()
-            return LongLiteral(int(token.text)) if is_whole else DecimalLiteral(_decimal(token.text))
+            return LongLiteral(int(number)) if is_whole else DecimalLiteral(number)
         if token.word in ("TRUE", "FALSE"):
             return BooleanLiteral(token.word == "TRUE")
         self._at -= 1
@@ -251,6 +253,14 @@ class _Parser:
 
 
 def _decimal(text: str) -> Decimal:
-    """Number of a text, without an exponent, which Iceberg's decimals lack."""
-    number = Decimal(text)
-    return Decimal(f"{number:f}") if abs(number.adjusted()) <= 400 else number
+    """Number of a text, without an exponent, which Iceberg's decimals lack.
+
+    A number beyond 10^400, or nearer to 0 than 10^-400, is replaced by that: no type has a number in between.
+    """
+    try:
+        number = Decimal(text) or Decimal(0)
+    except InvalidOperation:
+        raise InvalidArgument(f"the exponent of {text[:_SHOWN_CHARACTERS]} is too large") from None
+    if abs(number.adjusted()) > _MOST_DIGITS:
+        number = Decimal(1).scaleb(_MOST_DIGITS if number.adjusted() > 0 else -_MOST_DIGITS).copy_sign(number)
+    return Decimal(f"{number:f}")

@@ -255,12 +255,14 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
             made = pa.array(values)
         except pa.ArrowNotImplementedError:  # a UUID in a structure or a list
             made = pa.array(without_uuid_objects(values))
+        except OverflowError:  # an integer beyond 64 bits
+            made = pa.array([Decimal(value) if type(value) is int else value for value in values])
         if pa.types.is_date32(made.type) and any(isinstance(value, datetime) for value in values):
             # Arrow makes a date of each if the first value is one.
             moments = (datetime.combine(value, time()) if type(value) is date else value for value in values)
             made = pa.array(moments, pa.timestamp("us"))
         return made
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise InvalidArgument(f"column {name}: {error}") from error
 
 
