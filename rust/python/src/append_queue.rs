@@ -3,14 +3,33 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::{QueuedAppends as CoreQueuedAppends, Transaction as CoreTransaction};
 
 use crate::runtime::{run, run_to_end};
-use crate::transaction::{Locked, Transaction};
+
+/// A transaction that this call has locked.
+pub struct Locked(OwnedMutexGuard<CoreTransaction>);
+
+impl Locked {
+    pub async fn all(transactions: &[Arc<Mutex<CoreTransaction>>]) -> Vec<Locked> {
+        join_all(transactions.iter().map(|one| one.clone().lock_owned()))
+            .await
+            .into_iter()
+            .map(Locked)
+            .collect()
+    }
+}
+
+impl AsMut<CoreTransaction> for Locked {
+    fn as_mut(&mut self) -> &mut CoreTransaction {
+        &mut self.0
+    }
+}
 
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct QueuedAppends {
@@ -26,10 +45,9 @@ impl QueuedAppends {
         py: Python<'_>,
         lakehouse: &Arc<CoreLakehouse>,
         table: &str,
-        transactions: &[PyRef<'_, Transaction>],
+        transactions: Vec<Arc<Mutex<CoreTransaction>>>,
         rows: Bytes,
     ) -> PyResult<QueuedAppends> {
-        let transactions: Vec<_> = transactions.iter().map(|one| one.inner.clone()).collect();
         let inner = run(py, async {
             let mut locked = Locked::all(&transactions).await;
             CoreQueuedAppends::new(lakehouse, table, &mut locked, rows)

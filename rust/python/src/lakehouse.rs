@@ -211,7 +211,8 @@ impl Lakehouse {
         transactions: Vec<PyRef<'_, Transaction>>,
         rows: PyBackedBytes,
     ) -> PyResult<QueuedAppends> {
-        QueuedAppends::new(py, &self.inner, table, &transactions, Bytes::from_owner(rows))
+        let transactions = transactions.iter().map(|one| one.inner.clone()).collect();
+        QueuedAppends::new(py, &self.inner, table, transactions, Bytes::from_owner(rows))
     }
 
     /// Whether commits of several processes may share a version through the queue.

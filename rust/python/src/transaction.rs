@@ -10,7 +10,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::Mutex;
 use trinitylake::key::KeyRange;
 use trinitylake::transaction::saved::list::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
@@ -19,7 +19,7 @@ use trinitylake::transaction::{
 };
 use trinitylake::version::log_summary::{Rows, TableChange};
 
-use crate::append_queue::QueuedAppends;
+use crate::append_queue::{Locked, QueuedAppends};
 use crate::arrow;
 use crate::errors::to_python;
 use crate::runtime::{run, run_quick, run_to_end};
@@ -133,25 +133,6 @@ impl Transaction {
             return act(&mut transaction);
         }
         py.detach(|| act(&mut self.inner.blocking_lock()))
-    }
-}
-
-/// A transaction that this call has locked.
-pub struct Locked(OwnedMutexGuard<CoreTransaction>);
-
-impl Locked {
-    pub async fn all(transactions: &[Arc<Mutex<CoreTransaction>>]) -> Vec<Locked> {
-        join_all(transactions.iter().map(|one| one.clone().lock_owned()))
-            .await
-            .into_iter()
-            .map(Locked)
-            .collect()
-    }
-}
-
-impl AsMut<CoreTransaction> for Locked {
-    fn as_mut(&mut self) -> &mut CoreTransaction {
-        &mut self.0
     }
 }
 

@@ -30,7 +30,6 @@ use crate::path::{INTENT_PREFIX, intent_file, intent_path, is_in_queue};
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::footprint::Footprint;
-use crate::transaction::handle::Transaction;
 use crate::transaction::options::Isolation;
 use crate::version::Version;
 use crate::version::log_summary::Summary;
@@ -387,15 +386,5 @@ fn to_submission(mut intended: IntendedTransaction) -> Submission {
         last_version: Some(intended.last_version),
         info: of_log_entry(intended),
         ..Submission::default()
-    }
-}
-
-impl Transaction {
-    /// Whether the transaction joins the intent queue.
-    pub(super) fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
-        coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
-            && self.changes.definition.is_none()
-            && !self.depends_on_past
-            && self.lakehouse.commits().is_contended()
     }
 }

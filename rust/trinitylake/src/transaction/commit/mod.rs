@@ -24,6 +24,7 @@ pub(crate) mod outcome;
 mod publish;
 pub(crate) mod submission;
 mod validate;
+pub(crate) mod winner;
 
 use bytes::Bytes;
 
@@ -202,6 +203,14 @@ impl Transaction {
         let submission = self.submission();
         let fits_in_root = submission.fits_in_root && last_version.is_none();
         Ok(Submission { coordination, attempt, last_version, fits_in_root, ..submission })
+    }
+
+    /// Whether the transaction joins the intent queue.
+    fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
+        coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
+            && self.changes.definition.is_none()
+            && !self.depends_on_past
+            && self.lakehouse.commits().is_contended()
     }
 
     pub(crate) fn submission(&self) -> Submission {
