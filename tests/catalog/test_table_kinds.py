@@ -134,7 +134,7 @@ def test_an_external_table_refuses_writes(
     before = lake.version
     for write in (
         lambda: table.append(ROWS),
-        lambda: table.update_schema(),
+        lambda: table.update_schema().add_column("more", StringType()).commit(),
         lambda: catalog.commit_table(table, (), (SetPropertiesUpdate(updates={"a": "b"}),)),
     ):
         with pytest.raises(tl.InvalidArgument, match="external"):

@@ -57,10 +57,10 @@ def loader(tmp_path: Path) -> Loader:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("a,b\n1,2\n3\n4,5,6\n", "Line: 3"),
-        ("a,b,c\n1,x,2\n3,x,y,4\n5,z,6\n", "Line: 3"),
-        ('a,b\n1,"x"y\n2,z\n', "Line: 2"),
-        ('a,b\n1,2\n3,"open\n', "Line: 3"),
+        ("a,b\n1,2\n3\n4,5,6\n", "line 3:"),
+        ("a,b,c\n1,x,2\n3,x,y,4\n5,z,6\n", "line 3:"),
+        ('a,b\n1,"x"y\n2,z\n', "line 2:"),
+        ('a,b\n1,2\n3,"open\n', "line 3:"),
     ],
 )
 def test_rows_with_another_number_of_fields_are_refused(loader: Loader, text: str, place: str) -> None:

@@ -423,10 +423,13 @@ class FeedHistory:
     def erase(self) -> After:
         if not self.rows() or self.random.random() < 0.8:  # it takes two seconds
             raise Skipped
-        number = self.random.choice(self.rows())[self.id_field()]
-        self.lake.erase(self.now.at, f"id = {number}")
-        self.store(self.same([row for row in self.rows() if row[self.id_field()] != number]), "erase")
+        id = self.id_field()
+        number = self.random.choice(self.rows())[id]
+        self.lake.erase(self.now.at, f"id = {number}", history=self.random.choice(["rewrite", "expire"]))
+        self.store(self.same([row for row in self.rows() if row[id] != number]), "erase")
         self._forget_expired()
+        for state in self.states.values():  # a version that stays has lost the row, too
+            state.rows = state.rows and [row for row in state.rows if row[id] != number]
         return self.same(self.now.rows)
 
     def _forget_expired(self) -> None:

@@ -278,7 +278,7 @@ def test_rows_are_shown_to_readers_if_the_server_allows_it(rita: Page, shop: tl.
     """
     rows = f"{table_path('shop', 'orders')}/rows"
     found = rita.found(rows, limit=4)
-    assert found["columns"] == [{"name": "id", "type": "bigint", "nulls": 0.0, "min": "1", "max": "3"}]
+    assert found["columns"] == [{"name": "id", "type": "BIGINT", "nulls": 0.0, "min": "1", "max": "3"}]
     assert len(found["rows"]) == 4
     assert {value for [value] in found["rows"]} <= {"1", "2", "3"}
     assert rita(f"{table_path('canary_payroll', 'canary_wages')}/rows").code == 403

@@ -23,11 +23,11 @@ COLUMNS = {
 }
 #: For each limit a value that is just within it and one that is just beyond it.
 BOUNDARIES: dict[str, tuple[str, Any, Any, str]] = {
-    "smallint, highest": ("small", 32767, 32768, "small: the value 32768 .* smallint is -32768 to 32767"),
-    "smallint, lowest": ("small", -32768, -32769, "small: the value -32769 .* smallint is -32768 to 32767"),
-    "varchar": ("code", "äöü", "abcd", r"code: the value 'abcd' .* varchar\(3\) has at most 3 characters"),
-    "char": ("fixed", "ab", "abc", r"fixed: the value 'abc' .* char\(2\) has at most 2 characters"),
-    "binary": ("raw", b"ab", b"abc", r"raw: the value b'abc' .* binary\(2\) has at most 2 bytes"),
+    "smallint, highest": ("small", 32767, 32768, "small: the value 32768 .* SMALLINT is -32768 to 32767"),
+    "smallint, lowest": ("small", -32768, -32769, "small: the value -32769 .* SMALLINT is -32768 to 32767"),
+    "varchar": ("code", "äöü", "abcd", r"code: the value 'abcd' .* VARCHAR\(3\) has at most 3 characters"),
+    "char": ("fixed", "ab", "abc", r"fixed: the value 'abc' .* CHAR\(2\) has at most 2 characters"),
+    "binary": ("raw", b"ab", b"abc", r"raw: the value b'abc' .* BLOB\(2\) has at most 2 bytes"),
     "field of a row": ("row", {"code": "abc", "n": 1}, {"code": "abcd", "n": 1}, "row.code: the value 'abcd'"),
     "element": ("list", ["abc", None], ["a", "abcd"], "list.element: the value 'abcd'"),
     "key": ("map", {"abc": 1}, {"abcd": 1}, "map.key: the value 'abcd'"),
