@@ -219,7 +219,7 @@ test-spark-4.3: $(VENV)/.packages-build
 	$(UV) pip install --quiet --python target/spark-4.3/venv target/spark-4.3/dist/*.whl
 	target/spark-4.3/venv/bin/python -m pytest $(addprefix tests/spark/test_,batch_read.py one_line_errors.py streams.py stream_positions.py table_frames.py) \
 		--deselect tests/spark/test_batch_read.py::test_rows_that_spark_marked_as_deleted_are_not_read_without_the_jar
-	target/spark-4.3/venv/bin/python -m pytest --lane spark-4.3
+	target/spark-4.3/venv/bin/python -m pytest --lane spark-4.3 tests/spark/test_available_now.py
 
 # SQL with the newest DuckDB. The other tests use 1.5, for which there are packages of extensions.
 test-duckdb-2: $(VENV)/.built $(VENV)/.packages-test
