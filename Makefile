@@ -221,11 +221,13 @@ test-spark-4.3: $(VENV)/.packages-build
 		--deselect tests/spark/test_batch_read.py::test_rows_that_spark_marked_as_deleted_are_not_read_without_the_jar
 	target/spark-4.3/venv/bin/python -m pytest --lane spark-4.3 tests/spark/test_available_now.py
 
-# SQL with the newest DuckDB. The other tests use 1.5, for which there are packages of extensions.
+# SQL with the newest DuckDB. The other tests use 1.5, for which there are packages of extensions; the one that generates
+# TPC-H has none for 2.0, so the tests over its tables are left out.
 test-duckdb-2: $(VENV)/.built $(VENV)/.packages-test
 	@$(UV) pip install --quiet --target target/duckdb-2 --no-deps duckdb==2.0.1
 	PYTHONPATH=target/duckdb-2 $(BIN)/python -m pytest tests/cli/test_load.py tests/tables/test_merge.py tests/tables/test_change_feed.py \
-		$(addprefix tests/lakehouse/test_,lake_sql.py checks.py check_sandbox.py time_travel.py sql_*.py)
+		$(addprefix tests/lakehouse/test_,lake_sql.py checks.py check_sandbox.py time_travel.py sql_*.py) \
+		-k "not tpch and not filters_of_joins"
 
 # The web page, in python/trinitylake/page/built. Without npm it is left out, with a printed line.
 page: target/.page-built

@@ -194,14 +194,14 @@ def test_number_beyond_all_versions_raises_version_not_found(version: int) -> No
             call()
 
 
-@pytest.mark.parametrize("rows", [[{"text": "\ud800"}], [{"text": 10**30}]])
+@pytest.mark.parametrize("rows", [[{"text": "\ud800"}], [{"number": 10**30}]])
 def test_row_that_arrow_cannot_hold_raises_invalid_argument(rows: list[dict[str, Any]]) -> None:
     """Half of a surrogate pair from a scraped page, or a number of 30 digits, ended `append` with Python's
     `UnicodeEncodeError` or `OverflowError`, which programs that catch the library's errors do not catch.
     """
     lake = tl.create(f"memory://{uuid.uuid4()}")
     lake.create_namespace("a")
-    table = lake.create_table("a.t", {"text": "text"})
+    table = lake.create_table("a.t", {"text": "text", "number": "bigint"})
     with pytest.raises(tl.InvalidArgument):
         table.append(rows)
     assert lake.table("a.t").scan().to_arrow().num_rows == 0

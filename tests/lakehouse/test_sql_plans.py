@@ -32,8 +32,6 @@ def tpch(tmp_path_factory: pytest.TempPathFactory) -> tuple[tl.Lakehouse, Any, l
     assert package.origin is not None
     made = duckdb.connect()
     extension = next(Path(package.origin).parent.rglob("tpch.duckdb_extension"))
-    if f"v{duckdb.__version__}" not in extension.parts:
-        pytest.skip(f"the extension that generates TPC-H is built for another DuckDB than {duckdb.__version__}")
     made.execute(f"LOAD '{extension}'")
     made.execute("CALL dbgen(sf = 0.01)")
     lake = tl.create(tmp_path_factory.mktemp("tpch") / "lake", durability="none")
