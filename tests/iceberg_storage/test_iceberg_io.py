@@ -326,7 +326,7 @@ def test_a_range_reader_reads_as_a_file_does(
     try:
         end = data[max(len(data) - at_hand, 0) :]
         parts = [(start, data[start : start + 9]) for start in starts if start < len(data)]
-        expected, actual = io.BytesIO(data), RangeReader(files, "f", len(data), end, parts)
+        expected, actual = io.BytesIO(data), RangeReader(files.read_range, "f", len(data), end, parts)
         for step, number in steps:
             if step == "read":
                 assert actual.read(number) == expected.read(number)
@@ -337,7 +337,7 @@ def test_a_range_reader_reads_as_a_file_does(
             elif number <= len(data):
                 assert actual.seek(-number, 2) == expected.seek(-number, 2)
             assert actual.tell() == expected.tell()
-        buffered = io.BufferedReader(RangeReader(files, "f", len(data), end, parts))
+        buffered = io.BufferedReader(RangeReader(files.read_range, "f", len(data), end, parts))
         assert buffered.read() == data
     finally:
         range_reader.READ_AHEAD_SIZE_BYTES = previous

@@ -515,13 +515,23 @@ def test_maintenance_is_estimated_without_deleting_anything(
     before = root.found("maintenance")
     assert (before["state"], before["last-run"], before["policy"]["minimum-versions-to-keep"]) == ("none", None, 2)
     assert before["policy"]["properties"]["maintenance.compact"] == "false"
+    assert before["last-steps"] == []
+    shop.table("shop.orders").maintenance.compact(min_files=1, author="cron", message="nightly")
+    (step,) = root.found("maintenance")["last-steps"]
+    assert (step["step"], step["version"], step["author"], step["message"]) == (
+        "compact",
+        shop.version,
+        "cron",
+        "nightly",
+    )
+    files = [path for path, *_ in shop._storage.list("")]
     assert root("maintenance", "POST").code == 200
     deadline = time.monotonic() + 60
     while (found := root.found("maintenance"))["state"] == "running" and time.monotonic() < deadline:
         time.sleep(0.05)
     assert found["state"] == "done", found
     assert found["expire"]["versions"] == 0
-    assert found["vacuum"]["kept"]["data files"]["files"] == 6
+    assert found["vacuum"]["kept"]["data files"]["files"] == 7
     assert [path for path, *_ in shop._storage.list("")] == files
     monkeypatch.setattr(estimates, "MAX_TABLES", 1)
     assert root("maintenance", "POST").code == 413

@@ -240,7 +240,7 @@ def test_arrow_schema_of_a_table_is_that_of_pyiceberg(with_ids: bool) -> None:
         for at, kind in enumerate(kinds, 1)
     ]
     schema = Schema(*fields)
-    assert to_arrow(schema, with_ids=with_ids).equals(
+    assert to_arrow(tl.Schema.from_iceberg(schema).columns, with_ids=with_ids).equals(
         schema_to_pyarrow(schema, include_field_ids=with_ids), check_metadata=True
     )
 

@@ -6,6 +6,8 @@ import { isNumber } from "../datagrid.js";
 
 const MAX_LINES = 6, HEIGHT = 320;
 const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
+/** Steps between the labels of whole numbers: a count has no fractions. */
+const WHOLE_STEPS = [1, 2, 5].flatMap((step) => Array.from({ length: 16 }, (_, power) => step * 10 ** power)).sort((one, other) => one - other);
 const KINDS = [["line", "Lines"], ["bar", "Bars"]];
 
 /** Formats of time labels: unit in seconds, format, and the text to add where a year, a day or a minute begins. */
@@ -73,10 +75,11 @@ function plot(place, columns, rows, { x, y, kind }) {
   const data = [points.map(([at]) => at), ...y.map((column) => points.map(([, row]) => value(row[column])))];
   const [text, line] = [dark(colour("--quiet")), dark(colour("--line"))];
   const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui, sans-serif" };
+  const steps = (values) => (values.every((one) => one === null || Number.isInteger(one)) ? { incrs: WHOLE_STEPS } : {});
   const options = {
     width: Math.max(place.clientWidth, 200), height: HEIGHT, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
     scales: { x: { time: isTemporal, ...(kind === "bar" ? { range: (_, least, most) => [least - margin(data[0]), most + margin(data[0])] } : {}) } },
-    axes: [{ ...axis, ...(isPlain ? { values: (_, places) => places.map((at) => (Number.isInteger(at) && rows[at] ? cut(rows[at][x]) : "")), splits: () => places(rows.length, place.clientWidth) } : isTemporal ? { values: TIMES } : {}) }, { ...axis, size: 64 }],
+    axes: [{ ...axis, ...(isPlain ? { values: (_, places) => places.map((at) => (Number.isInteger(at) && rows[at] ? cut(rows[at][x]) : "")), splits: () => places(rows.length, place.clientWidth) } : isTemporal ? { values: TIMES } : steps(data[0])) }, { ...axis, ...steps(data.slice(1).flat()), size: 64 }],
     series: [{ label: plain(columns[x].name), ...(isPlain ? { value: (_, at) => (at === null ? "–" : cut(rows[at]?.[x])) } : isTemporal ? { value: /^date/i.test(type) ? "{YYYY}-{MM}-{DD}" : "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" } : {}) }, ...y.map((column, at) => {
       const shade = dark(colour(COLOURS[at % COLOURS.length]));
       return { label: plain(columns[column].name), stroke: shade, width: 2, ...(kind === "bar" ? { fill: shade, paths: uPlot.paths.bars({ size: [0.7 / y.length, 60], align: y.length > 1 ? (at < y.length / 2 ? -1 : 1) : 0 }), points: { show: false } } : {}) };

@@ -1,10 +1,12 @@
-// Maintenance: its policy, its last run, and an estimate of what it would delete, started by the user.
+// Maintenance: its policy, its last runs, and an estimate of what it would delete, started by the user.
 
 import { h, icon, replace, shown } from "../dom.js";
 import { badge, card, facts, grid, heading, note, properties } from "../parts.js";
+import { link } from "../routes.js";
 import { counted, duration, number, size, when } from "../words.js";
 
 const POLL_MILLIS = 1000;
+const STEPS = { compact: "Small files compacted", "expire snapshots": "Snapshots of tables expired", vacuum: "Unused files deleted" };
 
 export async function maintenance({ source, signal }) {
   const place = h("div", { "aria-live": "polite" });
@@ -33,7 +35,7 @@ export async function maintenance({ source, signal }) {
   return h("div", {}, heading("Maintenance"),
     h("p", { class: "quiet lead" }, "Maintenance compacts small files, expires old versions and deletes files that nothing needs. This page changes nothing: trinitylake maintain does, or the server on its schedule."),
     h("div", { class: "columns" }, card("Policy", policy(found.policy)), card("Last run by this server", lastRun(found))),
-    place);
+    card("Last steps in the log", lastSteps(found["last-steps"])), place);
 }
 
 function policy(one) {
@@ -50,13 +52,20 @@ function policy(one) {
 
 function lastRun(found) {
   const run = found["last-run"];
-  if (!run) return h("p", { class: "quiet" }, found.policy["period-seconds"] ? "No run has ended since the server started." : "This server runs no maintenance (serve --maintenance-every). Runs of the command line are not known here.");
+  if (!run) return h("p", { class: "quiet" }, found.policy["period-seconds"] ? "No run has ended since the server started." : "This server runs no maintenance (serve --maintenance-every).");
   const { counts } = run;
   return [
     facts([["Ended", when(run["ended-at-millis"])], ["Result", badge(run.outcome, run.outcome === "done" ? "good" : "bad")], ["Duration", duration(1000 * run.seconds)]]),
     run.outcome === "done" ? properties([["Tables compacted", counts.tables_compacted], ["Tables skipped", counts.tables_skipped], ["Versions expired", counts.versions_expired],
       ["Files deleted", `${number(counts.files_deleted)}, ${size(counts.bytes_deleted)}`]], "text") : null,
   ];
+}
+
+/** Steps by any process that made a version; a step without work makes none. */
+function lastSteps(steps) {
+  return grid("Last steps in the log", ["Step", "Committed", "Version", "Author", "Message"], steps.map((one) => [
+    STEPS[one.step], when(one["created-at-millis"]), h("a", { href: link("latest", "version", [String(one.version)]) }, number(one.version)), shown(one.author), shown(one.message),
+  ]), "No version of the log is from maintenance. Expiry, and a step without work, make no version.");
 }
 
 function estimate(found, button) {

@@ -6,7 +6,7 @@ import { card, heading, note, waiting } from "../parts.js";
 import { link, versionState } from "../routes.js";
 import { Completion } from "../sql/completion.js";
 import { forget, keep, queries } from "../sql/history.js";
-import { counted, when } from "../words.js";
+import { when } from "../words.js";
 import { rowsOf } from "./table.js";
 
 /** Maximum length of a query in a link. */
@@ -78,7 +78,7 @@ function result(found, time) {
     return button;
   });
   buttons[0].click();
-  return card(null, h("div", { class: "result-head" }, h("p", {}, h("b", {}, counted(found.rows.length, "row")), h("span", { class: "quiet" }, ` in ${time}`)),
+  return card(null, h("div", { class: "result-head" }, h("p", { class: "quiet" }, `Took ${time}`),
     found.rows.length ? h("div", { class: "switch", role: "group", "aria-label": "Show as" }, buttons) : null), body);
 }
 

@@ -157,11 +157,6 @@ def version_reference(value: Any, what: str) -> int | str | date:
     return whole_number(value, what, minimum=-math.inf, maximum=math.inf)
 
 
-def version_or_moment(value: Any, what: str) -> int | datetime:
-    """The number of a version, or a time as `moment` takes it. Raises as `version_number` and `moment` do."""
-    return moment(value, what) if isinstance(value, date | str) else version_number(value, what)
-
-
 def seconds(value: Any, what: str) -> float:
     """A number of seconds, not negative. Raises `InvalidArgument`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
@@ -391,4 +386,5 @@ def hint(name: str, names: Iterable[str]) -> str:
 
 def _shown(value: Any) -> str:
     written = repr(value)
-    return f"{written if len(written) <= 60 else written[:57] + '...'} ({type(value).__name__})"
+    kind = "" if isinstance(value, str) else f" ({type(value).__name__})"
+    return f"{written if len(written) <= 60 else written[:57] + '...'}{kind}"

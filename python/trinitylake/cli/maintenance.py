@@ -14,7 +14,7 @@ from rich.text import Text
 
 from trinitylake.cli.command import Author, DryRun, Json, Message, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import counted, counting, emit, grid, progress, time_text
+from trinitylake.cli.output import age_text, counted, counting, emit, grid, progress, time_text
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.maintenance_policy import MaintenanceReport
 from trinitylake.lakehouse.tree_compaction import TreeCompaction
@@ -74,7 +74,7 @@ def expire(
     root: Root,
     before: Annotated[
         str | None,
-        typer.Option("--before", help="Versions older than this version, date or time (ISO 8601, default zone UTC)."),
+        typer.Option("--before", metavar="VERSION", help="Versions older than this one, given as for --at."),
     ] = None,
     older_than: Annotated[
         str | None, typer.Option("--older-than", help='Versions older than this: "7 days", "36 h".', metavar="DURATION")
@@ -91,9 +91,8 @@ def expire(
     Versions with a tag and bases of open saved transactions are kept. Use `vacuum` to delete the files that only
     expired versions reference.
     """
-    oldest = int(before) if before is not None and before.isdecimal() else before
     expired = open_lakehouse(root, options).maintenance.expire(
-        before=oldest, older_than=older_than, keep=keep, dry_run=dry_run, message=message, author=author
+        before=before, older_than=older_than, keep=keep, dry_run=dry_run, message=message, author=author
     )
     document = {
         "versions": list(expired),
@@ -141,11 +140,15 @@ def maintain(
     as_json: Json = False,
 ) -> None:
     """Run the maintenance policy: compact, expire, vacuum."""
+    maintenance = open_lakehouse(root, options).maintenance
+    last = maintenance.last_steps()
     with counting("listing") as on_progress:
-        done = open_lakehouse(root, options).maintenance.run(
-            dry_run=dry_run, progress=on_progress, message=message, author=author
-        )
+        done = maintenance.run(dry_run=dry_run, progress=on_progress, message=message, author=author)
     parts = [
+        *(
+            Text(f"last {one.step}: {age_text(one.created_at)}, version {one.version} by {one.author}", "dim")
+            for one in last
+        ),
         _compacted_part(done, dry_run),
         Text(f"{sum(done.snapshots_expired.values())} snapshots of {len(done.snapshots_expired)} tables expired"),
         *(Text(f"skipped {name}: {why.message}", "yellow") for name, why in done.skipped.items()),
@@ -154,6 +157,7 @@ def maintain(
         _off("vacuum") if done.vacuumed is None else _vacuumed_group(done.vacuumed),
     ]
     document = {
+        "last": {one.step: one._asdict() for one in last},
         "policy": asdict(done.policy),
         "compacted": {name: one._asdict() for name, one in done.compacted.items()},
         "snapshots_expired": done.snapshots_expired,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, TextIO
 import typer
 from rich.text import Text
 
+from trinitylake.base.qualified_names import split
 from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import Harmless, console, counting, emit
@@ -21,6 +22,7 @@ from trinitylake.errors import InvalidArgument, ObjectNotFound
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from trinitylake.lakehouse.reader import Reader
     from trinitylake.tables.scan import Scan
 
 Format = Literal["csv", "json", "parquet"]
@@ -44,7 +46,12 @@ def head(
     as_json: Json = False,
 ) -> None:
     """Print the first rows of a table."""
-    rows = _scan(root, options, table, at, where, columns, limit).to_arrow()
+    from trinitylake.tables import plain_files
+
+    source = _source(root, options, at)
+    rows = None if where or columns else plain_files.first_rows(source._storage, _definition(source, table), limit)
+    if rows is None:
+        rows = _scan(source, table, where, columns, limit).to_arrow()
     if as_json:
         print_json(rows.to_batches())
     else:
@@ -61,7 +68,12 @@ def count(
     as_json: Json = False,
 ) -> None:
     """Count the rows of a table."""
-    number = _scan(root, options, table, at, where, None, None).count()
+    from trinitylake.tables import plain_files
+
+    source = _source(root, options, at)
+    number = None if where else plain_files.count(source._storage, _definition(source, table))
+    if number is None:
+        number = _scan(source, table, where).count()
     emit({"table": table, "rows": number}, Text(f"{number:,}"), as_json)
 
 
@@ -85,7 +97,7 @@ def cat(
     to_terminal = output is None and sys.stdout.isatty()
     if to_terminal and format == "parquet":
         raise InvalidArgument("a terminal cannot show Parquet: use --output FILE or a pipe")
-    reader = _scan(root, options, table, at, where, columns, limit).to_arrow_batch_reader()
+    reader = _scan(_source(root, options, at), table, where, columns, limit).to_arrow_batch_reader()
     with _target(output) as target, counting("reading") as on_progress:
         done = 0
         with _writer(format, target, reader.schema, to_terminal) as write:
@@ -127,25 +139,33 @@ def print_rows(rows: pa.Table) -> None:
     print(text_table(Preview(rows.column_names, values), console().width))
 
 
-def _scan(
-    root: str,
-    options: list[str] | None,
-    table: str,
-    at: str | None,
-    where: str | None,
-    columns: list[str] | None,
-    limit: int | None,
-) -> Scan:
+def _source(root: str, options: list[str] | None, at: str | None) -> Reader:
     lake = open_lakehouse(root, options)
-    source = lake if at is None else lake.at(at)
+    return lake if at is None else lake.at(at)
+
+
+def _definition(source: Reader, table: str) -> bytes:
+    with _similar_names(source, table):
+        return source._read_definition("table", *split(table))
+
+
+def _scan(
+    source: Reader, table: str, where: str | None, columns: list[str] | None = None, limit: int | None = None
+) -> Scan:
+    with _similar_names(source, table):
+        return source.table(table).scan(where, columns or None, limit)
+
+
+@contextmanager
+def _similar_names(source: Reader, table: str) -> Iterator[None]:
+    """Add the most similar name to the error that a table does not exist."""
     try:
-        found = source.table(table)
+        yield
     except ObjectNotFound as error:
         similar = get_close_matches(table, source._similar_names(table), n=1, cutoff=0.8)
         if similar:
             raise ObjectNotFound(f"{error}; did you mean {similar[0]}?") from None
         raise
-    return found.scan(where, columns or None, limit)
 
 
 @contextmanager

@@ -3,22 +3,25 @@
 Columns from Arrow: more types than PyIceberg supports. Unsigned integers become the next wider signed type, nanoseconds
 become microseconds before format version 3, times with a zone become UTC instants, dictionaries become their values.
 
-Arrow schemas of tables: as PyIceberg's `schema_to_pyarrow`, whose module imports pandas and takes longer to import than
-a small command takes to run. Geometries are bytes, whichever packages are installed.
+Arrow schemas of tables: those of PyIceberg's `schema_to_pyarrow`, without an import of PyIceberg, which takes longer
+than a small command takes to run. Geometries are bytes, whichever packages are installed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 
-from trinitylake.definitions.declared_types import MAX_DECIMAL_PRECISION, Column, Type
+from trinitylake.definitions.declared_types import (
+    DEFAULT_FRACTION_DIGITS,
+    MAX_DECIMAL_PRECISION,
+    MAX_FRACTION_DIGITS,
+    Column,
+    Type,
+)
 from trinitylake.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from pyiceberg.schema import Schema as IcebergSchema
-    from pyiceberg.types import IcebergType, NestedField
 
 _DOC = b"doc"
 #: Metadata key of an Arrow field for the id of its Parquet column.
@@ -149,56 +152,62 @@ _SIMPLE = (
 )
 
 
-def to_arrow(schema: IcebergSchema, *, with_ids: bool) -> pa.Schema:
-    """The Arrow schema for rows of an Iceberg schema, optionally with field ids as in Parquet files.
+def to_arrow(columns: Iterable[Column], *, with_ids: bool) -> pa.Schema:
+    """The Arrow schema for rows with these columns, optionally with field ids as in Parquet files.
 
     Raises `InvalidArgument` for a type that Arrow lacks.
     """
-    return pa.schema([_arrow_field(field, with_ids) for field in schema.fields])
+    return pa.schema([_arrow_field(column, with_ids) for column in columns])
 
 
-def _arrow_field(field: NestedField, with_ids: bool) -> pa.Field:
-    metadata = {_DOC: field.doc.encode()} if field.doc else {}
+def _arrow_field(column: Column, with_ids: bool) -> pa.Field:
+    metadata = {_DOC: column.doc.encode()} if column.doc else {}
     if with_ids:
-        metadata[_FIELD_ID] = str(field.field_id).encode()
-    return pa.field(field.name, _arrow_type(field.field_type, with_ids), field.optional, metadata)
+        metadata[_FIELD_ID] = str(column.id).encode()
+    return pa.field(column.name, _arrow_type(column.type, with_ids), column.nullable, metadata)
 
 
-def _arrow_type(type: IcebergType, with_ids: bool) -> pa.DataType:
-    from pyiceberg import types as iceberg
-
-    match type:
-        case iceberg.StructType():
-            return pa.struct([_arrow_field(field, with_ids) for field in type.fields])
-        case iceberg.ListType():
-            return pa.large_list(_arrow_field(type.element_field, with_ids))
-        case iceberg.MapType():
-            return pa.map_(_arrow_field(type.key_field, with_ids), _arrow_field(type.value_field, with_ids))
-        case iceberg.FixedType():
-            return pa.binary(len(type))
-        case iceberg.DecimalType():
+def _arrow_type(type: Type, with_ids: bool) -> pa.DataType:
+    match type.kind:
+        case "struct":
+            return pa.struct([_arrow_field(child, with_ids) for child in type.children])
+        case "list":
+            return pa.large_list(_arrow_field(type.children[0], with_ids))
+        case "map":
+            return pa.map_(*(_arrow_field(child, with_ids) for child in type.children))
+        case "decimal":
             return pa.decimal128(type.precision, type.scale)
-        case iceberg.GeometryType() | iceberg.GeographyType():
+        case _ if type.iceberg.startswith(("geometry", "geography")):
             return pa.large_binary()
-    if (found := _ARROW.get(str(type))) is None:
-        raise InvalidArgument(f"the Iceberg type {type} has no counterpart in Arrow")
-    return found
+        case _ if type.iceberg:
+            if (found := _ARROW.get(type.iceberg)) is None:
+                raise InvalidArgument(f"the Iceberg type {type.iceberg} has no counterpart in Arrow")
+            return found
+        case "fixed":
+            return pa.binary(type.length)
+        case "timestamp" | "timestamptz" if type.precision == MAX_FRACTION_DIGITS:
+            return pa.timestamp("ns", None if type.kind == "timestamp" else "UTC")
+        case "time" | "timestamp" | "timestamptz" if type.precision != DEFAULT_FRACTION_DIGITS:
+            return pa.int64()
+    return _ARROW[type.kind]
 
 
+#: By kinds of types, and by exact types of Iceberg. Iceberg has no smallint, no lengths of texts, and no timetz.
 _ARROW = {
     "boolean": pa.bool_(),
+    "smallint": pa.int32(),
     "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
     "double": pa.float64(),
+    "char": pa.large_string(),
+    "varchar": pa.large_string(),
     "date": pa.date32(),
     "time": pa.time64("us"),
+    "timetz": pa.int64(),
     "timestamp": pa.timestamp("us"),
-    "timestamp_ns": pa.timestamp("ns"),
     "timestamptz": pa.timestamp("us", "UTC"),
-    "timestamptz_ns": pa.timestamp("ns", "UTC"),
-    "string": pa.large_string(),
-    "uuid": pa.uuid(),
     "binary": pa.large_binary(),
+    "uuid": pa.uuid(),
     "unknown": pa.null(),
 }

@@ -124,7 +124,7 @@ class Schema:
         """The pyarrow schema of a scan of a table with these columns."""
         from trinitylake.definitions import arrow_types
 
-        return arrow_types.to_arrow(self.to_iceberg(), with_ids=False)
+        return arrow_types.to_arrow(self.columns, with_ids=False)
 
 
 class ArrowStreamExportable(Protocol):

@@ -505,7 +505,7 @@ class LakehouseInputFile(InputFile):
         if len(end) == self._size_bytes:
             return pa.BufferReader(end)  # type: ignore[no-any-return]
         parts = self._io.read_columns(self._path, end, self._size_bytes)
-        return RangeReader(self._io, self._path, self._size_bytes, end, parts)
+        return RangeReader(self._io.read_range, self._path, self._size_bytes, end, parts)
 
 
 class LakehouseOutputFile(OutputFile):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import os
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 from trinitylake.errors import CorruptFile
 
@@ -15,31 +15,25 @@ from trinitylake.errors import CorruptFile
 READ_AHEAD_SIZE_BYTES = 256 << 10
 
 
-class Ranges(Protocol):
-    """The methods of file access that a reader calls."""
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """The bytes of a range, fewer if the file ends before."""
-
-
 class RangeReader(io.RawIOBase):
     """Seekable stream over one object, by range requests with read-ahead. Not thread-safe.
 
     Args:
+        read_range: the bytes of a path from an offset, at most of that length; fewer if the file ends before.
         end: the last bytes of the object that are known already.
         parts: other known parts, by their offset.
     """
 
     def __init__(
         self,
-        files: Ranges,
+        read_range: Callable[[str, int, int], bytes],
         path: str,
         size_bytes: int,
         end: bytes = b"",
         parts: Iterable[tuple[int, bytes]] = (),
     ) -> None:
         super().__init__()
-        self._files = files
+        self._read_range = read_range
         self._path = path
         self._size_bytes = size_bytes
         self._end = end
@@ -96,7 +90,7 @@ class RangeReader(io.RawIOBase):
         start = self._position - self._buffer_start
         if start < 0 or start + wanted > len(self._buffer):
             length = min(max(wanted, READ_AHEAD_SIZE_BYTES), self._end_start - self._position)
-            self._buffer = self._files.read_range(self._path, self._position, length)
+            self._buffer = self._read_range(self._path, self._position, length)
             self._buffer_start = self._position
             start = 0
             if len(self._buffer) < wanted:

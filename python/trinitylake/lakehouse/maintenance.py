@@ -6,15 +6,23 @@ import functools
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import UTC, datetime
 from os import PathLike
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from trinitylake.base.arguments import checked, checked_as, flag, version_or_moment, versions, whole_number
+from trinitylake.base.arguments import (
+    checked,
+    checked_as,
+    flag,
+    version_number,
+    version_reference,
+    versions,
+    whole_number,
+)
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
-from trinitylake.base.version_reference import find_version
-from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
+from trinitylake.base.version_reference import VersionReference, version_before
+from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.maintenance_policy import (
@@ -37,6 +45,26 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.relocation import OnProgress as RelocationProgress
     from trinitylake.lakehouse.relocation import Relocation
     from trinitylake.lakehouse.stats import Stats
+
+
+#: Steps of maintenance, as the first words of their lines in the log.
+STEPS = ("compact", "expire snapshots", "vacuum")
+LAST_STEPS_MAX_VERSIONS = 1_000
+
+
+class LastStep(NamedTuple):
+    """The newest version that a step of maintenance made.
+
+    Attributes:
+        step: one of `STEPS`; "compact" is of tables or of the tree.
+        version, created_at, author, message: of the version, as in the log.
+    """
+
+    step: str
+    version: int
+    created_at: datetime
+    author: str
+    message: str
 
 
 class LakehouseMaintenance:
@@ -102,6 +130,20 @@ class LakehouseMaintenance:
             policy, tables.compacted, tables.snapshots_expired, tables.skipped, tree, expired, vacuumed
         )
 
+    def last_steps(self) -> list[LastStep]:
+        """The newest version of each step of maintenance in the log, by whichever process; the newest step first.
+
+        A step that had nothing to do makes no version, and `expire` never makes one. The newest
+        `LAST_STEPS_MAX_VERSIONS` versions are searched.
+        """
+        found: dict[str, LastStep] = {}
+        for info in self._handle.core.log(LAST_STEPS_MAX_VERSIONS):
+            created_at = datetime.fromtimestamp(info.created_at_millis / 1000, UTC)
+            for one in info.transactions:
+                for step in (step for step in STEPS if f"\n{step} " in f"\n{one.summary}"):
+                    found.setdefault(step, LastStep(step, info.version, created_at, one.author, one.message))
+        return list(found.values())
+
     @checked_as(files=flag)
     def stats(self, *, files: bool = False, progress: Progress | None = None) -> Stats:
         """Counts of objects and tree nodes in the latest version; with `files` also of all files by purpose.
@@ -126,11 +168,11 @@ class LakehouseMaintenance:
         usage = self._handle.core.usage(self.expire(dry_run=True).oldest, SMALL_FILE_SIZE_BYTES, progress)
         return replace(counted, files=file_stats(usage))
 
-    @checked_as(before=version_or_moment, older_than=milliseconds, keep=functools.partial(whole_number, minimum=1))
+    @checked_as(before=version_reference, older_than=milliseconds, keep=functools.partial(whole_number, minimum=1))
     def expire(
         self,
         *,
-        before: int | datetime | date | str | None = None,
+        before: VersionReference | None = None,
         older_than: Duration | None = None,
         keep: int | None = None,
         dry_run: bool = False,
@@ -145,8 +187,8 @@ class LakehouseMaintenance:
         that only these versions reached.
 
         Args:
-            before: expire all versions older than this one, or older than the one that was the latest at this time: a
-                datetime, a date or ISO 8601 text, in UTC without a time zone. Their age does not matter then.
+            before: expire all versions older than this one, a reference as for `lake.at`, such as 14, "tag:q3" or
+                "2 weeks ago". Their age does not matter then.
             older_than: a timedelta or text such as "7 days", instead of the setting `maximum_version_age_millis`. The
                 clock of the store counts, not that of this machine.
             keep: the least number of versions to keep, instead of `minimum_versions_to_keep`. Without `older_than`
@@ -160,12 +202,11 @@ class LakehouseMaintenance:
         """
         if before is not None and (older_than is not None or keep is not None):
             raise InvalidArgument("give `before`, or `older_than` and `keep`, not both")
-        if isinstance(before, datetime):
-            try:
-                before = find_version(self._handle.core, before).number
-            except (VersionNotFound, VersionExpired):  # no version is that old, or is kept
-                before = 0
-        oldest = cast("int | None", before)
+        oldest: int | None = None
+        if isinstance(before, int) and before >= 0:
+            oldest = version_number(before, "before")
+        elif before is not None:
+            oldest = max(version_before(self._handle.core, before), 0)
         age = cast("int | None", 0 if keep is not None and older_than is None else older_than)
         if (log_table := self._handle.definition.properties.get(LOG_TABLE, "")) and not dry_run:
             from trinitylake.lakehouse.log_table import append_log

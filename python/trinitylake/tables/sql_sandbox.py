@@ -6,6 +6,7 @@ This is the first of two rules that keep a query inside; the second is which fun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from string import ascii_lowercase, ascii_uppercase
@@ -79,15 +80,23 @@ def connect(
     return connection
 
 
+#: In errors about a text that is not the caller's: the line that is quoted, and suggested names.
+_OWN_TEXT = re.compile(r"\n\nLINE .*|\nCandidate bindings: .*", re.DOTALL)
+
+
 @contextmanager
-def refusals(subject: str, *, quotes_rows: bool) -> Iterator[None]:
+def refusals(subject: str, *, quotes_rows: bool, quotes_text: bool = True) -> Iterator[None]:
     """Convert DuckDB's errors in the block to `InvalidArgument`; the message is kept if it cannot quote rows.
 
     Args:
         subject: what errors begin with.
         quotes_rows: whether DuckDB's words about a query that has begun to run may be shown, which quote rows.
+        quotes_text: whether the text is the caller's, so that DuckDB may quote it and suggest names of it.
     """
     import duckdb
+
+    def words(error: Exception) -> str:
+        return str(error) if quotes_text else _OWN_TEXT.sub("", str(error))
 
     about_the_text = (
         duckdb.ParserException,
@@ -106,10 +115,10 @@ def refusals(subject: str, *, quotes_rows: bool) -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     except about_the_text as error:
-        raise InvalidArgument(f"{subject}: {error}") from None
+        raise InvalidArgument(f"{subject}: {words(error)}") from None
     except duckdb.Error as error:
         if quotes_rows:
-            raise InvalidArgument(f"{subject} failed: {error}") from error
+            raise InvalidArgument(f"{subject} failed: {words(error)}") from error
         raise InvalidArgument(
             f"{subject} failed with {type(error).__name__}; DuckDB's message is not shown, since it may quote rows"
         ) from None

@@ -24,33 +24,74 @@ pub(super) fn content_files(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
         if matches!(field(row, "status"), Some(Value::Int(DELETED))) {
             return Ok(None);
         }
-        let file = field(row, "data_file").ok_or("an entry has no file")?;
-        let Value::Record(file) = file else { return Err("an entry has no file") };
+        let Some(Value::Record(file)) = field(row, "data_file") else { return Err("an entry has no file") };
         let location = text(field(file, "file_path")).ok_or("an entry has no file path")?;
-        // Manifests of format version 1 lack this field and contain data files only.
-        let is_data = matches!(field(file, "content"), None | Some(Value::Int(DATA)));
-        Ok(Some(Named { location, form: if is_data { Form::Content } else { Form::Deletes } }))
+        Ok(Some(Named { location, form: if is_data(file) { Form::Content } else { Form::Deletes } }))
+    })
+}
+
+/// A data file that a manifest lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataFile {
+    pub location: String,
+    /// In capitals, such as "PARQUET".
+    pub format: String,
+    pub n_rows: i64,
+    pub size_bytes: i64,
+}
+
+/// Locations of the manifests in a list with data files. `None` if one of them is of delete files.
+pub(super) fn data_manifests(bytes: &Bytes, path: &str) -> Result<Option<Vec<String>>> {
+    let manifests = records(bytes, path, |row| {
+        let location = text(field(row, "manifest_path")).ok_or("an entry has no manifest path")?;
+        Ok(Some(is_data(row).then_some(location)))
+    })?;
+    Ok(manifests.into_iter().collect())
+}
+
+/// The data files of a manifest, except removed ones.
+pub(super) fn data_files(bytes: &Bytes, path: &str) -> Result<Vec<DataFile>> {
+    records(bytes, path, |row| {
+        if matches!(field(row, "status"), Some(Value::Int(DELETED))) {
+            return Ok(None);
+        }
+        let Some(Value::Record(file)) = field(row, "data_file") else { return Err("an entry has no file") };
+        let number = |name| match field(file, name) {
+            Some(Value::Long(number)) => Ok(*number),
+            _ => Err("an entry has no size"),
+        };
+        Ok(Some(DataFile {
+            location: text(field(file, "file_path")).ok_or("an entry has no file path")?,
+            format: text(field(file, "file_format")).unwrap_or_default().to_uppercase(),
+            n_rows: number("record_count")?,
+            size_bytes: number("file_size_in_bytes")?,
+        }))
     })
 }
 
 type Row = [(String, Value)];
 
-fn records(
+fn records<T>(
     bytes: &Bytes,
     path: &str,
-    named: impl Fn(&Row) -> Result<Option<Named>, &'static str>,
-) -> Result<Vec<Named>> {
+    read: impl Fn(&Row) -> Result<Option<T>, &'static str>,
+) -> Result<Vec<T>> {
     let damaged =
         |why: String| Error::corrupt(path, format!("not an Iceberg manifest or manifest list: {why}"));
     let reader = Reader::new(bytes.as_ref()).map_err(|error| damaged(error.to_string()))?;
     let mut found = Vec::new();
     for value in reader {
         match value.map_err(|error| damaged(error.to_string()))? {
-            Value::Record(row) => found.extend(named(&row).map_err(|why| damaged(why.into()))?),
+            Value::Record(row) => found.extend(read(&row).map_err(|why| damaged(why.into()))?),
             _ => return Err(damaged("an entry is not a record".into())),
         }
     }
     Ok(found)
+}
+
+/// Whether a manifest or file contains data, not deletes. Format version 1 lacks the field, and has no deletes.
+fn is_data(row: &Row) -> bool {
+    matches!(field(row, "content"), None | Some(Value::Int(DATA)))
 }
 
 /// A field of a record, unwrapped from its union.

@@ -13,12 +13,23 @@ use bytes::Bytes;
 
 use trinitylake_base::error::Result;
 
+pub use avro::DataFile;
 pub use metadata::Metadata;
 pub use reference::{Form, Named};
 
 /// Files that a metadata file references.
 pub fn in_metadata(bytes: &Bytes, path: &str) -> Result<Metadata> {
     metadata::read(bytes, path)
+}
+
+/// Locations of the manifests in a list with data files. `None` if one of them is of delete files.
+pub fn data_manifests(bytes: &Bytes, path: &str) -> Result<Option<Vec<String>>> {
+    avro::data_manifests(bytes, path)
+}
+
+/// The data files of a manifest, except removed ones.
+pub fn data_files(bytes: &Bytes, path: &str) -> Result<Vec<DataFile>> {
+    avro::data_files(bytes, path)
 }
 
 /// Files that a manifest list or a manifest references. `path` is for errors.

@@ -8,10 +8,10 @@ mod distributed_gc;
 mod errors;
 mod fsck;
 mod gc;
+mod iceberg_files;
 mod lakehouse;
 mod names;
 mod node_file;
-mod parquet;
 mod runtime;
 mod scan_reader;
 mod storage;
@@ -41,7 +41,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fsck::add_to(module)?;
     tree_copy::add_functions(module)?;
     names::add_functions(module)?;
-    parquet::add_functions(module)?;
+    iceberg_files::add_functions(module)?;
     bulk::add_functions(module)?;
     node_file::add_functions(module)
 }

@@ -25,16 +25,18 @@ _schemas_with_ids: IdentityCache[pa.Schema] = IdentityCache()
 
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of the rows that an Iceberg schema describes."""
-    from trinitylake.definitions import arrow_types
-
-    return _schemas.of(schema, make=lambda: arrow_types.to_arrow(schema, with_ids=False))
+    return _schemas.of(schema, make=lambda: _converted(schema, with_ids=False))
 
 
 def arrow_schema_with_ids(schema: Schema) -> pa.Schema:
     """The same with field ids, as in Parquet files."""
-    from trinitylake.definitions import arrow_types
+    return _schemas_with_ids.of(schema, make=lambda: _converted(schema, with_ids=True))
 
-    return _schemas_with_ids.of(schema, make=lambda: arrow_types.to_arrow(schema, with_ids=True))
+
+def _converted(schema: Schema, *, with_ids: bool) -> pa.Schema:
+    from trinitylake.definitions import arrow_types, iceberg_types
+
+    return arrow_types.to_arrow(iceberg_types.from_iceberg(schema)[0], with_ids=with_ids)
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:

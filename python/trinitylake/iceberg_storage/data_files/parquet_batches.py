@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io import InputStream
 
 from trinitylake.errors import CorruptFile, TrinityLakeError
+
+if TYPE_CHECKING:
+    from pyiceberg.io import InputStream
 
 #: Limit of a batch as Arrow holds it. A batch of one row may exceed it.
 BATCH_SIZE_BYTES = 16 << 20

@@ -1,4 +1,4 @@
-"""Policy, last run and estimated deletions of maintenance, for principals with the role admin on everything."""
+"""Policy, last runs and estimated deletions of maintenance, for principals with the role admin on everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_FOLDERS = 50
 
 
 def load(call: Call) -> Response:
-    """The policy, the last run, and the newest estimate."""
+    """The policy, the last steps in the log, the last run of the schedule, and the newest estimate."""
     _require_admin(call)
     service = call.service
     return answer({**_document(service.estimates.newest), **_policy(service.lake, service.schedule)})
@@ -42,6 +42,16 @@ def _require_admin(call: Call) -> None:
 def _policy(lake: Lakehouse, schedule: MaintenanceSchedule) -> dict[str, Any]:
     definition, run = lake.at().definition, schedule.last_run
     return {
+        "last-steps": [
+            {
+                "step": one.step,
+                "version": one.version,
+                "created-at-millis": millis_of(one.created_at),
+                "author": one.author,
+                "message": one.message,
+            }
+            for one in lake.maintenance.last_steps()
+        ],
         "policy": {
             "maximum-version-age-millis": definition.maximum_version_age_millis,
             "minimum-versions-to-keep": definition.minimum_versions_to_keep,

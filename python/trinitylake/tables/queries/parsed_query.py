@@ -265,11 +265,15 @@ def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
                 yield from _nodes(child, hidden | again if key == "right" else hidden)
 
 
+#: Where DuckDB makes a second statement of a PIVOT, for its values.
+PIVOT_NEEDS_VALUES = "PIVOT needs its values here: PIVOT t ON c IN ('a', 'b') USING sum(v)"
+
+
 def _words(tree: dict[str, Any], sql: str) -> str:
     """DuckDB's error about a text that it cannot parse, with the position."""
     words = str(tree.get("error_message", "it cannot be read"))
     if words.startswith("Only SELECT") and "PIVOT" in [one.word for one in tokens_of(sql)]:
-        return "PIVOT needs its values here: PIVOT t ON c IN ('a', 'b') USING sum(v)"
+        return PIVOT_NEEDS_VALUES
     if words.startswith("Only SELECT"):
         return "expected one statement that reads, such as SELECT"
     if "NameListToString" in words:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from trinitylake.tables.queries.information_schema import query_of_show
 from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
 from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, numbered, replaced
 from trinitylake.tables.queries.parsed_query import Constants, Parsed, shortened, tree_of
+from trinitylake.tables.queries.pivot_values import with_pivot_values
 from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.running import RunningQuery
 from trinitylake.tables.queries.statement_text import split_explain
@@ -99,6 +100,8 @@ class PreparedQuery:
             self.explain, sql = split_explain(sql)
             if first_word(sql) in ("SHOW", "DESCRIBE", "DESC"):
                 sql = query_of_show(connection, sql, options.default_namespace) or sql
+            part = replace(options, is_part=True, subject=self.subject)
+            sql = with_pivot_values(sql, lambda query: _texts(PreparedQuery(query, names, part)))
             values = by_name(options.parameters)
             constants = Constants(connection, values)
             if values and not isinstance(options.parameters, Mapping):
@@ -156,7 +159,8 @@ class PreparedQuery:
     @contextmanager
     def _refusals(self, planned: Mapping[NameOf, PlannedRows] | None = None) -> Iterator[None]:
         try:
-            with refusals(self.subject, quotes_rows=self._options.quotes_rows):
+            options = self._options  # a part of a statement is not the text of the caller
+            with refusals(self.subject, quotes_rows=options.quotes_rows, quotes_text=not options.is_part):
                 yield
         except InvalidArgument:
             for rows in (planned or {}).values():
@@ -249,6 +253,11 @@ class PreparedQuery:
         tree = replaced(query.tree, values)
         [(text,)] = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
         return str(text)
+
+
+def _texts(query: PreparedQuery) -> list[str | None]:
+    with query.running() as result:
+        return [text for (text,) in result.fetchall()]
 
 
 def _of_the_query(message: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.queries.parsed_query import shortened
+from trinitylake.tables.queries.parsed_query import PIVOT_NEEDS_VALUES, shortened
 from trinitylake.tables.queries.tokens import ANY_WORD, first_word, tokens_of
 from trinitylake.tables.sql_sandbox import folded
 
@@ -302,7 +302,8 @@ def statement_of(connection: Any, sql: str) -> Statement | None:
     if not any(one in _READERS for one in types):
         return None
     if len(types) != 1:
-        raise InvalidArgument(f"{shortened(sql)}: expected one statement")
+        has_pivot = any(one.word.startswith("PIVOT") for one in tokens_of(sql))
+        raise InvalidArgument(f"{shortened(sql)}: {PIVOT_NEEDS_VALUES if has_pivot else 'expected one statement'}")
     cursor = Cursor(sql)
     before = f"{cursor.until('INSERT', 'UPDATE', 'DELETE', 'MERGE')} " if cursor.word == "WITH" else ""
     found: Statement = _READERS[types[0]](cursor, before)
