@@ -62,7 +62,9 @@ def feed_of_many_versions(bench: Bench) -> None:
     what = f"feed of {count:,} versions"
     bench.cost(what, times["all"], "a quarter of them", times["quarter"], at_most(4.4))
     shown = ", ".join(f"{number} {verb}" for verb, number in sorted(requests.items()))
-    bench.figure(f"{what}: requests a version", [sum(requests.values()) / count], "count", at_most(2), shown)
+    # The root and the definition of the table; the rest are a few LISTs. On a local disk data files are not counted.
+    what = f"{what}: requests a version, without the read of its data file"
+    bench.figure(what, [sum(requests.values()) / count], "count", at_most(2.005), shown)
 
 
 _VERBS = {"get", "head", "list"}

@@ -115,6 +115,17 @@ def test_no_file_is_fetched_that_this_process_wrote(shop: Shop, name: str) -> No
     assert files_read(trace) == [], trace
 
 
+def test_the_change_feed_fetches_definitions_of_versions_in_parallel(shop: Shop) -> None:
+    """The definition of the table in each version was a round: 10,000 versions waited for minutes."""
+    since = shop.lake.version - 6
+    table = shop.elsewhere().table("n.six")
+    trace = shop.traced(lambda: table.changes(since).read_all())
+    definitions = [one for one in trace.requests if one.path.endswith(".binpb")]
+    assert len(definitions) == len({one.path for one in definitions}) == 6, trace  # the latest one is known
+    since_then = definitions[1:]
+    assert max(one.began for one in since_then) < min(one.ended for one in since_then), trace
+
+
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_no_file_is_fetched_twice(shop: Shop, name: str) -> None:
     """A delete fetched each manifest four times, and the size of each data file before the file."""

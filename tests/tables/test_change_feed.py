@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,23 @@ def test_rows_of_expired_snapshots_are_in_the_feed(lake: tl.Lakehouse) -> None:
     assert table.iceberg.metadata.snapshot_by_id(third.snapshot_id).parent_snapshot_id == second.snapshot_id
     for before in (0, since):
         assert sorted(table.changes(before, net=True).read_all()["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_a_version_costs_two_requests(tmp_path: Path) -> None:
+    """Each 32 versions cost a LIST, and the feed of 10,000 versions 300 of them. Reads of data files are not counted on
+    a local disk: a version costs its root and the definition of the table."""
+    lake = tl.create(tmp_path, durability="none")
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"id": "bigint"})
+    since, count = lake.version, 300
+    for number in range(count):
+        table.append({"id": [number]})
+    lake = tl.open(tmp_path)
+    before = lake._storage.counters()
+    assert lake.table("n.t").changes(since).read_all()["id"].to_pylist() == list(range(count))
+    lists, gets = (lake._storage.counters()[verb] - before[verb] for verb in ("list", "get"))
+    assert lists <= 7
+    assert 2 * count <= gets <= 2 * count + 12
 
 
 def test_unsuitable_arguments_are_refused(lake: tl.Lakehouse) -> None:

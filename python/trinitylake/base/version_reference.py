@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 VersionReference: TypeAlias = "int | str | date | datetime"
 
 TAG_PREFIX = "tag:"
-#: Versions that are read in parallel, with one look at the oldest version that has not expired.
-_PARALLEL_VERSIONS = 32
+#: Versions that are read in parallel, with one LIST for the oldest version that has not expired: at first and at most.
+_FIRST_VERSIONS, _MAX_VERSIONS = 32, 256
 _AGO = re.compile(r"(?P<duration>\S.*?)\s+ago\s*")
 _NUMBER = re.compile(r"-?\d+")
 _EXAMPLES = "14, -1, 2026-11-24T08:00+02:00, '2 hours ago' or tag:NAME"
@@ -101,5 +101,7 @@ def versions_after(core: _core.Lakehouse, since: _core.Version, until: _core.Ver
 
     Raises `VersionExpired` when it reaches a version that has expired.
     """
-    for first in range(since.number + 1, until.number + 1, _PARALLEL_VERSIONS):
-        yield from core.versions(first, min(first + _PARALLEL_VERSIONS - 1, until.number))
+    first, count = since.number + 1, _FIRST_VERSIONS
+    while first <= until.number:
+        yield from core.versions(first, min(first + count - 1, until.number))
+        first, count = first + count, min(2 * count, _MAX_VERSIONS)

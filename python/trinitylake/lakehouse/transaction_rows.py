@@ -14,7 +14,7 @@ from trinitylake.definitions import FEDERATED
 from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
 from trinitylake.lakehouse.history import TransactionChanges
 from trinitylake.tables.change_feed.feed import ChangeFeed
-from trinitylake.tables.change_feed.table_versions import TableStep, changed_keys, steps_of_version
+from trinitylake.tables.change_feed.table_versions import TableStep, changed_tables, steps_of_version
 from trinitylake.tables.frozen_table import table_of_state
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def with_rows(
     storage: _core.Storage, previous: _core.Version, version: _core.Version, entries: Sequence[TransactionChanges]
 ) -> Iterator[TransactionRowChanges]:
     """The entries of a version with their rows, which tables in other catalogs do not have."""
-    steps = list(steps_of_version(previous, version, changed_keys(previous, version)))
+    steps = list(steps_of_version(previous, version, changed_tables(previous, version)))
     for entry in entries:
         own = [step for step in steps if step.transaction == entry.position and not _is_federated(step)]
         own.sort(key=lambda step: step.after is not None)

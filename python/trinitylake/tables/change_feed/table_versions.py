@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from trinitylake.base.timestamps import time_of
 from trinitylake.base.version_reference import versions_after
 from trinitylake.definitions import parse_table_def
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
 if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.definitions import TableDef
+
+
+#: Versions whose definitions are fetched in parallel.
+_PAGE_VERSIONS = 64
 
 
 class TableName(NamedTuple):
@@ -25,6 +31,10 @@ class TableName(NamedTuple):
 
     namespace: str
     name: str
+
+
+#: By name the position of the transaction, and the paths of the definitions `before` and `after`.
+ChangedTables: TypeAlias = dict[TableName, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +93,7 @@ def steps_of_table(
     state = state_of(since, key, id)
     others: set[TableName] = set()  # names of other tables, while it is unknown whether this one exists
     is_unknown = state is None
-    previous = since
-    for version in versions_after(core, since, until):
-        changed = changed_keys(previous, version)
+    for previous, version, changed in _changes_ahead(core, key, since, until):
         if state is not None and state.key in changed:
             steps = steps_of_version(previous, version, changed, [state], id)
         elif state is None and changed:
@@ -99,7 +107,23 @@ def steps_of_table(
                 yield from steps_of_table(core, id, step.before.key, since, previous)
             yield step
             state, is_unknown = step.after, False
-        previous = version
+
+
+def _changes_ahead(
+    core: _core.Lakehouse, key: TableName, since: _core.Version, until: _core.Version
+) -> Iterator[tuple[_core.Version, _core.Version, ChangedTables]]:
+    """Each version with the one before it and its changed tables.
+
+    A remote store fetches the definitions of the name `key` in parallel, otherwise each would be a round.
+    """
+    io, versions = LakehouseFileIO(core.storage), versions_after(core, since, until)
+    while page := list(islice(versions, _PAGE_VERSIONS)):
+        changes = [(before, version, changed_tables(before, version)) for before, version in pairwise([since, *page])]
+        for _, _, changed in changes:
+            if key in changed:
+                io.begin_to_fetch(changed[key]["after"] or "")
+        yield from changes
+        since = page[-1]
 
 
 def net_step_of_table(
@@ -119,10 +143,10 @@ def first_step(version: _core.Version, state: TableState) -> TableStep:
     return _step(version, None, None, state)
 
 
-def changed_keys(previous: _core.Version, version: _core.Version) -> dict[TableName, int | None]:
-    """The names whose table a version created, changed or dropped, with the position of the transaction."""
+def changed_tables(previous: _core.Version, version: _core.Version) -> ChangedTables:
+    """The tables that a version created, changed or dropped."""
     return {
-        TableName(row["namespace"], row["name"]): row["transaction"]
+        TableName(row["namespace"], row["name"]): row
         for row in version.changes(previous).to_pylist()
         if row["kind"] == "table"
     }
@@ -131,7 +155,7 @@ def changed_keys(previous: _core.Version, version: _core.Version) -> dict[TableN
 def steps_of_version(
     previous: _core.Version,
     version: _core.Version,
-    changed: dict[TableName, int | None],
+    changed: ChangedTables,
     before: Iterable[TableState] | None = None,
     id: str | None = None,
 ) -> Iterator[TableStep]:
@@ -140,7 +164,7 @@ def steps_of_version(
     Args:
         previous: the version before.
         version: the version.
-        changed: from `changed_keys`.
+        changed: from `changed_tables`.
         before: tables of the version before, if they are known.
         id: of a table; None for all tables.
     """
@@ -151,7 +175,7 @@ def steps_of_version(
     for one in dict.fromkeys([*then, *now]):
         if id in (None, one):
             changing = now.get(one) or then[one]
-            yield _step(version, changed[changing.key], then.get(one), now.get(one))
+            yield _step(version, changed[changing.key]["transaction"], then.get(one), now.get(one))
 
 
 def _states(version: _core.Version, keys: Iterable[TableName]) -> Iterator[TableState]:
