@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField
 from test_iceberg_rebase import set_properties
@@ -114,6 +117,7 @@ def test_removed_files_of_an_engine_stand_for_rows_of_their_partition(
 def test_missing_bounds_exclude_nothing() -> None:
     """Nulls and NaN lie outside of the bounds of a column, and bounds of an older type cannot be read."""
     schema = IcebergSchema(NestedField(1, "id", LongType()), NestedField(2, "speed", DoubleType()))
+    table = new_table_metadata(schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t")
 
     def file(lower: int, upper: int, nulls: int | None, **more: Any) -> DataFile:
         bounds = [{1: pack("<q", number), **more} for number in (lower, upper)]
@@ -124,7 +128,7 @@ def test_missing_bounds_exclude_nothing() -> None:
         made.spec_id = 0
         return made
 
-    touched = OverlappingFiles([file(1, 3, 0), file(10, 12, 1)], schema)
+    touched = OverlappingFiles([file(1, 3, 0), file(10, 12, 1)], table)
     assert not touched.may_overlap(file(4, 9, 0))
     assert touched.may_overlap(file(3, 4, 0))
     assert touched.may_overlap(file(4, 9, 2))
@@ -137,9 +141,9 @@ def test_missing_bounds_exclude_nothing() -> None:
     no_bounds.spec_id = 0
     other = DataFile.from_args(partition=Record(), lower_bounds=fast, upper_bounds=fast, null_value_counts={2: 0})
     other.spec_id = 0
-    assert OverlappingFiles([no_bounds], schema).may_overlap(other)  # either may hold NaN
+    assert OverlappingFiles([no_bounds], table).may_overlap(other)  # either may hold NaN
     other.spec_id = 1
-    assert OverlappingFiles([no_bounds], schema).may_overlap(other)  # partitions of two specs may overlap
+    assert OverlappingFiles([no_bounds], table).may_overlap(other)  # partitions of two specs may overlap
 
 
 def test_removal_of_an_engine_is_redone_under_snapshot_isolation_of_the_table(lake: Lake) -> None:

@@ -40,3 +40,32 @@ def test_rows_after_a_removed_partition_field_are_found(
     assert table.delete("v = 1").rows_deleted == 2
     assert table.merge({"v": [-7]}, on="v").when_matched_delete().execute().rows_deleted == 2
     assert table.count() == 2
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+@pytest.mark.parametrize("transform", ["p", "bucket(4, p)"])
+def test_a_column_takes_the_name_of_a_dropped_partition_field(lake: tl.Lakehouse, version: str, transform: str) -> None:
+    """Format version 1 keeps a removed field as `void`, so that after its column was dropped no column could take its
+    name again. Iceberg's Java allows the name since the source column is gone.
+    """
+    lake.create_namespace("n")
+    columns = {"id": "bigint", "p": "varchar"}
+    table = lake.create_table("n.t", columns, partition_spec=[transform], properties={"format-version": version})
+    table.append({"id": [1], "p": ["a"]})
+    name = table.partition_spec.fields[0].name
+    with table.update_spec() as update:
+        update.remove_field(name)
+    with table.update_schema() as update_schema:
+        update_schema.delete_column("p")
+    with table.update_schema() as update_schema:
+        update_schema.add_column(name, "varchar")
+    table.append({"id": [2], name: ["b"]})
+    with table.update_spec() as update:
+        update.add_field(name, "identity", name)
+    table.append({"id": [3], name: ["b"]})
+    for filter, ids in {f"{name} = 'b'": [2, 3], f"{name} IS NULL": [1]}.items():
+        assert sorted(table.scan(filter).to_arrow()["id"].to_pylist()) == ids
+        assert lake.sql(f"SELECT list(id ORDER BY id) FROM n.t WHERE {filter}").fetchone() == (ids,)
+    assert table.delete(f"{name} = 'b'").rows_deleted == 2
+    table.maintenance.rewrite_manifests()
+    assert table.count() == 1

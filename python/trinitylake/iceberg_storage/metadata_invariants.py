@@ -205,10 +205,12 @@ def _check_columns(metadata: TableMetadata) -> None:
     check_defaults(metadata)
     schema = metadata.schema()
     for field in metadata.spec().fields:
-        column = schema.find_column_name(field.source_id)
         named = _column_id(schema, field.name)
-        # Version 1 keeps the field of a dropped column as `void`, also in a replaced table.
-        if column is None and not isinstance(field.transform, VoidTransform):
+        if schema.find_column_name(field.source_id) is None:
+            # Version 1 keeps the field of a dropped column as `void`, also in a replaced table. Another column may have
+            # its name.
+            if isinstance(field.transform, VoidTransform):
+                continue
             raise ValueError(
                 f"partition field {field.name!r} needs column {field.source_id}, which the current schema does not have"
             )

@@ -6,7 +6,7 @@ column makes its figures unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -30,12 +30,17 @@ class ColumnProfile(NamedTuple):
     bounds: pa.Array | None = None
 
 
-def column_profiles(files: Sequence[DataFile], fields: Iterable[NestedField], types: pa.Schema) -> list[ColumnProfile]:
-    """The profile of each field; `types` has their Arrow types."""
+def column_profiles(
+    files: Sequence[DataFile], fields: Iterable[NestedField], types: pa.Schema, unknown: Collection[int] = ()
+) -> list[ColumnProfile]:
+    """The profile of each field; `types` has their Arrow types, `unknown` are ids of fields with other metrics."""
     n_rows = sum(file.record_count for file in files)
-    if not n_rows:
-        return [ColumnProfile() for _ in fields]
-    return [_profile(files, field, types.field(field.name).type, n_rows) for field in fields]
+    return [
+        ColumnProfile()
+        if not n_rows or field.field_id in unknown
+        else _profile(files, field, types.field(field.name).type, n_rows)
+        for field in fields
+    ]
 
 
 def _profile(files: Sequence[DataFile], field: NestedField, type: pa.DataType, n_rows: int) -> ColumnProfile:

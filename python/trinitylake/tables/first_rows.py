@@ -15,6 +15,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.tables.column_profiles import ColumnProfile, column_profiles
 
@@ -62,7 +63,8 @@ def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYT
     if sum(one.manifest_length for one in snapshot.manifests(table.io)) > MAX_MANIFESTS_SIZE_BYTES:
         return FirstRows(none, omitted, "the table has too many files to look for its first rows here")
     tasks = list(table.scan().plan_files())
-    profiles = column_profiles([task.file for task in tasks], schema.fields[: len(columns)], types)
+    moved = columns_with_moved_names(table.metadata)
+    profiles = column_profiles([task.file for task in tasks], schema.fields[: len(columns)], types, moved)
     parts: list[pa.Table] = []
     n_rows, room = 0, max_size_bytes
     for task in tasks[:_MAX_FILES]:

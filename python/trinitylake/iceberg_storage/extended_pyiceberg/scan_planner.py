@@ -29,6 +29,7 @@ from trinitylake.iceberg_storage.data_files.equality_deletes import EqualityDele
 from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile
 from trinitylake.iceberg_storage.delete_files import is_vector, referenced_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_filter import FALSE, TRUE, RowFilter
 
@@ -60,7 +61,8 @@ class FilesOfFilter:
         self.metadata = metadata
         columns = metadata.schema() if schema is None else schema
         self.filter = RowFilter.of(filter, columns, case_sensitive)
-        self._types: dict[int, IcebergType] = {id: columns.find_type(id) for id in self.filter.field_ids}
+        reliable = self.filter.field_ids - columns_with_moved_names(metadata)
+        self._types: dict[int, IcebergType] = {id: columns.find_type(id) for id in reliable}
         self._fields: dict[int, list[tuple[int, PartitionField, IcebergType]]] = {}
         sources = schema_with_sources(metadata, columns)
         for spec in metadata.partition_specs:
@@ -77,7 +79,7 @@ class FilesOfFilter:
             return FALSE
 
         def summary(id: int) -> ColumnSummary:
-            found = of_metrics(file, id, self._types[id])
+            found = of_metrics(file, id, self._types[id]) if id in self._types else ANYTHING
             for position, field, type in self._fields.get(file.spec_id, ()):
                 if field.source_id == id:
                     found = found.and_also(of_partition(field, type, file.partition[position]))

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
-from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import PrimitiveType
 
@@ -24,15 +23,19 @@ from trinitylake.iceberg_storage.delete_files import referenced_data_file
 from trinitylake.iceberg_storage.file_io import canonical_uri
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 
 class OverlappingFiles:
     """Files of a snapshot, with a test whether another file may hold rows in the same partitions and bounds."""
 
-    def __init__(self, files: Iterable[DataFile], schema: Schema) -> None:
+    def __init__(self, files: Iterable[DataFile], metadata: TableMetadata) -> None:
+        moved = columns_with_moved_names(metadata)
         self._types = {
-            field.field_id: field.field_type for field in schema.fields if isinstance(field.field_type, PrimitiveType)
+            field.field_id: field.field_type
+            for field in metadata.schema().fields
+            if isinstance(field.field_type, PrimitiveType) and field.field_id not in moved
         }
         self._by_partition: dict[tuple[int, object], list[dict[int, ColumnSummary]]] = defaultdict(list)
         for file in files:

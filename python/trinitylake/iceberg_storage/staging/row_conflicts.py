@@ -128,7 +128,7 @@ class Intervening:
         levels = (_DELETE_LEVEL,) if is_delete else (_DELETE_LEVEL, _UPDATE_LEVEL, _MERGE_LEVEL)
         if _is_snapshot_isolated(metadata, *levels):
             return
-        overlapping = OverlappingFiles((*changed.added, *changed.removed, *referenced), metadata.schema())
+        overlapping = OverlappingFiles((*changed.added, *changed.removed, *referenced), metadata)
         for theirs, their_changes in self._row_changes:
             if any(map(overlapping.may_overlap, their_changes.added)):
                 raise RowConflict(

@@ -26,6 +26,7 @@ from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, Primit
 from trinitylake.iceberg_storage.data_files.bloom_filters import asked_columns, may_hold
 from trinitylake.iceberg_storage.data_files.partitioned_rows import transformed
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
+from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
 from trinitylake.tables.merging.dense_keys import whole_numbers
 from trinitylake.tables.streamed_rows import READ_AHEAD
 
@@ -47,7 +48,9 @@ def candidate_files(
     """
     if metadata.current_snapshot_id is None or keys.num_rows == 0:
         return []
-    tests = [*_bounds_tests(metadata, keys, columns), *_partition_tests(metadata, keys, columns)]
+    moved = columns_with_moved_names(metadata)
+    reliable = [name for name in columns if metadata.schema().find_field(name).field_id not in moved]
+    tests = [*_bounds_tests(metadata, keys, reliable), *_partition_tests(metadata, keys, reliable)]
     tasks = [task for task in files_of_branch(metadata, io, filter) if all(test(task.file) for test in tests)]
     return sorted(_by_bloom_filters(metadata, io, tasks, keys, columns), key=lambda task: task.file.file_path)
 
