@@ -12,6 +12,9 @@ from typing import ClassVar, NamedTuple
 
 from trinitylake.printable import printable  # not lazily: a process without file descriptors cannot import
 
+#: Longest message of an error, in characters.
+_MAX_CHARACTERS = 10_000
+
 
 class Winner(NamedTuple):
     """A committed transaction that won a conflict."""
@@ -32,6 +35,8 @@ class TrinityLakeError(Exception):
     kind: ClassVar[str] = "error"
 
     def __init__(self, message: str = "") -> None:
+        if len(message) > _MAX_CHARACTERS:  # it quotes a long name or value
+            message = f"{message[: _MAX_CHARACTERS - 1000]} … {message[-900:]}"
         super().__init__(message)
 
     @property

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time
-from decimal import Decimal
 from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,7 +30,8 @@ from trinitylake.iceberg_storage.data_files.write_defaults import check_columns,
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.tables.declared_limits import NO_LIMITS, Limits, check_limit
 from trinitylake.tables.spool import Spool
-from trinitylake.tables.uuid_values import decoded, has_uuids, uuids_of_texts, with_parts, without_uuid_objects
+from trinitylake.tables.text_values import is_parsed, parsed, plain_numbers
+from trinitylake.tables.uuid_values import decoded, has_uuids, simple_values, uuids_of_texts, with_parts
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -45,8 +45,6 @@ _ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (p
 # Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
 
-#: Text of a number, as Arrow reads it.
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,17})?")
 _SCALAR_TYPE = re.compile(r" as a scalar of type \S+")
 #: How many rows of a query are asked for at a time.
 BATCH_ROWS = 100_000
@@ -253,10 +251,8 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
     try:
         try:
             made = pa.array(values)
-        except pa.ArrowNotImplementedError:  # a UUID in a structure or a list
-            made = pa.array(without_uuid_objects(values))
-        except OverflowError:  # an integer beyond 64 bits
-            made = pa.array([Decimal(value) if type(value) is int else value for value in values])
+        except (pa.ArrowNotImplementedError, OverflowError):  # a nested UUID, or an integer beyond 64 bits
+            made = pa.array(simple_values(values))
         if pa.types.is_date32(made.type) and any(isinstance(value, datetime) for value in values):
             # Arrow makes a date of each if the first value is one.
             moments = (datetime.combine(value, time()) if type(value) is date else value for value in values)
@@ -450,6 +446,10 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if has_uuids(kind):  # as rows of DuckDB have them
         values = uuids_of_texts(values, kind)
     leaves = _leaf_types(values.type, kind)
+    if any(_is_boolean_as_number(given, target) for given, target in leaves):
+        raise pa.ArrowNotImplementedError  # a boolean is no number
+    if any(is_parsed(given, target) for given, target in leaves):
+        values = with_parts(values, kind, parsed)
     decimals = [given for given, target in leaves if pa.types.is_decimal(target)]
     if any(not pa.types.is_floating(one) and not pa.types.is_null(one) for one in decimals):
         values = with_parts(values, kind, _wide_decimals)
@@ -464,6 +464,10 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if any(_may_lose(given, target) for given, target in leaves):
         _check_unchanged(values, made, leaves)
     return made
+
+
+def _is_boolean_as_number(given: pa.DataType, target: pa.DataType) -> bool:
+    return bool(pa.types.is_boolean(given) and (pa.types.is_integer(target) or pa.types.is_floating(target)))
 
 
 def _parts(given: pa.DataType, kind: pa.DataType) -> list[tuple[str, pa.DataType, pa.DataType]]:
@@ -492,11 +496,13 @@ def _may_lose(given: pa.DataType, target: pa.DataType) -> bool:
     return bool(
         (is_.is_boolean(target) and (is_.is_integer(given) or is_.is_floating(given)))
         or (is_.is_date(target) and is_.is_timestamp(given))
+        or (is_.is_floating(target) and is_.is_decimal(given) and given.scale == 0)
     )
 
 
 def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa.DataType, pa.DataType]]) -> None:
-    """Refuse a number other than 0 and 1 that becomes a boolean, and a timestamp with a time that becomes a date."""
+    """Refuse values that became others: a number other than 0 and 1 a boolean, a timestamp with a time a date, an
+    integer beyond 64 bits a rounded number."""
     back = made.cast(values.type)
     for given, kept, types in zip(_leaves(values), _leaves(back), leaves, strict=True):
         if _may_lose(*types):
@@ -517,33 +523,8 @@ def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal256(values.type):
         values = values.cast(pa.decimal128(38, min(values.type.scale, 38)))
     elif values.type in (pa.string(), pa.large_string(), pa.string_view()):
-        values = _plain_numbers(values)
+        values = plain_numbers(values)
     return values.cast(pa.decimal256(76, kind.scale))
-
-
-def _plain_numbers(texts: pa.Array) -> pa.Array:
-    """Texts of numbers with at most 38 digits and without exponents, for which Arrow reads beyond its own tables."""
-    texts = texts.cast(pa.large_string())
-    is_plain = pc.match_substring_regex(texts, r"^[-+]?(\d{1,38}|\d{1,19}\.\d{0,19}|\.\d{1,38})$")
-    if pc.all(is_plain, min_count=0).as_py():
-        return texts
-    found = zip(texts.to_pylist(), is_plain.to_pylist(), strict=True)
-    return pa.array([_plain_number(text) if plain is False else text for text, plain in found], pa.large_string())
-
-
-def _plain_number(text: str) -> str:
-    """A text of a number without an exponent. Raises `ArrowInvalid` for one that no decimal can be."""
-    if not _NUMBER.fullmatch(text):
-        raise pa.ArrowInvalid(f"{text[:100]!r} is no number")
-    number = Decimal(text)
-    sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
-    if not number:
-        return "0"
-    if exponent + zeros < -38 or number.adjusted() >= 38 or number.adjusted() - exponent - zeros >= 38:
-        raise pa.ArrowInvalid(f"{text[:100]!r} has more than 38 digits")
-    return f"{Decimal((sign, digits[: len(digits) - zeros], exponent + zeros)):f}"
 
 
 def _check_digits(values: pa.Array, made: pa.Array) -> None:
@@ -560,9 +541,10 @@ def _check_digits(values: pa.Array, made: pa.Array) -> None:
 
 
 def _is_encoded(kind: pa.DataType) -> bool:
-    """Whether a type has dictionaries or list views at any depth."""
+    """Whether a type has dictionaries, runs or list views at any depth."""
     is_ = pa.types
-    if is_.is_dictionary(kind) or is_.is_list_view(kind) or is_.is_large_list_view(kind):
+    tests = (is_.is_dictionary, is_.is_run_end_encoded, is_.is_list_view, is_.is_large_list_view)
+    if any(test(kind) for test in tests):
         return True
     return any(_is_encoded(kind.field(number).type) for number in range(kind.num_fields))
 

@@ -6,6 +6,7 @@ DuckDB, Spark and JSON have UUIDs as texts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -41,18 +42,23 @@ def texts_of_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def decoded(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values without dictionaries and list views at any depth: Arrow cannot cast these."""
+    """Values without dictionaries, runs and list views at any depth: Arrow cannot cast these."""
     return with_parts(values, kind, lambda leaf, _: leaf)
 
 
-def without_uuid_objects(value: Any) -> Any:
-    """A Python value with texts for UUIDs: Arrow cannot convert UUID objects in structs or lists."""
+def simple_values(value: Any) -> Any:
+    """A Python value with texts for UUIDs and decimals for integers.
+
+    Arrow cannot convert UUID objects in structs or lists, and integers beyond 64 bits.
+    """
     if isinstance(value, UUID):
         return str(value)
+    if type(value) is int:
+        return Decimal(value)
     if isinstance(value, dict):
-        return {name: without_uuid_objects(part) for name, part in value.items()}
+        return {name: simple_values(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [without_uuid_objects(part) for part in value]
+        return [simple_values(part) for part in value]
     return value
 
 
@@ -75,6 +81,8 @@ def with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Arr
     given = values.type
     if given == kind:
         return values
+    if is_.is_run_end_encoded(given):
+        return with_parts(pc.run_end_decode(values), kind, convert)
     if is_.is_dictionary(given):
         words = with_parts(values.dictionary, kind, convert)
         words = words.cast(_WITHOUT_VIEWS.get(words.type, words.type))  # Arrow takes no texts by number that are views
