@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.types import IntegerType
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import trinitylake as tl
 from rest.test_duckdb import attached
@@ -259,3 +259,75 @@ def test_a_table_is_upgraded_by_spark(spark: SparkSession, lake: tl.Lakehouse, c
     assert sorted(row_ids(spark, table).values()) == [0, 1, 2]
     with pytest.raises(Py4JJavaError, match="Cannot downgrade"):
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '2')")
+
+
+NANOSECONDS = [1_700_000_000_123_456_789, None, -1]
+#: Types of version 3 that an engine lacks: the rows of a column, what Spark's SQL says, and what DuckDB says.
+LACKED: dict[str, tuple[pa.Array, str | None, str | None]] = {
+    "timestamp_ns": (pa.array(NANOSECONDS, pa.timestamp("ns")), "unsupported type to Spark: timestamp_ns", None),
+    "timestamptz_ns": (
+        pa.array(NANOSECONDS, pa.timestamp("ns", "UTC")),
+        "unsupported type to Spark: timestamptz_ns",
+        "Unrecognized primitive type: timestamptz_ns",
+    ),
+    "unknown": (pa.nulls(3), None, "Unrecognized primitive type: unknown"),
+}
+
+
+@pytest.mark.parametrize("kind", LACKED)
+def test_types_that_an_engine_lacks_are_refused_and_other_columns_are_not(
+    spark: SparkSession, lake: tl.Lakehouse, catalog: str, kind: str
+) -> None:
+    values, spark_error, duckdb_error = LACKED[kind]
+    lake.create_namespace("v3")
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "v": values})
+    table = lake.create_table("v3.t", rows.schema, properties={"format-version": "3"})
+    table.append(rows)
+    assert str(table.iceberg.schema().find_type("v")) == kind
+    expected = dict(zip(range(1, 4), values.to_pylist(), strict=True))
+
+    def check() -> None:
+        found = lake.table("v3.t").scan().to_arrow()
+        assert dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == expected
+
+    def source(**options: str) -> DataFrame:
+        return spark.read.format("trinitylake").options(root=lake.uri, **options).load("v3.t")
+
+    name = f"{catalog}.v3.t"
+    if spark_error is None:
+        spark.sql(f"INSERT INTO {name} VALUES (4, NULL)")
+        spark.sql(f"DELETE FROM {name} WHERE id = 1")
+        expected = {key: value for key, value in expected.items() if key != 1} | {4: None}
+        for frame in (spark.table(name), source(), tl.spark.table(spark, lake.uri, "v3.t")):
+            assert {row.id: row.v for row in frame.collect()} == expected
+    else:
+        with pytest.raises(Exception, match=spark_error):
+            spark.sql(f"SELECT id FROM {name}").collect()
+        for read in (
+            source,
+            lambda: tl.spark.table(spark, lake.uri, "v3.t"),
+            lambda: source(changes="true", since="0"),
+        ):
+            with pytest.raises(Exception, match=f"Spark has no type for {kind} columns: name the others"):
+                read().collect()
+    check()
+    with tl.rest.serve(lake) as url, attached(SimpleNamespace(url=url)) as duckdb:  # type: ignore[arg-type]
+        if duckdb_error is None:
+            later = "2024-01-01 00:00:00.123456789"
+            duckdb.execute(f"INSERT INTO lake.v3.t VALUES (5, TIMESTAMP_NS '{later}')")
+            expected[5] = pa.scalar(later).cast(pa.timestamp("ns")).as_py()
+            found = duckdb.execute("SELECT id, epoch_ns(v) FROM lake.v3.t").fetchall()
+            assert dict(found) == {key: value and value.value for key, value in expected.items()}
+        else:
+            with pytest.raises(Exception, match=duckdb_error):
+                duckdb.execute("SELECT id FROM lake.v3.t")
+    check()
+    # Other columns are read, changed and appended without the jar.
+    for frame in (source(columns="id"), tl.spark.table(spark, lake.uri, "v3.t", columns=["id"])):
+        assert {row.id for row in frame.collect()} == expected.keys()
+    added = spark.createDataFrame([(10,)], "id long")
+    added.write.format("trinitylake").option("root", lake.uri).mode("append").save("v3.t")
+    tl.spark.update(spark, lake.uri, "v3.t", {"id": "id + 100"}, "id = 3")
+    tl.spark.delete(spark, lake.uri, "v3.t", "id = 2")
+    expected = {key + 100 * (key == 3): value for key, value in expected.items() if key != 2} | {10: None}
+    check()

@@ -164,10 +164,11 @@ def _arrow_field(column: Column, with_ids: bool) -> pa.Field:
     metadata = {_DOC: column.doc.encode()} if column.doc else {}
     if with_ids:
         metadata[_FIELD_ID] = str(column.id).encode()
-    return pa.field(column.name, _arrow_type(column.type, with_ids), column.nullable, metadata)
+    return pa.field(column.name, _arrow_type(column, with_ids), column.nullable, metadata)
 
 
-def _arrow_type(type: Type, with_ids: bool) -> pa.DataType:
+def _arrow_type(column: Column, with_ids: bool) -> pa.DataType:
+    type = column.type
     match type.kind:
         case "struct":
             return pa.struct([_arrow_field(child, with_ids) for child in type.children])
@@ -181,7 +182,10 @@ def _arrow_type(type: Type, with_ids: bool) -> pa.DataType:
             return pa.large_binary()
         case _ if type.iceberg:
             if (found := _ARROW.get(type.iceberg)) is None:
-                raise InvalidArgument(f"the Iceberg type {type.iceberg} has no counterpart in Arrow")
+                raise InvalidArgument(
+                    f"column {column.name} is a {type.iceberg}, for which Arrow has no type: name other columns, or "
+                    "let an engine that knows the type process the table, for instance Spark"
+                )
             return found
         case "fixed":
             return pa.binary(type.length)

@@ -149,7 +149,8 @@ def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
         metadata.name_mapping() is None
         and not types.keys() & {field.field_id for field in LINEAGE}
         and ids == set(range(len(ids)))
-        and all(field.initial_default is None and "uuid" not in str(field.field_type) for field in schema.fields)
+        and all(field.initial_default is None for field in schema.fields)
+        and not any(kind in str(field.field_type) for field in schema.fields for kind in ("uuid", "unknown"))
         and all(has_plain_part_names(field.field_type) for field in schema.fields)
         and all(
             types.get(old.field_id, old.field_type) == old.field_type for one in metadata.schemas for old in one.fields

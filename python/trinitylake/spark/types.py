@@ -28,6 +28,7 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    UnknownType,
     UUIDType,
 )
 from pyspark.sql import types as spark
@@ -128,6 +129,7 @@ _PRIMITIVE: dict[type[IcebergType], spark.DataType] = {
     UUIDType: spark.StringType(),
     FixedType: spark.BinaryType(),
     BinaryType: spark.BinaryType(),
+    UnknownType: spark.NullType(),
 }
 
 
@@ -157,6 +159,7 @@ _ASSIGNABLE: dict[type[IcebergType], tuple[type[spark.DataType], ...]] = {
     UUIDType: (*_TEXTS, spark.BinaryType),
     FixedType: (spark.BinaryType,),
     BinaryType: (spark.BinaryType, *_TEXTS),
+    UnknownType: (),
     StructType: (),
     ListType: (),
     MapType: (),
@@ -188,5 +191,5 @@ class _ToSpark(SchemaVisitor[spark.DataType]):
         if isinstance(primitive, DecimalType):
             return spark.DecimalType(primitive.precision, primitive.scale)
         if (known := _PRIMITIVE.get(type(primitive))) is None:
-            raise InvalidArgument(f"Spark has no type for {primitive} columns: leave them out with .schema(...)")
+            raise InvalidArgument(f"Spark has no type for {primitive} columns: name the others in the option columns")
         return known

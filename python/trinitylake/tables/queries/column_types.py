@@ -76,7 +76,7 @@ def duckdb_type(type: IcebergType, column: str) -> str:
             return f"MAP({duckdb_type(type.key_type, column)}, {duckdb_type(type.value_type, column)})"
     if (name := _PRIMITIVE.get(type.__class__)) is None:
         raise InvalidArgument(
-            f"column {column} has the type {type}, which SQL queries do not support: read the table with scan()"
+            f"column {column} has the type {type}, which SQL queries do not support: read others with scan(columns=[…])"
         )
     return name
 
