@@ -149,6 +149,9 @@ def test_objects_that_break_a_rule_are_refused_together(lake: tl.Lakehouse) -> N
         lake.register({"kind": ["view"], "name": ["v"]})
     with pytest.raises(tl.InvalidArgument, match="null"):
         lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v2"], "location": [None]})
+    for path in ("", "../x", "/abs", "a//b", "a/"):  # was accepted, and no reader could list the namespace any more
+        with pytest.raises(tl.InvalidLocation, match="is no path below the root"):
+            lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v2"], "location": [path]})
     with pytest.raises(tl.InvalidArgument, match="colour"):
         lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v"], "colour": ["red"]})
     assert (lake.version, lake.views("n")) == (1, ["n.v"])

@@ -43,6 +43,7 @@ from trinitylake.lakehouse.bulk.definition_writer import (
     require_uncollected,
 )
 from trinitylake.lakehouse.bulk.registration import (
+    NO_PATH,
     OPTIONAL,
     REQUIRED,
     Registration,
@@ -136,7 +137,8 @@ class Source:
 
     def objects(self) -> DataFrame:
         """The objects in the form that tasks sort."""
-        return self.frame.select(self.text.alias("text"), "location", f.lit(self.is_new).alias("is_new"))
+        text = f.when(~f.col("location").rlike(NO_PATH), self.text)
+        return self.frame.select(text.alias("text"), "location", f.lit(self.is_new).alias("is_new"))
 
     def sample(self) -> tuple[int, list[str]]:
         """Number of rows, and a text for some of them."""
@@ -199,8 +201,8 @@ def _counts(rows: DataFrame, base: _core.Version) -> Counts:
     groups = rows.where("objects is not null").drop("rows", "namespace", "exists").orderBy("part").collect()
     if incomplete := sum(group.incomplete for group in groups):
         raise InvalidArgument(
-            f"{incomplete} objects have a null in kind, namespace or location, or a kind other than "
-            f"{', '.join(OBJECT_KINDS)}"
+            f"{incomplete} objects have a null in kind, namespace or location, a location that is no path below the "
+            f"root, or a kind other than {', '.join(OBJECT_KINDS)}"
         )
     for group in groups:
         if group.twice is not None:

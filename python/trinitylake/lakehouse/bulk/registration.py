@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.core import KeySizes
-from trinitylake.errors import InvalidArgument, RefusedObject, RegistrationFailed, TransactionExpired
+from trinitylake.errors import InvalidArgument, InvalidLocation, RefusedObject, RegistrationFailed, TransactionExpired
 from trinitylake.lakehouse.bulk.definition_writer import (
     BATCH_OBJECTS,
     OBJECT_KINDS,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 #: Columns that every frame of objects has, and those that say what to write where there is no definition file yet.
 REQUIRED = ("kind", "namespace", "name")
 OPTIONAL = ("location", "definition", "metadata_location", "properties")
+#: A text that is no path below the root (format §2).
+NO_PATH = r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f]"
 
 #: Called with how many objects are done, and how many there are.
 Progress = Callable[[int, int], object]
@@ -119,9 +121,14 @@ def definition_writer(lake: Handle, since: _core.Version, file_io_properties: Ma
 
 
 def read_objects(objects: Any) -> pa.Table:
-    """Objects as an Arrow table. Raises `InvalidArgument` for columns that are missing or unknown."""
+    """Objects as an Arrow table. Raises `InvalidArgument` for missing and unknown columns, `InvalidLocation`."""
     table = read_all(objects.toArrow() if hasattr(objects, "toArrow") else objects)
     check_columns(table.schema.names)
+    if "location" in table.column_names:
+        given = table["location"].cast(pa.large_string())
+        bad = given.filter(pc.match_substring_regex(given, NO_PATH))
+        if len(bad):
+            raise InvalidLocation(f"location {bad[0].as_py()!r} is no path below the root of the lakehouse")
     return table
 
 
