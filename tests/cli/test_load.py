@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -551,3 +552,43 @@ def test_row_with_several_fields_too_many_is_one_bad_row(loader: Loader) -> None
 
 def test_select_reads_nothing_but_the_input(loader: Loader) -> None:
     loader.load("a\n1\n", "--select", "SELECT * FROM stream", code=2)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_fields_that_only_some_nested_objects_have_are_null_in_the_others(loader: Loader, order: int) -> None:
+    """`{"o": {"x": 1}}` next to `{"o": {"x": 2.5, "y": "z"}}` was refused: the object did not have the key "y". Of two
+    files, the type of one was taken for both."""
+    one = loader.file('{"id": 1, "o": {"x": 1, "y": {"z": [1.5]}}}\n', "one.jsonl")
+    two = loader.file(
+        '{"id": 2, "o": {"x": 2.25}}\n{"id": 3}\n{"id": 4, "o": {"w": "a", "y": {"q": true}}}\n', "two.jsonl"
+    )
+    loader.run(*[one, two][::order], "shop.t", "--create")
+    found = {row["id"]: row["o"] for row in loader.rows()}
+    assert found == {
+        1: {"x": 1.0, "y": {"z": [1.5], "q": None}, "w": None},
+        2: {"x": 2.25, "y": None, "w": None},
+        3: None,
+        4: {"x": None, "y": {"z": None, "q": True}, "w": "a"},
+    }
+
+
+def test_values_of_several_kinds_in_json_are_texts_and_that_is_said(loader: Loader) -> None:
+    done = loader.load('{"v": 5, "o": {"b": [1, "a"]}}\n{"v": [1]}\n', name="rows.jsonl")
+    assert [line for line in done.stderr.splitlines() if "several kinds" in line] == [
+        "warning: column v has values of several kinds: they are loaded as VARCHAR, as in JSON",
+        "warning: column o has values of several kinds: they are loaded as VARCHAR, as in JSON",
+    ]
+    assert loader.rows() == [{"v": "5", "o": {"b": ["1", '"a"']}}, {"v": "[1]", "o": None}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("rows.csv", "# export\na,b\n1,2\n", "line 2: .*; use --delimiter, --skip or --bad-rows FILE: 'a,b'"),
+        ("rows.csv.bz2", b"BZh", "decompress it"),
+        ("rows.json", "", "no row of the file is an object with fields"),
+        ("rows.parquet", "hello", "it is no Parquet file"),
+    ],
+)
+def test_errors_about_files_name_what_helps(loader: Loader, name: str, content: str | bytes, words: str) -> None:
+    assert re.search(words, loader.load(content, name=name, code=2).stderr)

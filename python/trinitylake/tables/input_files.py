@@ -50,6 +50,7 @@ _FORMATS: dict[str, Format] = {
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 #: How files of gzip, zstd, ZIP, xz and bzip2 begin.
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xfd7zXZ\x00", b"BZh")
+_OTHER_COMPRESSIONS = (".bz2", ".xz", ".zip", ".7z", ".lz4")
 _DELIMITERS = (",", "\t", ";", "|")
 _BATCH_ROWS = 64 * 1024
 #: Files on an object store are fetched in parts of this size.
@@ -68,6 +69,8 @@ _JSON_TEXTS = ("VARCHAR", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH T
 _SHOWN_TEXT_MAX = 200
 #: Names of columns that DuckDB gives to values that are no objects, names that differ only in case, and empty names.
 _OWN_NAME = re.compile(r"json|.*_\d+|C\d+", re.DOTALL)
+#: A nested type of DuckDB, or that of values of several kinds.
+_NESTED = re.compile(r"^(STRUCT|MAP)\b|\[\]$|\bJSON\b")
 #: DOUBLE in a nested type, or a quoted name of a field, which is group 1.
 _DOUBLE = re.compile(r'("(?:[^"]|"")*")|\bDOUBLE(?=[],)[]|$)')
 #: SQL of a JSON text with its numbers as texts, because DuckDB rounds fractions to doubles. JSON has no character \1.
@@ -127,6 +130,8 @@ def format_of(names: Sequence[str]) -> Format:
     found = set()
     for name in names:
         suffixes = [one.lower() for one in Path(name).suffixes if one.lower() not in _COMPRESSED]
+        if suffixes and suffixes[-1] in _OTHER_COMPRESSIONS:
+            raise InvalidArgument(f"{name} is compressed: decompress it; files of .gz and .zst are decompressed here")
         if not suffixes or suffixes[-1] not in _FORMATS:
             raise InvalidArgument(f"the name {name} has no known suffix: use --format csv, json or parquet")
         found.add(_FORMATS[suffixes[-1]])
@@ -399,18 +404,27 @@ class InputFiles:
         """The fields of a JSON file: types that are candidates for texts and numbers, the exact type of nested ones."""
         read = f"read_json({literal(str(path))}, sample_size = -1, convert_strings_to_integers = false"
         objects = f"read_json_objects({literal(str(path))})"
-        described = self._connection.execute(f"DESCRIBE SELECT * FROM {read})").fetchall()
-        kinds: dict[str, str] = {name: type.partition("(")[0] for name, type, *_ in described}
+        described = self._described(f"{read})")
+        if len(self._paths) > 1:  # nested values have one type, with the fields of all files
+            files = f"[{', '.join(literal(str(one)) for one in self._paths)}]"
+            of_all = self._described(f"{read.replace(literal(str(path)), files, 1)}, union_by_name = true)")
+            described |= {name: of_all[name] for name in described if _NESTED.search(of_all[name])}
+        kinds: dict[str, str] = {name: type.partition("(")[0] for name, type in described.items()}
         if any(map(_OWN_NAME.fullmatch, kinds)):
             keys = self._connection.execute(f"SELECT DISTINCT unnest(json_keys(json)) FROM {objects}").fetchall()
+            if not keys:
+                raise InvalidArgument(f"{self.names[path]}: no row of the file is an object with fields")
             if set(kinds) - {key for (key,) in keys}:
                 raise InvalidArgument(
                     f"{self.names[path]}: rows of JSON are objects with fields, whose names are not empty and differ "
                     "not only in case"
                 )
         columns: dict[str, Sequence[Type] | str] = {}
-        for name, type, *_ in described:
+        for name, type in described.items():
             kind = kinds[name]
+            note = f"column {name} has values of several kinds: they are loaded as VARCHAR, as in JSON"
+            if "JSON" in type and name not in self._options.types and note not in self.notes:
+                self.notes.append(note)
             if kind == "BOOLEAN":
                 columns[name] = (text_conversion.BOOLEAN,)
             elif kind in _JSON_NUMBERS:
@@ -436,7 +450,7 @@ class InputFiles:
         floats = {name for name in columns if name not in declared or declared[name].kind in ("real", "double")}
         with_fractions = {
             name: read_as[name]
-            for name, type, *_ in described
+            for name, type in described.items()
             if kinds[name] == "JSON"
             or (kinds[name] == "DOUBLE" and name not in floats)
             or (isinstance(columns[name], str) and columns[name] != type)
@@ -458,6 +472,10 @@ class InputFiles:
             text = f"SELECT * FROM {read}, columns = {{{fields}}})"
         self._sources[path] = text, list(columns)
         return columns
+
+    def _described(self, query: str) -> dict[str, str]:
+        """The columns of a query, with their types in DuckDB."""
+        return {name: type for name, type, *_ in self._connection.execute(f"DESCRIBE SELECT * FROM {query}").fetchall()}
 
     def _parquet_schema(self) -> pa.Schema:
         import pyarrow as pa
@@ -623,14 +641,24 @@ def _with_uuids(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 _CSV_ERROR = re.compile(r".*?CSV Error on Line: (?P<line>\d+); Original Line: (?P<text>.*); (?P<why>[^;]+(?:; .*)?)")
 
 
+#: Words of DuckDB's errors about CSV, and the options that help.
+_WAYS_OUT = {
+    "not utf-8 encoded": "; name its --encoding, such as latin-1",
+    "Expected Number of Columns": "; use --delimiter, --skip or --bad-rows FILE",
+    "unterminated quote": "; use --bad-rows FILE",
+}
+
+
 def _first_lines(message: str) -> str:
     """The lines of an error of DuckDB before its hints, as one line."""
     lines = message.partition("\nPossible ")[0].partition("\nTry ")[0].partition("\nLINE ")[0].splitlines()
     text = "; ".join(line.strip() for line in lines if line.strip())
-    if "Parquet magic bytes not found" in text:
+    if "Parquet magic bytes not found" in text or "Is this a 'parquet' file?" in text:
         return "it is no Parquet file, or its end is missing"
+    if "duplicate field names" in text:
+        return "two of its columns have the same name"
     if (found := _CSV_ERROR.match(text)) is not None:
-        way_out = "; name its --encoding, such as latin-1" if "not utf-8 encoded" in text else ""
+        way_out = next((way for words, way in _WAYS_OUT.items() if words in text), "")
         return f"line {found['line']}: {found['why'].rstrip('.')}{way_out}: {_shortened(found['text'])}"
     return text.partition("Error: ")[2] or text
 

@@ -432,6 +432,8 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
     except (pa.ArrowException, ValueError) as error:
         # Arrow's message about an impossible cast repeats the types.
         why = "" if isinstance(error, pa.ArrowNotImplementedError) else f": {_SCALAR_TYPE.sub('', str(error))}"
+        if "would lose data" in why and getattr(column.type, "unit", "") == "ns":
+            why += "; round the values first, or create the table with the property format-version=3"
         types = " to ".join(dict.fromkeys(map(type_text, (column.type, field.type))))
         if " to " not in types:
             types = f"{column.type} to {field.type}"

@@ -7,6 +7,7 @@ and the caller reads the table as always. That also gives the error.
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Bytes of manifests that are fetched at once.
 _MANIFESTS_SIZE_BYTES = 32 << 20
+#: A larger file of a remote store is read in parts, by the usual scan.
+_WHOLE_FILE_SIZE_BYTES = 8 << 20
 
 
 class _PlainFile(NamedTuple):
@@ -47,14 +50,14 @@ def first_rows(storage: _core.Storage, definition: bytes, limit: int) -> pa.Tabl
     from trinitylake.definitions.arrow_types import to_arrow
     from trinitylake.iceberg_storage.data_files.arrow_rows import no_rows, typed
     from trinitylake.iceberg_storage.data_files.parquet_batches import batches_of, open_parquet
-    from trinitylake.iceberg_storage.range_reader import RangeReader
 
     batches: list[pa.RecordBatch] = []
     with suppress(TrinityLakeError, OSError, pa.ArrowException):
         columns = Schema.from_definition(parsed.schema).columns
         in_files, target = to_arrow(columns, with_ids=True), to_arrow(columns, with_ids=False)
         for file in files:
-            stream = RangeReader(storage.get_range, file.path, file.size_bytes)
+            if (stream := _stream(storage, file)) is None:
+                return None
             opened = open_parquet(stream)
             if opened.metadata.num_rows != file.n_rows:
                 return None
@@ -66,6 +69,18 @@ def first_rows(storage: _core.Storage, definition: bytes, limit: int) -> pa.Tabl
                     return pa.Table.from_batches(batches)
         return pa.Table.from_batches(batches) if batches else no_rows(target)
     return None
+
+
+def _stream(storage: _core.Storage, file: _PlainFile) -> pa.NativeFile | None:
+    """A file, or None for a large one of a remote store.
+
+    Not a Python object: threads of Arrow that still call one at the end of the process abort it.
+    """
+    import pyarrow as pa
+
+    if storage.root.startswith("file:///") and sys.platform != "win32":
+        return pa.OSFile(storage.root[len("file://") :] + file.path)
+    return pa.BufferReader(storage.get(file.path)) if file.size_bytes <= _WHOLE_FILE_SIZE_BYTES else None
 
 
 def _files(storage: _core.Storage, definition: TableDef) -> list[_PlainFile] | None:

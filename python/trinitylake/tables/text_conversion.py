@@ -6,6 +6,7 @@ match before it is cast, so that a value is exact or an error.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -171,7 +172,7 @@ def converted(
         if name not in columns:
             column = f"CAST(NULL AS {type})" if isinstance(type, str) else conversion("CAST(NULL AS VARCHAR)", type)
         elif name in nested and isinstance(type, str):
-            value = f"CAST({column} AS {type})"
+            value = f"from_json({column}, {literal(json.dumps(type))})"  # a missing field is NULL
             integers = [
                 f"regexp_extract_all({text}::VARCHAR, '[0-9]{{16,}}')" for text in (column, f"to_json({value})")
             ]
