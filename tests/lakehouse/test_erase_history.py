@@ -404,6 +404,38 @@ def test_a_rollback_during_an_erasure_names_no_replaced_file(tmp_path: Path, mon
     assert lake.maintenance.fsck("all", data=True).is_sound
 
 
+@pytest.mark.parametrize("moment", ["before the passes", "before the collection"])
+def test_a_copy_under_another_name_is_found_and_can_be_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A rollback can bring a table back as a copy, with a new id, which an erasure of the original does not know."""
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("raw")
+    lake.create_table("raw.orders", SCHEMA).append(people("bob", ANN))
+    past = lake.version
+    lake.table("raw.orders").append(people("eve", first=3))
+    other, copies = tl.open(tmp_path / "lake"), []
+    rows = live(other.at(past).table("raw.orders"))  # its metadata is in the cache
+    name = "_replace_metadata" if moment == "before the passes" else "_collected"
+    step = getattr(erasure._ErasureRun, name)
+
+    def after_copy(run: Any, *arguments: Any) -> Any:
+        if not copies:
+            copies.append(other.rollback(past, objects={"raw.orders": "raw.copy"}))
+        return step(run, *arguments)
+
+    monkeypatch.setattr(erasure._ErasureRun, name, after_copy)
+    done = lake.erase("raw.orders", FILTER)
+    if live(lake.table("raw.copy")) == rows:
+        assert not done.is_verified
+        assert "table raw.copy uses the file" in " ".join(done.remaining.values())
+        done = lake.erase("raw.copy", FILTER)
+    assert done.is_verified, done
+    assert live(lake.table("raw.copy")) == without_ann(rows)
+    assert holding(tmp_path / "lake", ANN) == []
+    assert lake.maintenance.fsck("all", data=True).is_sound
+
+
 def test_a_second_erasure_stops_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")

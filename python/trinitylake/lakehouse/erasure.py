@@ -17,7 +17,6 @@ from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 from pyiceberg.expressions import BooleanExpression
@@ -205,16 +204,17 @@ class _ErasureRun:
         found = self._survey()
         leases = [f"erase-{id}" for id in sorted(found.ids)]
         is_interrupted = not {one.id for one in self._core.saved_transactions()}.isdisjoint(leases)
-        if not is_interrupted and not any(map(partial(self._is_affected, found), self._history(found))):
+        if not is_interrupted and not self._affected(found):
             return self._collected(planned)
         with _Lease(self._handle, leases, self._message(), self._request.author) as lease:
             rewritten: dict[str, None] = {}
             version = None
             for _ in range(_MAX_ATTEMPTS):
                 found = self._survey()
-                paths = self._history(found)
+                paths = self._affected(found)
                 for path in paths:  # the oldest first: an entry that removes a file names what replaced it
-                    self._replacement(found, path)
+                    if (metadata := self._metadata(found, path)) is not None:
+                        self._erased(found, metadata)
                 committed = self._commit(found, rewritten)
                 version = version if committed is None else committed
                 more = self._replace_metadata(found, paths, lease)
@@ -283,17 +283,26 @@ class _ErasureRun:
         if self._request.progress is not None:
             self._request.progress("rewritten", self._n_files)
 
-    def _history(self, found: Survey) -> list[str]:
-        """Paths of the metadata files of the searched tables, those of the oldest state first.
+    def _affected(self, found: Survey) -> list[str]:
+        """Paths of the metadata files whose content has to be replaced, those of the oldest state first.
 
-        This includes files in their folders that no kept version names: a row of an inner node that a newer message
-        hides still references them (format §7).
+        This includes files in the folders of the tables that no kept version names: a row of an inner node that a newer
+        message hides still references them (format §7). Some of these lack files, and cannot be read any more.
         """
+        assert found.search is not None, "a table of the name has a schema"
         folders = {self._io.path_of(metadata_folder(one.metadata)) for one in found.searched}
         listed = (path for folder in folders for path, *_ in self._io.storage.list(f"{folder}/"))
         order: list[tuple[int, int, str]] = []
         for path in {*(path for path in listed if path.endswith(".metadata.json")), *found.metadata_paths}:
-            if (metadata := self._metadata(found, path)) is not None:
+            if (metadata := self._metadata(found, path)) is None:
+                continue
+            try:
+                is_affected = self._eraser(str(metadata.table_uuid)).is_affected(metadata, found.search)
+            except FileNotFoundError:
+                if path in found.metadata_paths:
+                    raise
+                continue
+            if is_affected:
                 order.append((getattr(metadata, "last_sequence_number", 0), metadata.last_updated_ms, path))
         return [path for *_, path in sorted(order)]
 
@@ -303,24 +312,6 @@ class _ErasureRun:
             metadata = read_metadata(self._io, self._io.uri_of(path), path, is_cached=False)
             return metadata if str(metadata.table_uuid) in found.ids else None
         return None
-
-    def _is_affected(self, found: Survey, path: str) -> bool:
-        """Whether the content of a metadata file has to be replaced. False for an unreferenced one that lacks files."""
-        metadata = self._metadata(found, path)
-        if metadata is None:
-            return False
-        assert found.search is not None, "a table of the name has a schema"
-        try:
-            return self._eraser(str(metadata.table_uuid)).is_affected(metadata, found.search)
-        except FileNotFoundError:
-            if path in found.metadata_paths:
-                raise
-            return False
-
-    def _replacement(self, found: Survey, path: str) -> TableMetadata | None:
-        """What replaces the content of a metadata file; None if it stays."""
-        metadata = self._metadata(found, path) if self._is_affected(found, path) else None
-        return None if metadata is None else self._erased(found, metadata)
 
     def _erased(self, found: Survey, metadata: TableMetadata) -> TableMetadata:
         assert found.search is not None, "a table of the name has a schema"
@@ -338,7 +329,10 @@ class _ErasureRun:
                 before = self._io.read(path)
             except FileNotFoundError:  # its writer lost a race
                 continue
-            if (erased := self._replacement(found, path)) is None:
+            if (metadata := self._metadata(found, path)) is None:
+                continue
+            erased = self._erased(found, metadata)
+            if erased is metadata:
                 continue
             lease.check()
             if not self._storage.replace(path, before, file_bytes(encoder.encode(erased), path)):
